@@ -1,0 +1,247 @@
+//! AVX2 with FMA and F16C: 8 lanes, 16 registers.
+#![expect(
+    clippy::undocumented_unsafe_blocks,
+    reason = "each block is one or a few intrinsics; the token `self` exists only where the CPU has them, and pointers \
+              are the caller's promise, stated on the trait"
+)]
+
+use super::Simd;
+use std::arch::x86_64::*;
+
+/// The token of this instruction set.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Avx2(());
+
+/// Runs `f` compiled for this instruction set.
+///
+/// # Safety
+/// The CPU must have the features named below.
+#[target_feature(enable = "avx2,fma,f16c")]
+pub(crate) unsafe fn run<R>(f: impl FnOnce(Avx2) -> R) -> R {
+    f(Avx2(()))
+}
+
+#[inline(always)]
+fn first(n: usize) -> __m256i {
+    const WINDOW: [i32; 16] = [-1, -1, -1, -1, -1, -1, -1, -1, 0, 0, 0, 0, 0, 0, 0, 0];
+    debug_assert!(n <= 8);
+    unsafe { _mm256_loadu_si256(WINDOW.as_ptr().add(8 - n.min(8)).cast()) }
+}
+
+impl Simd for Avx2 {
+    const LANES: usize = 8;
+    const REGISTERS: usize = 16;
+    type F = __m256;
+    type I = __m256i;
+    type M = __m256;
+
+    #[inline(always)]
+    unsafe fn load(self, p: *const f32) -> __m256 {
+        unsafe { _mm256_loadu_ps(p) }
+    }
+    #[inline(always)]
+    unsafe fn store(self, p: *mut f32, v: __m256) {
+        unsafe { _mm256_storeu_ps(p, v) }
+    }
+    #[inline(always)]
+    unsafe fn load_n(self, p: *const f32, n: usize) -> __m256 {
+        unsafe { _mm256_maskload_ps(p, first(n)) }
+    }
+    #[inline(always)]
+    unsafe fn store_n(self, p: *mut f32, v: __m256, n: usize) {
+        unsafe { _mm256_maskstore_ps(p, first(n), v) }
+    }
+    #[inline(always)]
+    unsafe fn stream(self, p: *mut f32, v: __m256) {
+        unsafe { _mm256_stream_ps(p, v) }
+    }
+    #[inline(always)]
+    unsafe fn load_int(self, p: *const i32) -> __m256i {
+        unsafe { _mm256_loadu_si256(p.cast()) }
+    }
+    #[inline(always)]
+    unsafe fn store_int(self, p: *mut i32, v: __m256i) {
+        unsafe { _mm256_storeu_si256(p.cast(), v) }
+    }
+    #[inline(always)]
+    unsafe fn load_bf16(self, p: *const u16) -> __m256 {
+        unsafe { _mm256_castsi256_ps(_mm256_slli_epi32::<16>(_mm256_cvtepu16_epi32(_mm_loadu_si128(p.cast())))) }
+    }
+    #[inline(always)]
+    unsafe fn store_bf16(self, p: *mut u16, v: __m256) {
+        unsafe {
+            let bits = _mm256_castps_si256(v);
+            let odd = _mm256_and_si256(_mm256_srli_epi32::<16>(bits), _mm256_set1_epi32(1));
+            let rounded = _mm256_add_epi32(bits, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff)));
+            let nan = _mm256_castps_si256(_mm256_cmp_ps::<_CMP_UNORD_Q>(v, v));
+            let quiet = _mm256_or_si256(bits, _mm256_set1_epi32(0x0040_0000));
+            let kept = _mm256_srli_epi32::<16>(_mm256_blendv_epi8(rounded, quiet, nan));
+            let packed = _mm256_packus_epi32(kept, kept);
+            let ordered = _mm256_permute4x64_epi64::<0b1000>(packed);
+            _mm_storeu_si128(p.cast(), _mm256_castsi256_si128(ordered))
+        }
+    }
+    #[inline(always)]
+    unsafe fn load_f16(self, p: *const u16) -> __m256 {
+        unsafe { _mm256_cvtph_ps(_mm_loadu_si128(p.cast())) }
+    }
+    #[inline(always)]
+    unsafe fn store_f16(self, p: *mut u16, v: __m256) {
+        unsafe { _mm_storeu_si128(p.cast(), _mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(v)) }
+    }
+    #[inline(always)]
+    fn splat(self, x: f32) -> __m256 {
+        unsafe { _mm256_set1_ps(x) }
+    }
+    #[inline(always)]
+    fn fence(self) {
+        unsafe { _mm_sfence() }
+    }
+    #[inline(always)]
+    fn add(self, a: __m256, b: __m256) -> __m256 {
+        unsafe { _mm256_add_ps(a, b) }
+    }
+    #[inline(always)]
+    fn sub(self, a: __m256, b: __m256) -> __m256 {
+        unsafe { _mm256_sub_ps(a, b) }
+    }
+    #[inline(always)]
+    fn mul(self, a: __m256, b: __m256) -> __m256 {
+        unsafe { _mm256_mul_ps(a, b) }
+    }
+    #[inline(always)]
+    fn div(self, a: __m256, b: __m256) -> __m256 {
+        unsafe { _mm256_div_ps(a, b) }
+    }
+    #[inline(always)]
+    fn mul_add(self, a: __m256, b: __m256, c: __m256) -> __m256 {
+        unsafe { _mm256_fmadd_ps(a, b, c) }
+    }
+    #[inline(always)]
+    fn neg_mul_add(self, a: __m256, b: __m256, c: __m256) -> __m256 {
+        unsafe { _mm256_fnmadd_ps(a, b, c) }
+    }
+    #[inline(always)]
+    fn min_fast(self, a: __m256, b: __m256) -> __m256 {
+        unsafe { _mm256_min_ps(a, b) }
+    }
+    #[inline(always)]
+    fn max_fast(self, a: __m256, b: __m256) -> __m256 {
+        unsafe { _mm256_max_ps(a, b) }
+    }
+    #[inline(always)]
+    fn sqrt(self, a: __m256) -> __m256 {
+        unsafe { _mm256_sqrt_ps(a) }
+    }
+    #[inline(always)]
+    fn abs(self, a: __m256) -> __m256 {
+        unsafe { _mm256_andnot_ps(_mm256_set1_ps(-0.0), a) }
+    }
+    #[inline(always)]
+    fn neg(self, a: __m256) -> __m256 {
+        unsafe { _mm256_xor_ps(a, _mm256_set1_ps(-0.0)) }
+    }
+    #[inline(always)]
+    fn copysign(self, a: __m256, b: __m256) -> __m256 {
+        unsafe {
+            let sign = _mm256_set1_ps(-0.0);
+            _mm256_or_ps(_mm256_andnot_ps(sign, a), _mm256_and_ps(sign, b))
+        }
+    }
+    #[inline(always)]
+    fn round(self, a: __m256) -> __m256 {
+        unsafe { _mm256_round_ps::<8>(a) }
+    }
+    #[inline(always)]
+    fn floor(self, a: __m256) -> __m256 {
+        unsafe { _mm256_round_ps::<9>(a) }
+    }
+    #[inline(always)]
+    fn lt(self, a: __m256, b: __m256) -> __m256 {
+        unsafe { _mm256_cmp_ps::<_CMP_LT_OQ>(a, b) }
+    }
+    #[inline(always)]
+    fn le(self, a: __m256, b: __m256) -> __m256 {
+        unsafe { _mm256_cmp_ps::<_CMP_LE_OQ>(a, b) }
+    }
+    #[inline(always)]
+    fn eq(self, a: __m256, b: __m256) -> __m256 {
+        unsafe { _mm256_cmp_ps::<_CMP_EQ_OQ>(a, b) }
+    }
+    #[inline(always)]
+    fn mask_and(self, a: __m256, b: __m256) -> __m256 {
+        unsafe { _mm256_and_ps(a, b) }
+    }
+    #[inline(always)]
+    fn mask_or(self, a: __m256, b: __m256) -> __m256 {
+        unsafe { _mm256_or_ps(a, b) }
+    }
+    #[inline(always)]
+    fn mask_not(self, a: __m256) -> __m256 {
+        unsafe { _mm256_xor_ps(a, _mm256_castsi256_ps(_mm256_set1_epi32(-1))) }
+    }
+    #[inline(always)]
+    fn select(self, m: __m256, a: __m256, b: __m256) -> __m256 {
+        unsafe { _mm256_blendv_ps(b, a, m) }
+    }
+    #[inline(always)]
+    fn to_int(self, a: __m256) -> __m256i {
+        unsafe { _mm256_cvtps_epi32(a) }
+    }
+    #[inline(always)]
+    fn int_to_float(self, a: __m256i) -> __m256 {
+        unsafe { _mm256_cvtepi32_ps(a) }
+    }
+    #[inline(always)]
+    fn bits(self, a: __m256) -> __m256i {
+        unsafe { _mm256_castps_si256(a) }
+    }
+    #[inline(always)]
+    fn float_from_bits(self, a: __m256i) -> __m256 {
+        unsafe { _mm256_castsi256_ps(a) }
+    }
+    #[inline(always)]
+    fn splat_int(self, x: i32) -> __m256i {
+        unsafe { _mm256_set1_epi32(x) }
+    }
+    #[inline(always)]
+    fn add_int(self, a: __m256i, b: __m256i) -> __m256i {
+        unsafe { _mm256_add_epi32(a, b) }
+    }
+    #[inline(always)]
+    fn sub_int(self, a: __m256i, b: __m256i) -> __m256i {
+        unsafe { _mm256_sub_epi32(a, b) }
+    }
+    #[inline(always)]
+    fn and_int(self, a: __m256i, b: __m256i) -> __m256i {
+        unsafe { _mm256_and_si256(a, b) }
+    }
+    #[inline(always)]
+    fn mul_int(self, a: __m256i, b: __m256i) -> __m256i {
+        unsafe { _mm256_mullo_epi32(a, b) }
+    }
+    #[inline(always)]
+    fn shl<const N: i32>(self, a: __m256i) -> __m256i {
+        unsafe { _mm256_slli_epi32::<N>(a) }
+    }
+    #[inline(always)]
+    fn sra<const N: i32>(self, a: __m256i) -> __m256i {
+        unsafe { _mm256_srai_epi32::<N>(a) }
+    }
+    #[inline(always)]
+    fn sum(self, a: __m256) -> f32 {
+        unsafe {
+            let quad = _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps::<1>(a));
+            let pair = _mm_add_ps(quad, _mm_movehl_ps(quad, quad));
+            _mm_cvtss_f32(_mm_add_ss(pair, _mm_movehdup_ps(pair)))
+        }
+    }
+    #[inline(always)]
+    fn max_lane(self, a: __m256) -> f32 {
+        unsafe {
+            let quad = _mm_max_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps::<1>(a));
+            let pair = _mm_max_ps(quad, _mm_movehl_ps(quad, quad));
+            _mm_cvtss_f32(_mm_max_ss(pair, _mm_movehdup_ps(pair)))
+        }
+    }
+}

@@ -1,0 +1,236 @@
+//! AVX-512 (F, BW, DQ, VL): 16 lanes, 32 registers, mask registers.
+#![expect(
+    clippy::undocumented_unsafe_blocks,
+    reason = "each block is one or a few intrinsics; the token `self` exists only where the CPU has them, and pointers \
+              are the caller's promise, stated on the trait"
+)]
+
+use super::Simd;
+use std::arch::x86_64::*;
+
+/// The token of this instruction set.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Avx512(());
+
+/// Runs `f` compiled for this instruction set.
+///
+/// # Safety
+/// The CPU must have the features named below.
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")]
+pub(crate) unsafe fn run<R>(f: impl FnOnce(Avx512) -> R) -> R {
+    f(Avx512(()))
+}
+
+#[inline(always)]
+fn first(n: usize) -> __mmask16 {
+    debug_assert!(n <= 16);
+    ((1u32 << n) - 1) as __mmask16
+}
+
+impl Simd for Avx512 {
+    const LANES: usize = 16;
+    const REGISTERS: usize = 32;
+    type F = __m512;
+    type I = __m512i;
+    type M = __mmask16;
+
+    #[inline(always)]
+    unsafe fn load(self, p: *const f32) -> __m512 {
+        unsafe { _mm512_loadu_ps(p) }
+    }
+    #[inline(always)]
+    unsafe fn store(self, p: *mut f32, v: __m512) {
+        unsafe { _mm512_storeu_ps(p, v) }
+    }
+    #[inline(always)]
+    unsafe fn load_n(self, p: *const f32, n: usize) -> __m512 {
+        unsafe { _mm512_maskz_loadu_ps(first(n), p) }
+    }
+    #[inline(always)]
+    unsafe fn store_n(self, p: *mut f32, v: __m512, n: usize) {
+        unsafe { _mm512_mask_storeu_ps(p, first(n), v) }
+    }
+    #[inline(always)]
+    unsafe fn stream(self, p: *mut f32, v: __m512) {
+        unsafe { _mm512_stream_ps(p, v) }
+    }
+    #[inline(always)]
+    unsafe fn load_int(self, p: *const i32) -> __m512i {
+        unsafe { _mm512_loadu_si512(p.cast()) }
+    }
+    #[inline(always)]
+    unsafe fn store_int(self, p: *mut i32, v: __m512i) {
+        unsafe { _mm512_storeu_si512(p.cast(), v) }
+    }
+    #[inline(always)]
+    unsafe fn load_bf16(self, p: *const u16) -> __m512 {
+        unsafe { _mm512_castsi512_ps(_mm512_slli_epi32::<16>(_mm512_cvtepu16_epi32(_mm256_loadu_si256(p.cast())))) }
+    }
+    #[inline(always)]
+    unsafe fn store_bf16(self, p: *mut u16, v: __m512) {
+        unsafe {
+            let bits = _mm512_castps_si512(v);
+            let odd = _mm512_and_si512(_mm512_srli_epi32::<16>(bits), _mm512_set1_epi32(1));
+            let rounded = _mm512_add_epi32(bits, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff)));
+            let nan = _mm512_cmp_ps_mask::<_CMP_UNORD_Q>(v, v);
+            let quiet = _mm512_or_si512(bits, _mm512_set1_epi32(0x0040_0000));
+            let kept = _mm512_mask_blend_epi32(nan, rounded, quiet);
+            _mm256_storeu_si256(p.cast(), _mm512_cvtepi32_epi16(_mm512_srli_epi32::<16>(kept)))
+        }
+    }
+    #[inline(always)]
+    unsafe fn load_f16(self, p: *const u16) -> __m512 {
+        unsafe { _mm512_cvtph_ps(_mm256_loadu_si256(p.cast())) }
+    }
+    #[inline(always)]
+    unsafe fn store_f16(self, p: *mut u16, v: __m512) {
+        unsafe { _mm256_storeu_si256(p.cast(), _mm512_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(v)) }
+    }
+    #[inline(always)]
+    fn splat(self, x: f32) -> __m512 {
+        unsafe { _mm512_set1_ps(x) }
+    }
+    #[inline(always)]
+    fn fence(self) {
+        unsafe { _mm_sfence() }
+    }
+    #[inline(always)]
+    fn add(self, a: __m512, b: __m512) -> __m512 {
+        unsafe { _mm512_add_ps(a, b) }
+    }
+    #[inline(always)]
+    fn sub(self, a: __m512, b: __m512) -> __m512 {
+        unsafe { _mm512_sub_ps(a, b) }
+    }
+    #[inline(always)]
+    fn mul(self, a: __m512, b: __m512) -> __m512 {
+        unsafe { _mm512_mul_ps(a, b) }
+    }
+    #[inline(always)]
+    fn div(self, a: __m512, b: __m512) -> __m512 {
+        unsafe { _mm512_div_ps(a, b) }
+    }
+    #[inline(always)]
+    fn mul_add(self, a: __m512, b: __m512, c: __m512) -> __m512 {
+        unsafe { _mm512_fmadd_ps(a, b, c) }
+    }
+    #[inline(always)]
+    fn neg_mul_add(self, a: __m512, b: __m512, c: __m512) -> __m512 {
+        unsafe { _mm512_fnmadd_ps(a, b, c) }
+    }
+    #[inline(always)]
+    fn min_fast(self, a: __m512, b: __m512) -> __m512 {
+        unsafe { _mm512_min_ps(a, b) }
+    }
+    #[inline(always)]
+    fn max_fast(self, a: __m512, b: __m512) -> __m512 {
+        unsafe { _mm512_max_ps(a, b) }
+    }
+    #[inline(always)]
+    fn sqrt(self, a: __m512) -> __m512 {
+        unsafe { _mm512_sqrt_ps(a) }
+    }
+    #[inline(always)]
+    fn abs(self, a: __m512) -> __m512 {
+        unsafe { _mm512_abs_ps(a) }
+    }
+    #[inline(always)]
+    fn neg(self, a: __m512) -> __m512 {
+        unsafe { _mm512_xor_ps(a, _mm512_set1_ps(-0.0)) }
+    }
+    #[inline(always)]
+    fn copysign(self, a: __m512, b: __m512) -> __m512 {
+        unsafe {
+            let sign = _mm512_set1_ps(-0.0);
+            _mm512_or_ps(_mm512_andnot_ps(sign, a), _mm512_and_ps(sign, b))
+        }
+    }
+    #[inline(always)]
+    fn round(self, a: __m512) -> __m512 {
+        unsafe { _mm512_roundscale_ps::<8>(a) }
+    }
+    #[inline(always)]
+    fn floor(self, a: __m512) -> __m512 {
+        unsafe { _mm512_roundscale_ps::<9>(a) }
+    }
+    #[inline(always)]
+    fn lt(self, a: __m512, b: __m512) -> __mmask16 {
+        unsafe { _mm512_cmp_ps_mask::<_CMP_LT_OQ>(a, b) }
+    }
+    #[inline(always)]
+    fn le(self, a: __m512, b: __m512) -> __mmask16 {
+        unsafe { _mm512_cmp_ps_mask::<_CMP_LE_OQ>(a, b) }
+    }
+    #[inline(always)]
+    fn eq(self, a: __m512, b: __m512) -> __mmask16 {
+        unsafe { _mm512_cmp_ps_mask::<_CMP_EQ_OQ>(a, b) }
+    }
+    #[inline(always)]
+    fn mask_and(self, a: u16, b: u16) -> u16 {
+        a & b
+    }
+    #[inline(always)]
+    fn mask_or(self, a: u16, b: u16) -> u16 {
+        a | b
+    }
+    #[inline(always)]
+    fn mask_not(self, a: u16) -> u16 {
+        !a
+    }
+    #[inline(always)]
+    fn select(self, m: __mmask16, a: __m512, b: __m512) -> __m512 {
+        unsafe { _mm512_mask_blend_ps(m, b, a) }
+    }
+    #[inline(always)]
+    fn to_int(self, a: __m512) -> __m512i {
+        unsafe { _mm512_cvtps_epi32(a) }
+    }
+    #[inline(always)]
+    fn int_to_float(self, a: __m512i) -> __m512 {
+        unsafe { _mm512_cvtepi32_ps(a) }
+    }
+    #[inline(always)]
+    fn bits(self, a: __m512) -> __m512i {
+        unsafe { _mm512_castps_si512(a) }
+    }
+    #[inline(always)]
+    fn float_from_bits(self, a: __m512i) -> __m512 {
+        unsafe { _mm512_castsi512_ps(a) }
+    }
+    #[inline(always)]
+    fn splat_int(self, x: i32) -> __m512i {
+        unsafe { _mm512_set1_epi32(x) }
+    }
+    #[inline(always)]
+    fn add_int(self, a: __m512i, b: __m512i) -> __m512i {
+        unsafe { _mm512_add_epi32(a, b) }
+    }
+    #[inline(always)]
+    fn sub_int(self, a: __m512i, b: __m512i) -> __m512i {
+        unsafe { _mm512_sub_epi32(a, b) }
+    }
+    #[inline(always)]
+    fn and_int(self, a: __m512i, b: __m512i) -> __m512i {
+        unsafe { _mm512_and_si512(a, b) }
+    }
+    #[inline(always)]
+    fn mul_int(self, a: __m512i, b: __m512i) -> __m512i {
+        unsafe { _mm512_mullo_epi32(a, b) }
+    }
+    #[inline(always)]
+    fn shl<const N: i32>(self, a: __m512i) -> __m512i {
+        unsafe { _mm512_sll_epi32(a, _mm_cvtsi32_si128(N)) }
+    }
+    #[inline(always)]
+    fn sra<const N: i32>(self, a: __m512i) -> __m512i {
+        unsafe { _mm512_sra_epi32(a, _mm_cvtsi32_si128(N)) }
+    }
+    #[inline(always)]
+    fn sum(self, a: __m512) -> f32 {
+        unsafe { _mm512_reduce_add_ps(a) }
+    }
+    #[inline(always)]
+    fn max_lane(self, a: __m512) -> f32 {
+        unsafe { _mm512_reduce_max_ps(a) }
+    }
+}

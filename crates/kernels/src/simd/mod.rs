@@ -1,0 +1,301 @@
+//! One small lane abstraction, so that each kernel is written once.
+//!
+//! A kernel is a function generic over [`Simd`] and marked `#[inline(always)]`; `with_simd!` runs it
+//! inside a function compiled for the wanted instruction set, where the intrinsics inline. A value of a `Simd` type is a
+//! token: it exists only inside such a function, which is why the lane operations themselves are safe to call.
+
+#[cfg(target_arch = "x86_64")]
+pub(crate) mod avx2;
+#[cfg(target_arch = "x86_64")]
+pub(crate) mod avx512;
+#[cfg(target_arch = "aarch64")]
+pub(crate) mod neon;
+pub(crate) mod portable;
+
+/// Lanes of `f32` (and `i32` for exponent tricks) in one register of the machine.
+///
+/// Loads and stores are unaligned. `*_n` variants touch only the first `n < LANES` elements; missing lanes read as 0.
+pub trait Simd: Copy + Send + Sync + 'static {
+    /// How many `f32` fit one register.
+    const LANES: usize;
+    /// How many such registers the instruction set names.
+    const REGISTERS: usize;
+    /// `LANES` floats.
+    type F: Copy;
+    /// `LANES` 32-bit integers.
+    type I: Copy;
+    /// `LANES` truth values.
+    type M: Copy;
+
+    /// Every lane `x`.
+    fn splat(self, x: f32) -> Self::F;
+    /// Reads `LANES` floats.
+    ///
+    /// # Safety
+    /// `p` must be readable for `LANES` floats.
+    unsafe fn load(self, p: *const f32) -> Self::F;
+    /// Writes `LANES` floats.
+    ///
+    /// # Safety
+    /// `p` must be writable for `LANES` floats.
+    unsafe fn store(self, p: *mut f32, v: Self::F);
+    /// Reads the first `n <= LANES` floats, the other lanes are 0.
+    ///
+    /// # Safety
+    /// `p` must be readable for `n` floats.
+    unsafe fn load_n(self, p: *const f32, n: usize) -> Self::F;
+    /// Writes the first `n <= LANES` floats.
+    ///
+    /// # Safety
+    /// `p` must be writable for `n` floats.
+    unsafe fn store_n(self, p: *mut f32, v: Self::F, n: usize);
+    /// Writes past the caches where the machine can; needs [`Self::fence`] before another thread reads.
+    ///
+    /// # Safety
+    /// `p` must be writable for `LANES` floats and aligned to a whole register.
+    unsafe fn stream(self, p: *mut f32, v: Self::F);
+    /// Orders streamed stores before whatever follows.
+    fn fence(self);
+
+    /// a + b
+    fn add(self, a: Self::F, b: Self::F) -> Self::F;
+    /// a − b
+    fn sub(self, a: Self::F, b: Self::F) -> Self::F;
+    /// a · b
+    fn mul(self, a: Self::F, b: Self::F) -> Self::F;
+    /// a / b
+    fn div(self, a: Self::F, b: Self::F) -> Self::F;
+    /// a · b + c, fused where the machine can (the portable path rounds twice)
+    fn mul_add(self, a: Self::F, b: Self::F, c: Self::F) -> Self::F;
+    /// c − a · b, fused where the machine can
+    fn neg_mul_add(self, a: Self::F, b: Self::F, c: Self::F) -> Self::F;
+    /// The machine's minimum: where either lane is NaN the result is `b` or NaN, as the machine has it.
+    fn min_fast(self, a: Self::F, b: Self::F) -> Self::F;
+    /// The machine's maximum: where either lane is NaN the result is `b` or NaN, as the machine has it.
+    fn max_fast(self, a: Self::F, b: Self::F) -> Self::F;
+    /// √a
+    fn sqrt(self, a: Self::F) -> Self::F;
+    /// |a|
+    fn abs(self, a: Self::F) -> Self::F;
+    /// −a
+    fn neg(self, a: Self::F) -> Self::F;
+    /// The magnitude of `a` with the sign of `b`.
+    fn copysign(self, a: Self::F, b: Self::F) -> Self::F;
+    /// To the nearest integer, ties to even.
+    fn round(self, a: Self::F) -> Self::F;
+    /// Down to an integer.
+    fn floor(self, a: Self::F) -> Self::F;
+
+    /// a < b (false with NaN)
+    fn lt(self, a: Self::F, b: Self::F) -> Self::M;
+    /// a ≤ b (false with NaN)
+    fn le(self, a: Self::F, b: Self::F) -> Self::M;
+    /// a = b (false with NaN)
+    fn eq(self, a: Self::F, b: Self::F) -> Self::M;
+    /// both
+    fn mask_and(self, a: Self::M, b: Self::M) -> Self::M;
+    /// either
+    fn mask_or(self, a: Self::M, b: Self::M) -> Self::M;
+    /// neither more nor less than the opposite
+    fn mask_not(self, a: Self::M) -> Self::M;
+    /// a where the mask holds, else b
+    fn select(self, m: Self::M, a: Self::F, b: Self::F) -> Self::F;
+
+    /// To the nearest integer; lanes beyond `i32` are unspecified.
+    fn to_int(self, a: Self::F) -> Self::I;
+    /// The integers as floats.
+    fn int_to_float(self, a: Self::I) -> Self::F;
+    /// The same bits as integers.
+    fn bits(self, a: Self::F) -> Self::I;
+    /// The same bits as floats.
+    fn float_from_bits(self, a: Self::I) -> Self::F;
+    /// Every lane `x`.
+    fn splat_int(self, x: i32) -> Self::I;
+    /// a + b, wrapping
+    fn add_int(self, a: Self::I, b: Self::I) -> Self::I;
+    /// a − b, wrapping
+    fn sub_int(self, a: Self::I, b: Self::I) -> Self::I;
+    /// a & b
+    fn and_int(self, a: Self::I, b: Self::I) -> Self::I;
+    /// a << N
+    fn shl<const N: i32>(self, a: Self::I) -> Self::I;
+    /// a >> N with the sign kept
+    fn sra<const N: i32>(self, a: Self::I) -> Self::I;
+    /// a · b, wrapping
+    fn mul_int(self, a: Self::I, b: Self::I) -> Self::I;
+    /// Reads `LANES` 32-bit integers.
+    ///
+    /// # Safety
+    /// `p` must be readable for `LANES` integers.
+    unsafe fn load_int(self, p: *const i32) -> Self::I;
+    /// Writes `LANES` 32-bit integers.
+    ///
+    /// # Safety
+    /// `p` must be writable for `LANES` integers.
+    unsafe fn store_int(self, p: *mut i32, v: Self::I);
+
+    /// The sum of all lanes, in a fixed order.
+    fn sum(self, a: Self::F) -> f32;
+    /// The largest lane; unspecified with NaN.
+    fn max_lane(self, a: Self::F) -> f32;
+
+    /// Reads `LANES` bfloat16 values, widened.
+    ///
+    /// # Safety
+    /// `p` must be readable for `LANES` 16-bit values.
+    unsafe fn load_bf16(self, p: *const u16) -> Self::F;
+    /// Writes `LANES` values as bfloat16, to nearest even, NaN kept quiet.
+    ///
+    /// # Safety
+    /// `p` must be writable for `LANES` 16-bit values.
+    unsafe fn store_bf16(self, p: *mut u16, v: Self::F);
+    /// Reads `LANES` IEEE half floats, widened.
+    ///
+    /// # Safety
+    /// `p` must be readable for `LANES` 16-bit values.
+    unsafe fn load_f16(self, p: *const u16) -> Self::F;
+    /// Writes `LANES` values as IEEE half floats, to nearest even.
+    ///
+    /// # Safety
+    /// `p` must be writable for `LANES` 16-bit values.
+    unsafe fn store_f16(self, p: *mut u16, v: Self::F);
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) enum Level {
+    Portable,
+    #[cfg(target_arch = "aarch64")]
+    Neon,
+    #[cfg(target_arch = "x86_64")]
+    Avx2,
+    #[cfg(target_arch = "x86_64")]
+    Avx512,
+}
+
+/// An instruction set that this machine has: a value exists only where the CPU said so.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Isa {
+    pub(crate) level: Level,
+    pub(crate) bf16: bool,
+}
+
+impl Isa {
+    /// Plain Rust in four lanes, on every machine.
+    pub const PORTABLE: Isa = Isa { level: Level::Portable, bf16: false };
+
+    /// The widest instruction set of this CPU.
+    pub fn detect() -> Isa {
+        *Isa::available().last().expect("the portable path is always there")
+    }
+
+    /// Every instruction set of this CPU, narrowest first.
+    pub fn available() -> &'static [Isa] {
+        static FOUND: std::sync::OnceLock<Vec<Isa>> = std::sync::OnceLock::new();
+        FOUND.get_or_init(|| {
+            #[allow(unused_mut)]
+            let mut found = vec![Isa::PORTABLE];
+            #[cfg(target_arch = "aarch64")]
+            found.push(Isa { level: Level::Neon, bf16: false });
+            #[cfg(target_arch = "x86_64")]
+            {
+                use std::arch::is_x86_feature_detected as has;
+                let avx2 = has!("avx2") && has!("fma") && has!("f16c");
+                if avx2 {
+                    found.push(Isa { level: Level::Avx2, bf16: false });
+                }
+                if avx2 && has!("avx512f") && has!("avx512bw") && has!("avx512dq") && has!("avx512vl") {
+                    found.push(Isa { level: Level::Avx512, bf16: false });
+                    if has!("avx512bf16") {
+                        found.push(Isa { level: Level::Avx512, bf16: true });
+                    }
+                }
+            }
+            found
+        })
+    }
+
+    /// The instruction set of that name, if this CPU has it.
+    pub fn named(name: &str) -> Option<Isa> {
+        Isa::available().iter().copied().find(|isa| isa.name() == name)
+    }
+
+    /// `portable`, `neon`, `avx2`, `avx512` or `avx512bf16`.
+    pub fn name(self) -> &'static str {
+        match self.level {
+            Level::Portable => "portable",
+            #[cfg(target_arch = "aarch64")]
+            Level::Neon => "neon",
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx2 => "avx2",
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx512 if self.bf16 => "avx512bf16",
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx512 => "avx512",
+        }
+    }
+
+    /// How many floats one register holds.
+    pub fn lanes(self) -> usize {
+        match self.level {
+            Level::Portable => portable::Portable::<4>::LANES,
+            #[cfg(target_arch = "aarch64")]
+            Level::Neon => neon::Neon::LANES,
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx2 => avx2::Avx2::LANES,
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx512 => avx512::Avx512::LANES,
+        }
+    }
+
+    /// Whether the CPU multiplies pairs of bfloat16 in one instruction.
+    pub fn has_bf16_dot(self) -> bool {
+        self.bf16
+    }
+}
+
+impl std::fmt::Display for Isa {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// Evaluates an expression with `$s` bound to the lane token of `$isa`, inside a function compiled for that set.
+///
+/// The expression must be a call of an `#[inline(always)]` function generic over [`Simd`], or the intrinsics stay calls.
+macro_rules! with_simd {
+    ($isa:expr, $s:ident => $body:expr) => {
+        match $isa.level {
+            $crate::simd::Level::Portable => {
+                let $s = $crate::simd::portable::Portable::<4>;
+                $body
+            }
+            #[cfg(target_arch = "aarch64")]
+            $crate::simd::Level::Neon => {
+                // SAFETY: NEON is part of every aarch64 CPU this crate supports.
+                let $s = unsafe { $crate::simd::neon::Neon::new() };
+                $body
+            }
+            #[cfg(target_arch = "x86_64")]
+            $crate::simd::Level::Avx2 => {
+                // SAFETY: an `Isa` of this level exists only where the CPU has AVX2, FMA and F16C.
+                unsafe {
+                    $crate::simd::avx2::run(
+                        #[inline(always)]
+                        |$s| $body,
+                    )
+                }
+            }
+            #[cfg(target_arch = "x86_64")]
+            $crate::simd::Level::Avx512 => {
+                // SAFETY: an `Isa` of this level exists only where the CPU has AVX-512 F, BW, DQ and VL.
+                unsafe {
+                    $crate::simd::avx512::run(
+                        #[inline(always)]
+                        |$s| $body,
+                    )
+                }
+            }
+        }
+    };
+}
+pub(crate) use with_simd;

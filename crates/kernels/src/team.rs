@@ -1,0 +1,239 @@
+//! A fixed team of threads that starts a parallel section within about a microsecond.
+//!
+//! Small graphs cannot afford a condition variable per operation. A member spins for a short while after each section
+//! (the next one usually follows at once) and parks only then. Work is split by index, never stolen, so a given thread
+//! count always computes in the same order and gives the same bits.
+
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::{JoinHandle, Thread};
+
+/// Spins before a member parks or a waiting caller yields; roughly 50 µs.
+const SPINS: u32 = 20_000;
+
+type Job = *const (dyn Fn(usize) + Sync);
+
+struct Shared {
+    /// Counts sections; a member has work when it differs from the last one it ran.
+    epoch: AtomicU32,
+    /// The section's closure, valid from the epoch's increment until `pending` is 0.
+    job: Mutex<Option<SendJob>>,
+    /// Members that have not finished the section.
+    pending: AtomicUsize,
+    stop: AtomicBool,
+    asleep: Vec<AtomicBool>,
+    panic: Mutex<Option<Box<dyn std::any::Any + Send>>>,
+}
+
+#[derive(Clone, Copy)]
+struct SendJob(Job);
+// SAFETY: the closure behind the pointer is `Sync`, and `Team::run` does not return before every member is done with it.
+unsafe impl Send for SendJob {}
+
+/// Threads that run one closure together, the caller among them as number 0.
+pub struct Team {
+    shared: Arc<Shared>,
+    members: Vec<(Thread, Option<JoinHandle<()>>)>,
+    /// Held during a section; a second caller finds it taken and runs its section alone.
+    busy: Mutex<()>,
+}
+
+impl Team {
+    /// A team of `threads` (at least 1), of which `threads − 1` are started now.
+    pub fn new(threads: usize) -> std::io::Result<Team> {
+        let extra = threads.max(1) - 1;
+        let shared = Arc::new(Shared {
+            epoch: AtomicU32::new(0),
+            job: Mutex::new(None),
+            pending: AtomicUsize::new(0),
+            stop: AtomicBool::new(false),
+            asleep: (0..extra).map(|_| AtomicBool::new(false)).collect(),
+            panic: Mutex::new(None),
+        });
+        let mut team = Team { shared, members: Vec::with_capacity(extra), busy: Mutex::new(()) };
+        for index in 0..extra {
+            let shared = Arc::clone(&team.shared);
+            let handle = std::thread::Builder::new()
+                .name(format!("schwann-{}", index + 1))
+                .spawn(move || member(&shared, index))?;
+            team.members.push((handle.thread().clone(), Some(handle)));
+        }
+        Ok(team)
+    }
+
+    /// How many run a section, the caller included.
+    pub fn threads(&self) -> usize {
+        self.members.len() + 1
+    }
+
+    /// Runs `f(0)` … `f(threads − 1)`, in parallel where the team is free, and returns when all are done.
+    ///
+    /// A panic in any of them is raised again here, after all have ended.
+    pub fn run(&self, f: &(dyn Fn(usize) + Sync)) {
+        let Ok(_busy) = self.busy.try_lock() else {
+            return (0..self.threads()).for_each(f);
+        };
+        if self.members.is_empty() {
+            return f(0);
+        }
+        let shared = &*self.shared;
+        // SAFETY: only the lifetime is erased. Members use the pointer between the epoch's increment and their decrement
+        // of `pending`, and this function leaves only when that is 0, so the borrow outlives every use.
+        let job = SendJob(unsafe { std::mem::transmute::<*const (dyn Fn(usize) + Sync + '_), Job>(f) });
+        *shared.job.lock().expect("no member panics while it holds the job") = Some(job);
+        shared.pending.store(self.members.len(), Ordering::Relaxed);
+        shared.epoch.fetch_add(1, Ordering::SeqCst);
+        for (asleep, (thread, _)) in shared.asleep.iter().zip(&self.members) {
+            if asleep.load(Ordering::SeqCst) {
+                thread.unpark();
+            }
+        }
+        let own = catch_unwind(AssertUnwindSafe(|| f(0)));
+        let mut spins = 0;
+        while shared.pending.load(Ordering::Acquire) != 0 {
+            spins += 1;
+            if spins > SPINS { std::thread::yield_now() } else { std::hint::spin_loop() }
+        }
+        let theirs = shared.panic.lock().expect("a panic is stored, not raised, under this lock").take();
+        if let Err(panic) = own {
+            resume_unwind(panic);
+        }
+        if let Some(panic) = theirs {
+            resume_unwind(panic);
+        }
+    }
+
+    /// Runs `f(part, range)` over `0..len` cut into one contiguous range a thread, each a multiple of `grain` long but
+    /// for the last; ranges that would be empty are not called.
+    pub fn split(&self, len: usize, grain: usize, f: &(dyn Fn(usize, std::ops::Range<usize>) + Sync)) {
+        let grain = grain.max(1);
+        let pieces = len.div_ceil(grain);
+        let parts = self.threads().min(pieces.max(1));
+        if parts <= 1 {
+            if len > 0 {
+                f(0, 0..len);
+            }
+            return;
+        }
+        let cut = |part: usize| (pieces * part / parts * grain).min(len);
+        self.run(&|part| {
+            if part < parts && cut(part) < cut(part + 1) {
+                f(part, cut(part)..cut(part + 1));
+            }
+        });
+    }
+}
+
+impl std::fmt::Debug for Team {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Team({} threads)", self.threads())
+    }
+}
+
+impl Drop for Team {
+    fn drop(&mut self) {
+        self.shared.stop.store(true, Ordering::SeqCst);
+        self.shared.epoch.fetch_add(1, Ordering::SeqCst);
+        for (thread, handle) in &mut self.members {
+            thread.unpark();
+            if let Some(handle) = handle.take() {
+                let _ = handle.join();
+            }
+        }
+    }
+}
+
+fn member(shared: &Shared, index: usize) {
+    let mut seen = 0;
+    loop {
+        let mut spins = 0;
+        while shared.epoch.load(Ordering::Acquire) == seen {
+            spins += 1;
+            if spins < SPINS {
+                std::hint::spin_loop();
+                continue;
+            }
+            // Announce the sleep before the last look at the epoch: either this look sees a new section, or the
+            // caller's look at `asleep`, which follows its increment, sees us and unparks.
+            shared.asleep[index].store(true, Ordering::SeqCst);
+            if shared.epoch.load(Ordering::SeqCst) == seen {
+                std::thread::park();
+            }
+            shared.asleep[index].store(false, Ordering::SeqCst);
+        }
+        seen = shared.epoch.load(Ordering::Acquire);
+        if shared.stop.load(Ordering::SeqCst) {
+            return;
+        }
+        let job = *shared.job.lock().expect("no member panics while it holds the job");
+        if let Some(SendJob(job)) = job {
+            // SAFETY: `Team::run` keeps the closure alive until `pending` is 0, which needs this member's decrement.
+            let result = catch_unwind(AssertUnwindSafe(|| unsafe { (*job)(index + 1) }));
+            if let Err(panic) = result {
+                *shared.panic.lock().expect("a panic is stored, not raised, under this lock") = Some(panic);
+            }
+        }
+        shared.pending.fetch_sub(1, Ordering::Release);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_index_runs_once_in_each_of_many_sections() {
+        for threads in [1, 2, 3, 5] {
+            let team = Team::new(threads).unwrap();
+            let counts: Vec<AtomicUsize> = (0..threads).map(|_| AtomicUsize::new(0)).collect();
+            for _ in 0..200 {
+                team.run(&|i| {
+                    counts[i].fetch_add(1, Ordering::Relaxed);
+                });
+            }
+            assert!(counts.iter().all(|c| c.load(Ordering::Relaxed) == 200));
+        }
+    }
+
+    #[test]
+    fn a_split_covers_the_range_once() {
+        let team = Team::new(3).unwrap();
+        for len in [0usize, 1, 7, 64, 1000] {
+            for grain in [1usize, 8, 300] {
+                let hits: Vec<AtomicUsize> = (0..len).map(|_| AtomicUsize::new(0)).collect();
+                team.split(len, grain, &|_, range| {
+                    assert_eq!(range.start % grain, 0);
+                    range.for_each(|i| drop(hits[i].fetch_add(1, Ordering::Relaxed)));
+                });
+                assert!(hits.iter().all(|h| h.load(Ordering::Relaxed) == 1));
+            }
+        }
+    }
+
+    #[test]
+    fn a_panic_reaches_the_caller_and_the_team_goes_on() {
+        let team = Team::new(2).unwrap();
+        let caught = catch_unwind(AssertUnwindSafe(|| team.run(&|i| assert_ne!(i, 1, "planted"))));
+        assert!(caught.is_err());
+        let ran = AtomicUsize::new(0);
+        team.run(&|_| drop(ran.fetch_add(1, Ordering::Relaxed)));
+        assert_eq!(ran.load(Ordering::Relaxed), 2);
+    }
+
+    #[test]
+    fn two_callers_at_once_both_finish() {
+        let team = Team::new(2).unwrap();
+        std::thread::scope(|scope| {
+            for _ in 0..3 {
+                scope.spawn(|| {
+                    for _ in 0..100 {
+                        let ran = AtomicUsize::new(0);
+                        team.run(&|_| drop(ran.fetch_add(1, Ordering::Relaxed)));
+                        assert_eq!(ran.load(Ordering::Relaxed), 2);
+                    }
+                });
+            }
+        });
+    }
+}
