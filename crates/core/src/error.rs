@@ -1,0 +1,157 @@
+//! What can go wrong: each error says what was wrong, where, and what was expected.
+
+use std::path::PathBuf;
+
+/// The crate's result.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Everything that this crate refuses.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// A node that cannot be built from its inputs.
+    #[error("node `{node}` ({op}): {problem}")]
+    Node {
+        /// The node's name.
+        node: String,
+        /// Its operation.
+        op: String,
+        /// What does not fit, with the shapes and types concerned.
+        problem: String,
+    },
+    /// A graph that breaks a rule of the intermediate representation.
+    #[error("graph is not well formed{}: {problem}", .pass.map(|p| format!(" after pass `{p}`")).unwrap_or_default())]
+    Verify {
+        /// The pass that produced it, if one did.
+        pass: Option<&'static str>,
+        /// What is wrong, and at which node.
+        problem: String,
+    },
+    /// A symbolic size without a value.
+    #[error("the size `{symbol}` is not bound: no input of this run fixes it")]
+    Unbound {
+        /// The symbol.
+        symbol: String,
+    },
+    /// A size that comes out negative or too large.
+    #[error("the size `{dim}` comes out as {value}, which is no size")]
+    Dimension {
+        /// The size as a formula.
+        dim: String,
+        /// Its value (the largest integer where it overflowed).
+        value: i64,
+    },
+    /// An input of a run that does not fit the graph.
+    #[error("input `{name}`: expected {expected}, got {got}")]
+    Input {
+        /// The input's name.
+        name: String,
+        /// The type the graph declares.
+        expected: String,
+        /// What came.
+        got: String,
+    },
+    /// A name that the graph does not have.
+    #[error("no {kind} named `{name}`; there is {}", list(.known))]
+    Unknown {
+        /// `input`, `output`, `weight` …
+        kind: &'static str,
+        /// The name asked for.
+        name: String,
+        /// The names there are.
+        known: Vec<String>,
+    },
+    /// A tensor used as another type or size than it has.
+    #[error("tensor: expected {expected}, got {got}")]
+    Tensor {
+        /// What was asked for.
+        expected: String,
+        /// What it is.
+        got: String,
+    },
+    /// A value that makes an operation meaningless at run time, such as an index out of range.
+    #[error("node `{node}`: {problem}")]
+    Value {
+        /// The node's name.
+        node: String,
+        /// What is wrong with the value.
+        problem: String,
+    },
+    /// No gradient is defined.
+    #[error("no gradient through node `{node}` ({op}): {problem}")]
+    Gradient {
+        /// The node's name.
+        node: String,
+        /// Its operation.
+        op: String,
+        /// Why.
+        problem: String,
+    },
+    /// An operation that this backend cannot run.
+    #[error("node `{node}` ({op}) is not supported here: {problem}")]
+    Unsupported {
+        /// The node's name.
+        node: String,
+        /// Its operation.
+        op: String,
+        /// Why, and what to do instead.
+        problem: String,
+    },
+    /// More memory than the budget allows.
+    #[error("memory budget exceeded: {requested} bytes wanted, {in_use} of {limit} bytes in use{}", hint(.what))]
+    Budget {
+        /// What it was for.
+        what: String,
+        /// Bytes asked for.
+        requested: usize,
+        /// Bytes in use before.
+        in_use: usize,
+        /// The limit.
+        limit: usize,
+    },
+    /// The run was cancelled before its end.
+    #[error("the run was cancelled")]
+    Cancelled,
+    /// A file whose content is not what its format demands.
+    #[error("{}{format}: {problem}", .path.as_ref().map(|p| format!("{}: ", p.display())).unwrap_or_default())]
+    File {
+        /// The file, where it is one.
+        path: Option<PathBuf>,
+        /// `safetensors`, `npy` …
+        format: &'static str,
+        /// What is wrong, where in the file, and what was expected.
+        problem: String,
+    },
+    /// The operating system's word.
+    #[error("{}: {source}", .path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// The cause.
+        source: std::io::Error,
+    },
+    /// The operating system refused a thread.
+    #[error("could not start a thread: {0}")]
+    Thread(std::io::Error),
+    /// A tape that the kernels' verifier refused: a bug in this crate, never in the input.
+    #[error("internal: {0}")]
+    Internal(String),
+}
+
+fn list(names: &[String]) -> String {
+    if names.is_empty() { "none".into() } else { names.iter().map(|n| format!("`{n}`")).collect::<Vec<_>>().join(", ") }
+}
+
+fn hint(what: &str) -> String {
+    if what.is_empty() { String::new() } else { format!(", for {what}") }
+}
+
+impl Error {
+    /// The same error, naming the file it came from.
+    pub fn in_file(self, at: &std::path::Path) -> Error {
+        match self {
+            Error::File { path: None, format, problem } => Error::File { path: Some(at.to_owned()), format, problem },
+            other => other,
+        }
+    }
+}

@@ -1,0 +1,286 @@
+//! Building a graph by hand: one method an operation, refusing what does not fit at once.
+
+use super::{Graph, Value};
+use crate::dtype::DType;
+use crate::error::{Error, Result};
+use crate::op::{Binary, Compare, Float, Op, Reduction, Scan, Type, Unary};
+use crate::shape::{Dim, Shape};
+use crate::tensor::Tensor;
+
+/// Builds a [`Graph`].
+///
+/// ```
+/// # use schwann_core::{shape, DType, GraphBuilder, Tensor};
+/// # fn main() -> schwann_core::Result<()> {
+/// let mut b = GraphBuilder::new();
+/// let x = b.input("x", DType::F32, shape!["B", 3])?;
+/// let w = b.weight("w", Tensor::new(&[3, 2], &[1.0f32, 0.0, 0.0, 1.0, 1.0, 1.0])?)?;
+/// let h = b.named("hidden").matmul(x, w)?;
+/// let y = b.tanh(h)?;
+/// b.output("y", y)?;
+/// let graph = b.build()?;
+/// assert_eq!(graph.output_types()[0].to_string(), "f32[B, 2]");
+/// assert!(GraphBuilder::new().input("x", DType::F32, shape!["not a symbol"]).is_err());
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug, Default)]
+pub struct GraphBuilder {
+    graph: Graph,
+    next_name: Option<String>,
+}
+
+macro_rules! unary {
+    ($($name:ident => $op:ident),* $(,)?) => { $(
+        #[doc = concat!("`", stringify!($name), "` of every element.")]
+        pub fn $name(&mut self, x: Value) -> Result<Value> {
+            self.push(Op::Unary(Unary::$op), &[x])
+        }
+    )* };
+}
+macro_rules! binary {
+    ($($name:ident => $op:expr),* $(,)?) => { $(
+        #[doc = concat!("`", stringify!($name), "` of two values, stretched to one shape.")]
+        pub fn $name(&mut self, a: Value, b: Value) -> Result<Value> {
+            self.push($op, &[a, b])
+        }
+    )* };
+}
+
+impl GraphBuilder {
+    /// An empty graph.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Names the node that the next call adds.
+    pub fn named(&mut self, name: &str) -> &mut Self {
+        self.next_name = Some(name.to_owned());
+        self
+    }
+
+    /// Adds any operation.
+    pub fn push(&mut self, op: Op, inputs: &[Value]) -> Result<Value> {
+        let name = self.next_name.take().unwrap_or_else(|| format!("{}_{}", op.name(), self.graph.nodes.len()));
+        self.graph.push(op, inputs.to_vec(), name)
+    }
+
+    /// A value that each run supplies.
+    pub fn input(&mut self, name: &str, dtype: DType, shape: impl Into<Shape>) -> Result<Value> {
+        self.next_name.get_or_insert_with(|| name.to_owned());
+        self.push(Op::Input { name: name.to_owned(), ty: Type::new(dtype, shape) }, &[])
+    }
+
+    /// A trained value with its data.
+    pub fn weight(&mut self, name: &str, data: Tensor) -> Result<Value> {
+        let value = self.weight_slot(name, data.dtype(), data.shape())?;
+        self.graph.set_weight(name, data)?;
+        Ok(value)
+    }
+
+    /// A trained value whose data comes later, by [`Graph::set_weight`].
+    pub fn weight_slot(&mut self, name: &str, dtype: DType, shape: &[usize]) -> Result<Value> {
+        self.next_name.get_or_insert_with(|| name.to_owned());
+        self.push(Op::Weight { name: name.to_owned(), ty: Type::new(dtype, shape) }, &[])
+    }
+
+    /// A literal.
+    pub fn constant(&mut self, value: Tensor) -> Result<Value> {
+        self.push(Op::Const(value), &[])
+    }
+
+    /// A single `f32`.
+    pub fn scalar(&mut self, value: f32) -> Result<Value> {
+        self.constant(Tensor::scalar(value))
+    }
+
+    unary!(
+        neg => Neg, abs => Abs, sign => Sign, sqrt => Sqrt, recip => Recip, square => Square, exp => Exp, log => Log,
+        tanh => Tanh, sigmoid => Sigmoid, softplus => Softplus, relu => Relu, silu => Silu, gelu => Gelu, erf => Erf,
+        floor => Floor, round => Round, sin => Sin, cos => Cos, not => Not,
+    );
+    binary!(
+        add => Op::Binary(Binary::Add), sub => Op::Binary(Binary::Sub), mul => Op::Binary(Binary::Mul),
+        div => Op::Binary(Binary::Div), min => Op::Binary(Binary::Min), max => Op::Binary(Binary::Max),
+        pow => Op::Binary(Binary::Pow), and => Op::Binary(Binary::And), or => Op::Binary(Binary::Or),
+        eq => Op::Compare(Compare::Eq), ne => Op::Compare(Compare::Ne), lt => Op::Compare(Compare::Lt),
+        le => Op::Compare(Compare::Le), gt => Op::Compare(Compare::Gt), ge => Op::Compare(Compare::Ge),
+    );
+
+    /// `a` where `condition` holds, else `b`.
+    pub fn select(&mut self, condition: Value, a: Value, b: Value) -> Result<Value> {
+        self.push(Op::Select, &[condition, a, b])
+    }
+
+    /// Matrix product.
+    pub fn matmul(&mut self, a: Value, b: Value) -> Result<Value> {
+        self.matmul_t(a, b, false, false)
+    }
+
+    /// Matrix product of operands that may be stored transposed.
+    pub fn matmul_t(&mut self, a: Value, b: Value, transpose_a: bool, transpose_b: bool) -> Result<Value> {
+        self.push(Op::MatMul { transpose_a, transpose_b }, &[a, b])
+    }
+
+    /// x·wᵀ + b for weights stored [outputs, inputs], as PyTorch's `Linear` has them.
+    pub fn linear(&mut self, x: Value, weight: Value, bias: Option<Value>) -> Result<Value> {
+        let y = self.matmul_t(x, weight, false, true)?;
+        bias.map_or(Ok(y), |b| self.add(y, b))
+    }
+
+    fn reduce(&mut self, kind: Reduction, x: Value, axes: &[usize], keep: bool) -> Result<Value> {
+        let mut axes = axes.to_vec();
+        axes.sort_unstable();
+        self.push(Op::Reduce { kind, axes, keep }, &[x])
+    }
+    /// Sum over axes.
+    pub fn sum(&mut self, x: Value, axes: &[usize], keep: bool) -> Result<Value> {
+        self.reduce(Reduction::Sum, x, axes, keep)
+    }
+    /// Mean over axes.
+    pub fn mean(&mut self, x: Value, axes: &[usize], keep: bool) -> Result<Value> {
+        self.reduce(Reduction::Mean, x, axes, keep)
+    }
+    /// Largest over axes.
+    pub fn reduce_max(&mut self, x: Value, axes: &[usize], keep: bool) -> Result<Value> {
+        self.reduce(Reduction::Max, x, axes, keep)
+    }
+    /// Smallest over axes.
+    pub fn reduce_min(&mut self, x: Value, axes: &[usize], keep: bool) -> Result<Value> {
+        self.reduce(Reduction::Min, x, axes, keep)
+    }
+
+    /// Softmax along an axis.
+    pub fn softmax(&mut self, x: Value, axis: usize) -> Result<Value> {
+        self.push(Op::Softmax { axis }, &[x])
+    }
+    /// Layer norm over the last axis.
+    pub fn layer_norm(&mut self, x: Value, gamma: Option<Value>, beta: Option<Value>, eps: f32) -> Result<Value> {
+        if gamma.is_none() && beta.is_some() {
+            return Err(self.refuse("layer_norm", "beta without gamma".into()));
+        }
+        let inputs: Vec<Value> = [Some(x), gamma, beta].into_iter().flatten().collect();
+        self.push(Op::LayerNorm { eps: Float(eps) }, &inputs)
+    }
+    /// Root-mean-square norm over the last axis.
+    pub fn rms_norm(&mut self, x: Value, gamma: Option<Value>, eps: f32) -> Result<Value> {
+        let inputs: Vec<Value> = [Some(x), gamma].into_iter().flatten().collect();
+        self.push(Op::RmsNorm { eps: Float(eps) }, &inputs)
+    }
+    /// Scaled-dot-product attention; see [`Op::Attention`].
+    pub fn attention(&mut self, q: Value, k: Value, v: Value, mask: Option<Value>, causal: bool) -> Result<Value> {
+        let inputs: Vec<Value> = [Some(q), Some(k), Some(v), mask].into_iter().flatten().collect();
+        self.push(Op::Attention { causal, scale: None }, &inputs)
+    }
+
+    /// The same elements in another shape.
+    pub fn reshape(&mut self, x: Value, shape: impl Into<Shape>) -> Result<Value> {
+        self.push(Op::Reshape { shape: shape.into() }, &[x])
+    }
+    /// Axes in another order.
+    pub fn transpose(&mut self, x: Value, perm: &[usize]) -> Result<Value> {
+        self.push(Op::Transpose { perm: perm.to_vec() }, &[x])
+    }
+    /// Elements `start..end` of an axis.
+    pub fn slice(&mut self, x: Value, axis: usize, start: impl Into<Dim>, end: impl Into<Dim>) -> Result<Value> {
+        self.push(Op::Slice { axis, start: start.into(), end: end.into() }, &[x])
+    }
+    /// Zeros before and after along an axis.
+    pub fn pad(&mut self, x: Value, axis: usize, before: impl Into<Dim>, after: impl Into<Dim>) -> Result<Value> {
+        self.push(Op::Pad { axis, before: before.into(), after: after.into() }, &[x])
+    }
+    /// Values joined along an axis.
+    pub fn concat(&mut self, xs: &[Value], axis: usize) -> Result<Value> {
+        self.push(Op::Concat { axis }, xs)
+    }
+    /// Stretched to a shape.
+    pub fn broadcast(&mut self, x: Value, shape: impl Into<Shape>) -> Result<Value> {
+        self.push(Op::Broadcast { shape: shape.into() }, &[x])
+    }
+    /// Elements at `i32` indices along an axis.
+    pub fn gather(&mut self, x: Value, indices: Value, axis: usize) -> Result<Value> {
+        self.push(Op::Gather { axis }, &[x, indices])
+    }
+    /// Sums by `i32` segment along an axis.
+    pub fn segment_sum(&mut self, x: Value, segment: Value, axis: usize, segments: impl Into<Dim>) -> Result<Value> {
+        self.push(Op::SegmentSum { axis, segments: segments.into() }, &[x, segment])
+    }
+
+    /// Another element type.
+    pub fn cast(&mut self, x: Value, dtype: DType) -> Result<Value> {
+        self.push(Op::Cast { dtype }, &[x])
+    }
+    /// To bytes: round(x / scale) + zero point.
+    pub fn quantize(&mut self, x: Value, scale: Value, zero_point: Value, dtype: DType) -> Result<Value> {
+        self.push(Op::Quantize { dtype }, &[x, scale, zero_point])
+    }
+    /// To bytes with one scale and zero point 0.
+    pub fn quantize_with(&mut self, x: Value, scale: f32) -> Result<Value> {
+        let name = self.next_name.take();
+        let scale = self.scalar(scale)?;
+        let zero = self.constant(Tensor::scalar(0i32))?;
+        self.next_name = name;
+        self.quantize(x, scale, zero, DType::I8)
+    }
+    /// From bytes: (q − zero point) · scale.
+    pub fn dequantize(&mut self, q: Value, scale: Value, zero_point: Value) -> Result<Value> {
+        self.push(Op::Dequantize, &[q, scale, zero_point])
+    }
+
+    /// A loop over time: initial states, sequences, fixed values; gives final states, then output sequences.
+    pub fn scan(
+        &mut self,
+        body: Graph,
+        states: &[Value],
+        sequences: &[Value],
+        fixed: &[Value],
+        axis: usize,
+    ) -> Result<Vec<Value>> {
+        let scan = Scan { body, states: states.len(), sequences: sequences.len(), axis, reverse: false };
+        self.push_scan(scan, &[states, sequences, fixed].concat())
+    }
+
+    /// A loop given whole.
+    pub fn push_scan(&mut self, scan: Scan, inputs: &[Value]) -> Result<Vec<Value>> {
+        let first = self.push(Op::Scan(Box::new(scan)), inputs)?;
+        let count = self.graph.node(first).outs.len() as u16;
+        Ok((0..count).map(|slot| Value { node: first.node, slot }).collect())
+    }
+
+    /// Declares a result.
+    pub fn output(&mut self, name: &str, value: Value) -> Result<()> {
+        self.graph.push_output(name, value)
+    }
+    /// Declares that `output` of one run is `input` of the next.
+    pub fn state(&mut self, input: &str, output: &str) -> Result<()> {
+        self.graph.push_state(input, output)
+    }
+
+    /// The type of a value so far.
+    pub fn ty(&self, value: Value) -> &Type {
+        self.graph.ty(value)
+    }
+    /// The graph so far.
+    pub fn graph(&self) -> &Graph {
+        &self.graph
+    }
+
+    /// The finished graph; one without results is refused.
+    pub fn build(self) -> Result<Graph> {
+        if self.graph.outputs.is_empty() {
+            return Err(self.refuse("build", "the graph has no output; declare one with `output`".into()));
+        }
+        Ok(self.graph)
+    }
+
+    fn refuse(&self, op: &str, problem: String) -> Error {
+        Error::Node { node: self.next_name.clone().unwrap_or_else(|| op.to_owned()), op: op.into(), problem }
+    }
+}
+
+impl From<Graph> for GraphBuilder {
+    /// Goes on with a graph.
+    fn from(graph: Graph) -> Self {
+        GraphBuilder { graph, next_name: None }
+    }
+}

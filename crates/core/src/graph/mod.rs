@@ -1,0 +1,470 @@
+//! The graph: nodes in dependency order, each with its operation, inputs, inferred types and name.
+
+mod build;
+mod print;
+
+pub use build::GraphBuilder;
+
+use crate::error::{Error, Result};
+use crate::op::{Cost, Op, Type};
+use crate::shape::Bindings;
+use crate::tensor::Tensor;
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The most axes a value may have.
+pub const MAX_RANK: usize = 6;
+
+/// One output of one node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(from = "(u32, u16)", into = "(u32, u16)")]
+pub struct Value {
+    /// The node's number.
+    pub node: u32,
+    /// Which of its outputs (only a scan has several).
+    pub slot: u16,
+}
+impl From<(u32, u16)> for Value {
+    fn from((node, slot): (u32, u16)) -> Value {
+        Value { node, slot }
+    }
+}
+impl From<Value> for (u32, u16) {
+    fn from(v: Value) -> (u32, u16) {
+        (v.node, v.slot)
+    }
+}
+
+/// One operation in its place.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Node {
+    /// What it does.
+    pub op: Op,
+    /// What it does it to; always outputs of earlier nodes.
+    pub inputs: Vec<Value>,
+    /// The types of its outputs, as the operation's rule gives them.
+    pub outs: Vec<Type>,
+    /// Its name, for messages and pictures.
+    pub name: String,
+}
+
+/// A named result.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Output {
+    /// Its name in a run.
+    pub name: String,
+    /// What it is.
+    pub value: Value,
+}
+
+/// An output that becomes an input of the next run: the memory of a stream.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct State {
+    /// The input that holds it; a session starts it at 0 and need not be given it.
+    pub input: String,
+    /// The output that replaces it.
+    pub output: String,
+}
+
+/// A network: inputs, weights and operations, and which values are its results.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(try_from = "File", into = "File")]
+pub struct Graph {
+    nodes: Vec<Node>,
+    /// Nodes that are inputs, in the order declared.
+    inputs: Vec<u32>,
+    outputs: Vec<Output>,
+    states: Vec<State>,
+    weights: BTreeMap<String, Tensor>,
+}
+
+impl Graph {
+    /// Adds a node; its types are inferred, and what does not fit is refused.
+    pub fn push(&mut self, op: Op, inputs: Vec<Value>, name: impl Into<String>) -> Result<Value> {
+        let name = name.into();
+        let refuse = |problem: String, op: &Op| Error::Node { node: name.clone(), op: op.name().into(), problem };
+        let types: Option<Vec<&Type>> = inputs.iter().map(|&v| self.try_ty(v)).collect();
+        let Some(types) = types else {
+            return Err(refuse(format!("an input of {inputs:?} is no value of this graph"), &op));
+        };
+        let outs = op.infer(&types).map_err(|problem| refuse(problem, &op))?;
+        if let Some(deep) = outs.iter().find(|t| t.shape.rank() > MAX_RANK) {
+            return Err(refuse(format!("{deep} has more than {MAX_RANK} axes"), &op));
+        }
+        let id = u32::try_from(self.nodes.len()).map_err(|_| refuse("more than 2³² nodes".into(), &op))?;
+        match &op {
+            Op::Input { name: input, .. } => {
+                if self.inputs().any(|(known, _)| known == input) {
+                    return Err(refuse(format!("there is an input `{input}` already"), &op));
+                }
+                check_name(input).map_err(|problem| refuse(problem, &op))?;
+                self.inputs.push(id);
+            }
+            Op::Weight { name: weight, ty } => {
+                check_name(weight).map_err(|problem| refuse(problem, &op))?;
+                if let Some(known) = self.weight_types().find(|(known, other)| known == weight && *other != ty) {
+                    return Err(refuse(format!("the weight `{weight}` is {ty} here and {} elsewhere", known.1), &op));
+                }
+            }
+            _ => {}
+        }
+        self.nodes.push(Node { op, inputs, outs, name });
+        Ok(Value { node: id, slot: 0 })
+    }
+
+    /// Declares a result.
+    pub fn push_output(&mut self, name: impl Into<String>, value: Value) -> Result<()> {
+        let name = name.into();
+        let refuse = |problem: String| Error::Node { node: name.clone(), op: "output".into(), problem };
+        check_name(&name).map_err(refuse)?;
+        if self.outputs.iter().any(|o| o.name == name) {
+            return Err(refuse(format!("there is an output `{name}` already")));
+        }
+        if self.try_ty(value).is_none() {
+            return Err(refuse(format!("{value:?} is no value of this graph")));
+        }
+        self.outputs.push(Output { name, value });
+        Ok(())
+    }
+
+    /// Declares that `output` of one run is `input` of the next.
+    pub fn push_state(&mut self, input: &str, output: &str) -> Result<()> {
+        let ty = |found: Option<Value>, kind, name: &str, known| {
+            found.map(|v| self.ty(v).clone()).ok_or_else(|| Error::Unknown { kind, name: name.into(), known })
+        };
+        let names = |i: &mut dyn Iterator<Item = String>| i.collect::<Vec<_>>();
+        let inputs = names(&mut self.inputs().map(|(n, _)| n.to_owned()));
+        let outputs = names(&mut self.outputs.iter().map(|o| o.name.clone()));
+        let from = ty(self.inputs().find(|(n, _)| *n == input).map(|(_, v)| v), "input", input, inputs)?;
+        let to = ty(self.outputs.iter().find(|o| o.name == output).map(|o| o.value), "output", output, outputs)?;
+        if from != to || self.states.iter().any(|s| s.input == input) {
+            let problem =
+                format!("state `{input}` is {from}, its next value `{output}` is {to}; want equal types, linked once");
+            return Err(Error::Node { node: input.into(), op: "state".into(), problem });
+        }
+        self.states.push(State { input: input.into(), output: output.into() });
+        Ok(())
+    }
+
+    /// Gives a weight its data.
+    pub fn set_weight(&mut self, name: &str, data: Tensor) -> Result<()> {
+        let ty = self.weight_types().find(|(known, _)| *known == name).map(|(_, ty)| ty.clone());
+        let Some(ty) = ty else {
+            let known: BTreeSet<String> = self.weight_types().map(|(n, _)| n.to_owned()).collect();
+            return Err(Error::Unknown { kind: "weight", name: name.into(), known: known.into_iter().collect() });
+        };
+        if ty.dtype != data.dtype() || ty.shape.as_fixed().as_deref() != Some(data.shape()) {
+            let (expected, got) = (ty.to_string(), data.to_string());
+            return Err(Error::Input { name: name.into(), expected, got });
+        }
+        self.weights.insert(name.into(), data);
+        Ok(())
+    }
+
+    /// The nodes, in dependency order.
+    pub fn nodes(&self) -> &[Node] {
+        &self.nodes
+    }
+    /// The node that makes a value.
+    pub fn node(&self, value: Value) -> &Node {
+        &self.nodes[value.node as usize]
+    }
+    /// The type of a value.
+    pub fn ty(&self, value: Value) -> &Type {
+        &self.node(value).outs[usize::from(value.slot)]
+    }
+    fn try_ty(&self, value: Value) -> Option<&Type> {
+        self.nodes.get(value.node as usize)?.outs.get(usize::from(value.slot))
+    }
+    /// Inputs by name, in the order declared.
+    pub fn inputs(&self) -> impl ExactSizeIterator<Item = (&str, Value)> {
+        self.inputs.iter().map(|&node| match &self.nodes[node as usize].op {
+            Op::Input { name, .. } => (name.as_str(), Value { node, slot: 0 }),
+            other => unreachable!("input list names a {}", other.name()),
+        })
+    }
+    /// The inputs' types.
+    pub fn input_types(&self) -> Vec<Type> {
+        self.inputs().map(|(_, v)| self.ty(v).clone()).collect()
+    }
+    /// Results in the order declared.
+    pub fn outputs(&self) -> &[Output] {
+        &self.outputs
+    }
+    /// The results' types.
+    pub fn output_types(&self) -> Vec<Type> {
+        self.outputs.iter().map(|o| self.ty(o.value).clone()).collect()
+    }
+    /// What a stream remembers.
+    pub fn states(&self) -> &[State] {
+        &self.states
+    }
+    /// The weights that have data.
+    pub fn weights(&self) -> &BTreeMap<String, Tensor> {
+        &self.weights
+    }
+    /// Every weight the graph names, with its type.
+    pub fn weight_types(&self) -> impl Iterator<Item = (&str, &Type)> {
+        self.nodes.iter().filter_map(|n| match &n.op {
+            Op::Weight { name, ty } => Some((name.as_str(), ty)),
+            _ => None,
+        })
+    }
+    /// A weight's data, or an error that names it.
+    pub fn weight(&self, name: &str) -> Result<&Tensor> {
+        self.weights.get(name).ok_or_else(|| Error::Unknown {
+            kind: "data for a weight",
+            name: name.into(),
+            known: self.weights.keys().cloned().collect(),
+        })
+    }
+    /// Every symbol that sizes of this graph use.
+    pub fn symbols(&self) -> BTreeSet<String> {
+        let mut found = BTreeSet::new();
+        for dim in self.nodes.iter().flat_map(|n| &n.outs).flat_map(|t| t.shape.dims()) {
+            dim.for_each_symbol(|s| {
+                found.insert(s.to_owned());
+            });
+        }
+        found
+    }
+
+    /// How often each value is read, by node then slot; a result counts as a reader.
+    pub fn uses(&self) -> Vec<Vec<u32>> {
+        let mut uses: Vec<Vec<u32>> = self.nodes.iter().map(|n| vec![0; n.outs.len()]).collect();
+        let read = self.nodes.iter().flat_map(|n| &n.inputs).chain(self.outputs.iter().map(|o| &o.value));
+        for v in read {
+            uses[v.node as usize][usize::from(v.slot)] += 1;
+        }
+        uses
+    }
+
+    /// The work of one run, summed over the nodes.
+    pub fn cost(&self, bindings: &Bindings) -> Result<Cost> {
+        let mut total = Cost::default();
+        for node in &self.nodes {
+            total += self.node_cost(node, bindings)?;
+        }
+        Ok(total)
+    }
+    /// The work of one node of this graph.
+    pub fn node_cost(&self, node: &Node, bindings: &Bindings) -> Result<Cost> {
+        let types: Vec<&Type> = node.inputs.iter().map(|&v| self.ty(v)).collect();
+        node.op.cost(&types, &node.outs, bindings)
+    }
+
+    /// Nodes in the order in which they can run (the order in which they are kept).
+    pub fn topological_sort(&self) -> Vec<u32> {
+        (0..self.nodes.len() as u32).collect()
+    }
+
+    /// Checks every rule of the representation: order, types, names, and weights' data.
+    pub fn verify(&self) -> Result<()> {
+        let fail = |problem: String| Err(Error::Verify { pass: None, problem });
+        for (i, node) in self.nodes.iter().enumerate() {
+            if let Some(v) = node.inputs.iter().find(|v| v.node as usize >= i || self.try_ty(**v).is_none()) {
+                return fail(format!("node {i} `{}` reads {v:?}, which is not an earlier value", node.name));
+            }
+            let types: Vec<&Type> = node.inputs.iter().map(|&v| self.ty(v)).collect();
+            match node.op.infer(&types) {
+                Ok(outs) if outs == node.outs => {}
+                Ok(outs) => {
+                    return fail(format!("node {i} `{}` claims {:?}, its rule gives {outs:?}", node.name, node.outs));
+                }
+                Err(problem) => return fail(format!("node {i} `{}` ({}): {problem}", node.name, node.op.name())),
+            }
+            if let Op::Scan(scan) = &node.op {
+                scan.body.verify()?;
+                if scan.body.weight_types().next().is_some() {
+                    return fail(format!("node {i} `{}`: weights enter a scan's body as inputs", node.name));
+                }
+            }
+            if matches!(node.op, Op::Input { .. }) != self.inputs.contains(&(i as u32)) {
+                return fail(format!("node {i} `{}` and the list of inputs disagree", node.name));
+            }
+        }
+        if let Some(o) = self.outputs.iter().find(|o| self.try_ty(o.value).is_none()) {
+            return fail(format!("output `{}` is no value of this graph", o.name));
+        }
+        for (name, ty) in self.weight_types() {
+            if let Some(data) = self.weights.get(name)
+                && (ty.dtype != data.dtype() || ty.shape.as_fixed().as_deref() != Some(data.shape()))
+            {
+                return fail(format!("weight `{name}` is {ty} but its data is {data}"));
+            }
+        }
+        Ok(())
+    }
+
+    /// The sizes that inputs of these shapes give the symbols.
+    ///
+    /// A lone symbol is bound by the input that shows it; sizes that are formulas are checked against the result.
+    pub fn bind<'a>(&self, shapes: impl Fn(&str) -> Option<&'a [usize]>, bindings: &mut Bindings) -> Result<()> {
+        let mismatch = |name: &str, ty: &Type, got: &[usize]| Error::Input {
+            name: name.into(),
+            expected: ty.to_string(),
+            got: format!("shape {got:?}"),
+        };
+        for (name, value) in self.inputs() {
+            let ty = self.ty(value);
+            let Some(got) = shapes(name) else { continue };
+            if got.len() != ty.shape.rank() {
+                return Err(mismatch(name, ty, got));
+            }
+            for (dim, &size) in ty.shape.dims().iter().zip(got) {
+                if let Some(symbol) = dim.as_symbol()
+                    && let Err(old) = bindings.bind(symbol, size)
+                {
+                    return Err(Error::Input {
+                        name: name.into(),
+                        expected: format!("{ty} with {symbol} = {old}, as another input has it"),
+                        got: format!("shape {got:?}"),
+                    });
+                }
+            }
+        }
+        for (name, value) in self.inputs() {
+            let ty = self.ty(value);
+            if let Some(got) = shapes(name) {
+                for (dim, &size) in ty.shape.dims().iter().zip(got) {
+                    let fits = match dim.as_fixed() {
+                        Some(n) => n == size,
+                        None => dim.as_symbol().is_some() || dim.eval(bindings)? == size,
+                    };
+                    if !fits {
+                        return Err(mismatch(name, ty, got));
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// A graph with the same inputs, states and weights but none of the operations, and where the inputs went: the
+    /// start of every rewrite.
+    pub(crate) fn rebuild(&self) -> Rebuild<'_> {
+        Rebuild { old: self, new: Graph { weights: self.weights.clone(), ..Graph::default() }, map: BTreeMap::new() }
+    }
+
+    /// Drops weights' data that no node names.
+    pub(crate) fn drop_unused_weights(&mut self) {
+        let used: BTreeSet<String> = self.weight_types().map(|(n, _)| n.to_owned()).collect();
+        self.weights.retain(|name, _| used.contains(name));
+    }
+}
+
+/// A rewrite under way: old values and what became of them.
+pub(crate) struct Rebuild<'a> {
+    pub(crate) old: &'a Graph,
+    pub(crate) new: Graph,
+    map: BTreeMap<Value, Value>,
+}
+
+impl Rebuild<'_> {
+    /// What became of an old value.
+    pub(crate) fn get(&self, old: Value) -> Value {
+        self.map[&old]
+    }
+    /// What became of an old value, if it has been rewritten.
+    pub(crate) fn find(&self, old: Value) -> Option<Value> {
+        self.map.get(&old).copied()
+    }
+    /// Records what an old value became.
+    pub(crate) fn set(&mut self, old: Value, new: Value) {
+        self.map.insert(old, new);
+    }
+    /// Copies an old node as it is, its inputs replaced by what they became.
+    pub(crate) fn copy(&mut self, id: u32) -> Result<Value> {
+        let node = &self.old.nodes[id as usize];
+        let inputs = node.inputs.iter().map(|&v| self.get(v)).collect();
+        let new = self.new.push(node.op.clone(), inputs, node.name.clone())?;
+        self.set_all(id, new);
+        Ok(new)
+    }
+    /// Records that every output of an old node became that of `new`.
+    pub(crate) fn set_all(&mut self, id: u32, new: Value) {
+        for slot in 0..self.old.nodes[id as usize].outs.len() as u16 {
+            self.set(Value { node: id, slot }, Value { node: new.node, slot: new.slot + slot });
+        }
+    }
+    /// The new graph, with the old one's results and states.
+    pub(crate) fn finish(mut self) -> Result<Graph> {
+        for output in &self.old.outputs {
+            let value = self.get(output.value);
+            self.new.push_output(output.name.clone(), value)?;
+        }
+        self.new.states = self.old.states.clone();
+        self.new.drop_unused_weights();
+        Ok(self.new)
+    }
+}
+
+fn check_name(name: &str) -> std::result::Result<(), String> {
+    if name.is_empty() || name.len() > 512 || name.chars().any(char::is_control) {
+        return Err(format!("{name:?} is no name: want 1 to 512 characters, none of them a control character"));
+    }
+    Ok(())
+}
+
+/// The JSON form: types are left out, since they are inferred again on reading.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    version: u32,
+    nodes: Vec<FileNode>,
+    outputs: Vec<Output>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    states: Vec<State>,
+}
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct FileNode {
+    name: String,
+    op: Op,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    inputs: Vec<Value>,
+}
+
+/// The version of the JSON form.
+pub const FORMAT_VERSION: u32 = 1;
+
+impl From<Graph> for File {
+    fn from(graph: Graph) -> File {
+        let nodes = graph.nodes.into_iter().map(|n| FileNode { name: n.name, op: n.op, inputs: n.inputs }).collect();
+        File { version: FORMAT_VERSION, nodes, outputs: graph.outputs, states: graph.states }
+    }
+}
+impl TryFrom<File> for Graph {
+    type Error = Error;
+    fn try_from(file: File) -> Result<Graph> {
+        if file.version != FORMAT_VERSION {
+            return Err(Error::File {
+                path: None,
+                format: "graph",
+                problem: format!("version {}; this program reads version {FORMAT_VERSION}", file.version),
+            });
+        }
+        let mut graph = Graph::default();
+        for node in file.nodes {
+            graph.push(node.op, node.inputs, node.name)?;
+        }
+        for output in file.outputs {
+            graph.push_output(output.name, output.value)?;
+        }
+        for state in file.states {
+            graph.push_state(&state.input, &state.output)?;
+        }
+        Ok(graph)
+    }
+}
+
+impl Graph {
+    /// The graph as JSON (without the weights' data).
+    pub fn to_json(&self) -> String {
+        serde_json::to_string_pretty(self).expect("a graph has only string keys and finite structure")
+    }
+    /// Reads [`Graph::to_json`]'s form; every rule is checked.
+    pub fn from_json(text: &str) -> Result<Graph> {
+        serde_json::from_str(text).map_err(|e| Error::File { path: None, format: "graph", problem: e.to_string() })
+    }
+}

@@ -1,0 +1,16 @@
+//! Schwann's compiler and runtime: a graph goes in, passes rewrite it, a plan lays it out, a backend runs it.
+#![forbid(unsafe_code)]
+
+pub mod dtype;
+pub mod error;
+pub mod graph;
+pub mod op;
+pub mod shape;
+pub mod tensor;
+
+pub use dtype::DType;
+pub use error::{Error, Result};
+pub use graph::{Graph, GraphBuilder, Value};
+pub use op::{Cost, Op, Type};
+pub use shape::{Bindings, Dim, Shape};
+pub use tensor::Tensor;

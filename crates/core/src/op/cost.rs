@@ -1,0 +1,191 @@
+//! What an operation costs, counted from shapes alone, so that a roofline or a prediction needs no run.
+//!
+//! Counting rules: a multiply-add is 2 flops; every other arithmetic, comparison or selection is 1; a transcendental
+//! counts 1 flop and 1 transcendental (how many instructions it takes is the machine's business). Bytes are the inputs
+//! read once and the outputs written once: what an ideal cache would move.
+
+use super::{Map, MapInstr, Op};
+use crate::error::Result;
+use crate::op::Type;
+use crate::shape::Bindings;
+use serde::{Deserialize, Serialize};
+
+/// The work of an operation or a whole graph.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Cost {
+    /// Arithmetic operations.
+    pub flops: u64,
+    /// Of which exponentials, logarithms and the like.
+    pub transcendentals: u64,
+    /// Bytes read.
+    pub bytes_read: u64,
+    /// Bytes written.
+    pub bytes_written: u64,
+}
+
+impl Cost {
+    /// Bytes read and written.
+    pub fn bytes(&self) -> u64 {
+        self.bytes_read.saturating_add(self.bytes_written)
+    }
+    /// This `n` times.
+    pub fn times(self, n: u64) -> Cost {
+        Cost {
+            flops: self.flops.saturating_mul(n),
+            transcendentals: self.transcendentals.saturating_mul(n),
+            bytes_read: self.bytes_read.saturating_mul(n),
+            bytes_written: self.bytes_written.saturating_mul(n),
+        }
+    }
+}
+impl std::ops::AddAssign for Cost {
+    fn add_assign(&mut self, other: Cost) {
+        self.flops = self.flops.saturating_add(other.flops);
+        self.transcendentals = self.transcendentals.saturating_add(other.transcendentals);
+        self.bytes_read = self.bytes_read.saturating_add(other.bytes_read);
+        self.bytes_written = self.bytes_written.saturating_add(other.bytes_written);
+    }
+}
+
+fn count(ty: &Type, bindings: &Bindings) -> Result<u64> {
+    Ok(ty.shape.eval(bindings)?.iter().fold(1u64, |n, &d| n.saturating_mul(d as u64)))
+}
+
+fn bytes(ty: &Type, bindings: &Bindings) -> Result<u64> {
+    Ok(count(ty, bindings)?.saturating_mul(ty.dtype.bits() as u64).div_ceil(8))
+}
+
+/// (flops, transcendentals) per element of a fused program.
+fn per_element(map: &Map) -> (u64, u64) {
+    let mut cost = (0, 0);
+    for instr in &map.code {
+        match instr {
+            MapInstr::Input(_) | MapInstr::Const(_) => {}
+            MapInstr::Unary(u, _) => {
+                cost.0 += 1;
+                cost.1 += u64::from(u.is_transcendental());
+            }
+            _ => cost.0 += 1,
+        }
+    }
+    cost
+}
+
+impl Op {
+    /// The cost with these input and output types under `bindings`.
+    pub fn cost(&self, inputs: &[&Type], outputs: &[Type], bindings: &Bindings) -> Result<Cost> {
+        let out = count(&outputs[0], bindings)?;
+        let input = |i: usize| count(inputs[i], bindings);
+        let size = |ty: &Type, axis: usize| ty.shape[axis].eval(bindings).map(|d| d as u64);
+        let inner = |transpose_a: bool| {
+            let rank = inputs[0].shape.rank();
+            size(inputs[0], if transpose_a { rank - 2 } else { rank - 1 })
+        };
+        let (flops, transcendentals) = match self {
+            // Sources are there already; a reshape only renames.
+            Op::Input { .. } | Op::Weight { .. } | Op::Const(_) | Op::Reshape { .. } => return Ok(Cost::default()),
+            Op::Unary(u) => (out, if u.is_transcendental() { out } else { 0 }),
+            Op::Binary(super::Binary::Pow) => (out, out),
+            Op::Binary(_) | Op::Compare(_) | Op::Select => (out, 0),
+            Op::MatMul { transpose_a, .. } => (out.saturating_mul(inner(*transpose_a)?).saturating_mul(2), 0),
+            Op::Reduce { .. } => (input(0)?, 0),
+            // maximum, subtraction, exponential, sum, division
+            Op::Softmax { .. } => (out.saturating_mul(5), out),
+            // mean, difference, square, sum, scale; one more for each of gamma and beta
+            Op::LayerNorm { .. } => (out.saturating_mul(4 + inputs.len() as u64), 0),
+            Op::RmsNorm { .. } => (out.saturating_mul(2 + inputs.len() as u64), 0),
+            Op::Attention { causal, .. } => {
+                let (queries, keys) = (size(inputs[0], 2)?, size(inputs[1], 2)?);
+                let heads = size(inputs[0], 0)?.saturating_mul(size(inputs[0], 1)?);
+                let pairs = if *causal { visible_pairs(queries, keys) } else { queries.saturating_mul(keys) };
+                let scores = heads.saturating_mul(pairs);
+                let widths = size(inputs[0], 3)?.saturating_add(size(inputs[2], 3)?);
+                // two products, and scale, maximum, subtraction, exponential, sum on each score
+                (scores.saturating_mul(widths.saturating_mul(2).saturating_add(5)), scores)
+            }
+            Op::Transpose { .. }
+            | Op::Slice { .. }
+            | Op::Pad { .. }
+            | Op::Concat { .. }
+            | Op::Broadcast { .. }
+            | Op::Gather { .. }
+            | Op::Cast { .. } => (0, 0),
+            Op::SegmentSum { .. } => (input(0)?, 0),
+            // divide, round, add
+            Op::Quantize { .. } => (out.saturating_mul(3), 0),
+            Op::Dequantize => (out.saturating_mul(2), 0),
+            Op::Scan(s) => {
+                let steps = size(inputs[s.states], s.axis)?;
+                let body = s.body.cost(bindings)?;
+                let mut cost = Cost { bytes_read: 0, bytes_written: 0, ..body.times(steps) };
+                // Sequences and results move once; what stays fixed is read once (it is meant to stay in cache).
+                for ty in inputs {
+                    cost.bytes_read = cost.bytes_read.saturating_add(bytes(ty, bindings)?);
+                }
+                for ty in outputs {
+                    cost.bytes_written = cost.bytes_written.saturating_add(bytes(ty, bindings)?);
+                }
+                return Ok(cost);
+            }
+            Op::Map { map, .. } => {
+                let (f, t) = per_element(map);
+                (out.saturating_mul(f), out.saturating_mul(t))
+            }
+            Op::MatMulMap { transpose_a, map, .. } => {
+                let (f, t) = per_element(map);
+                let product = inner(*transpose_a)?.saturating_mul(2);
+                (out.saturating_mul(product.saturating_add(f)), out.saturating_mul(t))
+            }
+        };
+        let mut cost = Cost { flops, transcendentals, ..Cost::default() };
+        match self {
+            // Only what is selected is read, not the whole source.
+            Op::Slice { .. } => cost.bytes_read = bytes(&outputs[0], bindings)?,
+            Op::Gather { .. } => {
+                cost.bytes_read = bytes(&outputs[0], bindings)?.saturating_add(bytes(inputs[1], bindings)?);
+            }
+            _ => {
+                for ty in inputs {
+                    cost.bytes_read = cost.bytes_read.saturating_add(bytes(ty, bindings)?);
+                }
+            }
+        }
+        for ty in outputs {
+            cost.bytes_written = cost.bytes_written.saturating_add(bytes(ty, bindings)?);
+        }
+        Ok(cost)
+    }
+}
+
+/// Pairs (i, j) with j ≤ i + keys − queries.
+fn visible_pairs(queries: u64, keys: u64) -> u64 {
+    let offset = i128::from(keys) - i128::from(queries);
+    let mut pairs = 0i128;
+    // Rows that see something: i ≥ −offset; row i sees min(i + offset + 1, keys) = i + offset + 1 keys.
+    let first = (-offset).max(0);
+    let rows = i128::from(queries) - first;
+    if rows > 0 {
+        let least = first + offset + 1;
+        let most = i128::from(queries) + offset;
+        pairs = (least + most) * rows / 2;
+    }
+    u64::try_from(pairs).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn causal_pairs_are_counted_as_a_loop_counts_them() {
+        for q in 0..9u64 {
+            for k in 0..9u64 {
+                let by_loop = (0..q as i64)
+                    .flat_map(|i| (0..k as i64).map(move |j| (i, j)))
+                    .filter(|(i, j)| *j <= i + k as i64 - q as i64)
+                    .count() as u64;
+                assert_eq!(visible_pairs(q, k), by_loop, "{q} queries, {k} keys");
+            }
+        }
+    }
+}

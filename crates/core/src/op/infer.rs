@@ -1,0 +1,412 @@
+//! Shape and type rules. Each refuses what its operation cannot take, naming both sides.
+
+use super::{Binary, Op, Reduction, Scan, Type, Unary};
+use crate::dtype::DType;
+use crate::shape::{Dim, Shape};
+
+type Infer<T> = Result<T, String>;
+
+fn ensure(ok: bool, problem: impl FnOnce() -> String) -> Infer<()> {
+    if ok { Ok(()) } else { Err(problem()) }
+}
+
+fn arity(inputs: &[&Type], allowed: std::ops::RangeInclusive<usize>) -> Infer<()> {
+    ensure(allowed.contains(&inputs.len()), || {
+        let (lo, hi) = (allowed.start(), allowed.end());
+        let want = if lo == hi { format!("{lo}") } else { format!("{lo} to {hi}") };
+        format!("takes {want} inputs, got {}", inputs.len())
+    })
+}
+
+fn axis_of(ty: &Type, axis: usize) -> Infer<&Dim> {
+    ty.shape.dims().get(axis).ok_or_else(|| format!("axis {axis} of {ty}, which has {} axes", ty.shape.rank()))
+}
+
+fn with_axis(shape: &Shape, axis: usize, dim: Dim) -> Shape {
+    let mut dims = shape.dims().to_vec();
+    dims[axis] = dim;
+    dims.into()
+}
+
+fn broadcast(inputs: &[&Type]) -> Infer<Shape> {
+    let mut shape = Shape::scalar();
+    for ty in inputs {
+        shape = shape.broadcast(&ty.shape).ok_or_else(|| {
+            let all: Vec<String> = inputs.iter().map(|t| t.to_string()).collect();
+            format!(
+                "{} do not stretch to one shape: sizes must be equal, or 1, from the last axis on",
+                all.join(" and ")
+            )
+        })?;
+    }
+    Ok(shape)
+}
+
+fn same_dtype(inputs: &[&Type]) -> Infer<DType> {
+    let first = inputs[0].dtype;
+    ensure(inputs.iter().all(|t| t.dtype == first), || {
+        let all: Vec<String> = inputs.iter().map(|t| t.to_string()).collect();
+        format!("{} have different element types; cast one", all.join(" and "))
+    })?;
+    Ok(first)
+}
+
+fn float(ty: &Type) -> Infer<()> {
+    ensure(ty.dtype.is_float(), || format!("wants floats, got {ty}"))
+}
+
+fn no_negative(what: &str, dim: &Dim) -> Infer<()> {
+    ensure(dim.eval_all(1 << 20) >= 0, || format!("{what} {dim} is negative"))
+}
+
+fn overflow() -> String {
+    "sizes overflow".into()
+}
+
+fn matmul(inputs: &[&Type], transpose_a: bool, transpose_b: bool) -> Infer<Shape> {
+    let (a, b) = (inputs[0], inputs[1]);
+    let both = || format!("{a}{} times {b}{}", if transpose_a { "ᵀ" } else { "" }, if transpose_b { "ᵀ" } else { "" });
+    ensure(a.shape.rank() >= 2 && b.shape.rank() >= 2, || format!("{}: each side needs two axes or more", both()))?;
+    ensure(a.dtype == b.dtype && a.dtype.is_float(), || format!("{}: want equal float types", both()))?;
+    let split = |t: &Type, transposed: bool| {
+        let (batch, last) = t.shape.dims().split_at(t.shape.rank() - 2);
+        let (rows, cols) = if transposed { (&last[1], &last[0]) } else { (&last[0], &last[1]) };
+        (Shape::from(batch.to_vec()), rows.clone(), cols.clone())
+    };
+    let (batch_a, m, k) = split(a, transpose_a);
+    let (batch_b, k2, n) = split(b, transpose_b);
+    ensure(k == k2, || format!("{}: inner sizes {k} and {k2} differ", both()))?;
+    let batch =
+        batch_a.broadcast(&batch_b).ok_or_else(|| format!("{}: leading axes do not stretch to one shape", both()))?;
+    Ok(batch.dims().iter().cloned().chain([m, n]).collect::<Vec<_>>().into())
+}
+
+fn scan(s: &Scan, inputs: &[&Type]) -> Infer<Vec<Type>> {
+    let body_inputs = s.body.input_types();
+    let body_outputs = s.body.output_types();
+    ensure(s.sequences >= 1, || "a scan needs at least one sequence: it gives the number of steps".into())?;
+    ensure(s.axis <= 1, || format!("time axis {} of a scan; want 0 or 1", s.axis))?;
+    ensure(s.states + s.sequences <= inputs.len(), || {
+        format!("{} states and {} sequences, but only {} inputs", s.states, s.sequences, inputs.len())
+    })?;
+    ensure(body_inputs.len() == inputs.len(), || {
+        format!("the body takes {} inputs, the scan has {}", body_inputs.len(), inputs.len())
+    })?;
+    ensure(body_outputs.len() >= s.states, || {
+        format!("the body gives {} outputs for {} states", body_outputs.len(), s.states)
+    })?;
+    let mut steps: Option<Dim> = None;
+    for (i, (outer, inner)) in inputs.iter().zip(&body_inputs).enumerate() {
+        let sequence = (s.states..s.states + s.sequences).contains(&i);
+        let mut expected = (*outer).clone();
+        if sequence {
+            let length = axis_of(outer, s.axis)?.clone();
+            if let Some(known) = &steps {
+                ensure(*known == length, || format!("sequences of {known} and {length} steps"))?;
+            }
+            steps = Some(length);
+            let mut dims = outer.shape.dims().to_vec();
+            dims.remove(s.axis);
+            expected.shape = dims.into();
+        }
+        ensure(expected == *inner, || {
+            let kind = if i < s.states {
+                "state"
+            } else if sequence {
+                "sequence element"
+            } else {
+                "fixed value"
+            };
+            format!("body input {i} ({kind}) is {inner}, but the scan supplies {expected}")
+        })?;
+    }
+    let steps = steps.expect("there is a sequence");
+    for (i, out) in body_outputs.iter().take(s.states).enumerate() {
+        ensure(*out == body_inputs[i], || {
+            format!("state {i} enters a step as {} and leaves it as {out}", body_inputs[i])
+        })?;
+    }
+    let mut outs: Vec<Type> = body_outputs[..s.states].to_vec();
+    for out in &body_outputs[s.states..] {
+        ensure(out.shape.rank() >= s.axis, || format!("output {out} has no axis to put time at {}", s.axis))?;
+        let mut dims = out.shape.dims().to_vec();
+        dims.insert(s.axis, steps.clone());
+        outs.push(Type::new(out.dtype, dims));
+    }
+    ensure(!outs.is_empty(), || "a scan without outputs".into())?;
+    Ok(outs)
+}
+
+impl Op {
+    /// The types of the outputs, or what does not fit.
+    pub fn infer(&self, inputs: &[&Type]) -> Infer<Vec<Type>> {
+        let one = |dtype: DType, shape: Shape| Ok(vec![Type { dtype, shape }]);
+        match self {
+            Op::Input { ty, .. } => {
+                arity(inputs, 0..=0)?;
+                for dim in ty.shape.dims() {
+                    let mut bad = None;
+                    dim.for_each_symbol(|s| {
+                        if !crate::shape::is_symbol(s) {
+                            bad = Some(s.to_owned());
+                        }
+                    });
+                    ensure(bad.is_none(), || format!("{:?} is not a symbol", bad.unwrap_or_default()))?;
+                    no_negative("size", dim)?;
+                }
+                Ok(vec![ty.clone()])
+            }
+            Op::Weight { ty, .. } => {
+                arity(inputs, 0..=0)?;
+                ensure(ty.shape.as_fixed().is_some(), || format!("a weight's sizes must be numbers, got {ty}"))?;
+                Ok(vec![ty.clone()])
+            }
+            Op::Const(t) => {
+                arity(inputs, 0..=0)?;
+                one(t.dtype(), t.shape().into())
+            }
+            Op::Unary(u) => {
+                arity(inputs, 1..=1)?;
+                let ty = inputs[0];
+                match u {
+                    Unary::Not => ensure(ty.dtype == DType::Bool, || format!("wants truth values, got {ty}"))?,
+                    Unary::Neg | Unary::Abs | Unary::Sign | Unary::Square | Unary::Relu => {
+                        ensure(ty.dtype.is_float() || ty.dtype == DType::I32, || {
+                            format!("wants floats or i32, got {ty}")
+                        })?;
+                    }
+                    _ => float(ty)?,
+                }
+                Ok(vec![ty.clone()])
+            }
+            Op::Binary(b) => {
+                arity(inputs, 2..=2)?;
+                let dtype = same_dtype(inputs)?;
+                let fits = match b {
+                    Binary::And | Binary::Or => dtype == DType::Bool,
+                    Binary::Pow => dtype.is_float(),
+                    _ => dtype.is_float() || dtype == DType::I32,
+                };
+                ensure(fits, || format!("is not defined for {} and {}", inputs[0], inputs[1]))?;
+                one(dtype, broadcast(inputs)?)
+            }
+            Op::Compare(_) => {
+                arity(inputs, 2..=2)?;
+                same_dtype(inputs)?;
+                one(DType::Bool, broadcast(inputs)?)
+            }
+            Op::Select => {
+                arity(inputs, 3..=3)?;
+                ensure(inputs[0].dtype == DType::Bool, || {
+                    format!("the condition must be truth values, got {}", inputs[0])
+                })?;
+                let dtype = same_dtype(&inputs[1..])?;
+                one(dtype, broadcast(inputs)?)
+            }
+            Op::MatMul { transpose_a, transpose_b } => {
+                arity(inputs, 2..=2)?;
+                one(inputs[0].dtype, matmul(inputs, *transpose_a, *transpose_b)?)
+            }
+            Op::Reduce { kind, axes, keep } => {
+                arity(inputs, 1..=1)?;
+                let ty = inputs[0];
+                ensure(ty.dtype.is_float() || (ty.dtype == DType::I32 && *kind != Reduction::Mean), || {
+                    format!("is not defined for {ty}")
+                })?;
+                ensure(axes.windows(2).all(|w| w[0] < w[1]), || format!("axes {axes:?} must ascend"))?;
+                for &axis in axes {
+                    axis_of(ty, axis)?;
+                }
+                let dims = ty.shape.dims().iter().enumerate().filter_map(|(i, d)| match (axes.contains(&i), keep) {
+                    (false, _) => Some(d.clone()),
+                    (true, true) => Some(Dim::fixed(1)),
+                    (true, false) => None,
+                });
+                one(ty.dtype, dims.collect::<Vec<_>>().into())
+            }
+            Op::Softmax { axis } => {
+                arity(inputs, 1..=1)?;
+                float(inputs[0])?;
+                axis_of(inputs[0], *axis)?;
+                Ok(vec![inputs[0].clone()])
+            }
+            Op::LayerNorm { eps } | Op::RmsNorm { eps } => {
+                let most = if matches!(self, Op::LayerNorm { .. }) { 3 } else { 2 };
+                arity(inputs, 1..=most)?;
+                float(inputs[0])?;
+                same_dtype(inputs)?;
+                ensure(eps.0 >= 0.0 && eps.0.is_finite(), || {
+                    format!("epsilon {:?} must be finite and not negative", eps.0)
+                })?;
+                let rank = inputs[0].shape.rank();
+                ensure(rank >= 1, || "a single number has no last axis".into())?;
+                let row = Shape::from(vec![inputs[0].shape[rank - 1].clone()]);
+                for extra in &inputs[1..] {
+                    ensure(extra.shape == row, || {
+                        format!("scale and shift of {} must have shape {row}, got {extra}", inputs[0])
+                    })?;
+                }
+                Ok(vec![inputs[0].clone()])
+            }
+            Op::Attention { scale, .. } => {
+                arity(inputs, 3..=4)?;
+                let (q, k, v) = (inputs[0], inputs[1], inputs[2]);
+                let all = || format!("queries {q}, keys {k}, values {v}");
+                float(q)?;
+                same_dtype(inputs)?;
+                ensure([q, k, v].iter().all(|t| t.shape.rank() == 4), || format!("{}: want four axes each", all()))?;
+                ensure(scale.is_none_or(|s| s.0.is_finite()), || "the scale must be finite".into())?;
+                let (qs, ks, vs) = (&q.shape, &k.shape, &v.shape);
+                ensure(qs[0] == ks[0] && ks[0] == vs[0], || format!("{}: batch sizes differ", all()))?;
+                ensure(ks[1] == vs[1] && ks[2] == vs[2], || {
+                    format!("{}: keys and values differ in heads or length", all())
+                })?;
+                ensure(qs[3] == ks[3], || format!("{}: queries and keys differ in width", all()))?;
+                let grouped = match (qs[1].as_fixed(), ks[1].as_fixed()) {
+                    (Some(h), Some(g)) => g > 0 && h % g == 0,
+                    _ => qs[1] == ks[1],
+                };
+                ensure(grouped, || format!("{}: query heads must be a multiple of key heads", all()))?;
+                if let Some(mask) = inputs.get(3) {
+                    let scores: Shape = vec![qs[0].clone(), qs[1].clone(), qs[2].clone(), ks[2].clone()].into();
+                    ensure(mask.shape.broadcast(&scores).as_ref() == Some(&scores), || {
+                        format!("mask {mask} does not stretch to {scores}")
+                    })?;
+                }
+                one(q.dtype, vec![qs[0].clone(), qs[1].clone(), qs[2].clone(), vs[3].clone()].into())
+            }
+            Op::Reshape { shape } => {
+                arity(inputs, 1..=1)?;
+                let (from, to) = (inputs[0].shape.count().ok_or_else(overflow)?, shape.count().ok_or_else(overflow)?);
+                ensure(from == to, || format!("{} has {from} elements, {shape} has {to}", inputs[0]))?;
+                one(inputs[0].dtype, shape.clone())
+            }
+            Op::Transpose { perm } => {
+                arity(inputs, 1..=1)?;
+                let rank = inputs[0].shape.rank();
+                let mut seen = vec![false; rank];
+                ensure(
+                    perm.len() == rank && perm.iter().all(|&p| p < rank && !std::mem::replace(&mut seen[p], true)),
+                    || format!("{perm:?} is not an order of the {rank} axes of {}", inputs[0]),
+                )?;
+                one(inputs[0].dtype, perm.iter().map(|&p| inputs[0].shape[p].clone()).collect::<Vec<_>>().into())
+            }
+            Op::Slice { axis, start, end } => {
+                arity(inputs, 1..=1)?;
+                let size = axis_of(inputs[0], *axis)?;
+                let length = end.checked_sub(start).ok_or_else(overflow)?;
+                let rest = size.checked_sub(end).ok_or_else(overflow)?;
+                for (what, d) in [("start", start), ("length", &length), ("rest after the slice", &rest)] {
+                    no_negative(what, d).map_err(|e| format!("{start}..{end} of axis {axis} of {}: {e}", inputs[0]))?;
+                }
+                one(inputs[0].dtype, with_axis(&inputs[0].shape, *axis, length))
+            }
+            Op::Pad { axis, before, after } => {
+                arity(inputs, 1..=1)?;
+                no_negative("padding", before)?;
+                no_negative("padding", after)?;
+                let size = axis_of(inputs[0], *axis)?;
+                let sum = size.checked_add(before).and_then(|s| s.checked_add(after)).ok_or_else(overflow)?;
+                one(inputs[0].dtype, with_axis(&inputs[0].shape, *axis, sum))
+            }
+            Op::Concat { axis } => {
+                ensure(!inputs.is_empty(), || "nothing to join".into())?;
+                let dtype = same_dtype(inputs)?;
+                let first = inputs[0];
+                let mut sum = Dim::fixed(0);
+                for ty in inputs {
+                    let size = axis_of(ty, *axis)?.clone();
+                    ensure(
+                        ty.shape.rank() == first.shape.rank()
+                            && with_axis(&ty.shape, *axis, Dim::fixed(0))
+                                == with_axis(&first.shape, *axis, Dim::fixed(0)),
+                        || format!("{first} and {ty} differ elsewhere than along axis {axis}"),
+                    )?;
+                    sum = sum.checked_add(&size).ok_or_else(overflow)?;
+                }
+                one(dtype, with_axis(&first.shape, *axis, sum))
+            }
+            Op::Broadcast { shape } => {
+                arity(inputs, 1..=1)?;
+                ensure(inputs[0].shape.broadcast(shape).as_ref() == Some(shape), || {
+                    format!("{} does not stretch to {shape}", inputs[0])
+                })?;
+                one(inputs[0].dtype, shape.clone())
+            }
+            Op::Gather { axis } => {
+                arity(inputs, 2..=2)?;
+                axis_of(inputs[0], *axis)?;
+                ensure(inputs[1].dtype == DType::I32, || format!("indices must be i32, got {}", inputs[1]))?;
+                let dims = inputs[0].shape.dims();
+                let shape: Vec<Dim> =
+                    dims[..*axis].iter().chain(inputs[1].shape.dims()).chain(&dims[*axis + 1..]).cloned().collect();
+                one(inputs[0].dtype, shape.into())
+            }
+            Op::SegmentSum { axis, segments } => {
+                arity(inputs, 2..=2)?;
+                let size = axis_of(inputs[0], *axis)?.clone();
+                ensure(inputs[0].dtype.is_float() || inputs[0].dtype == DType::I32, || {
+                    format!("is not defined for {}", inputs[0])
+                })?;
+                let want = Type::new(DType::I32, vec![size]);
+                ensure(*inputs[1] == want, || {
+                    format!("segments of axis {axis} of {} must be {want}, got {}", inputs[0], inputs[1])
+                })?;
+                no_negative("number of segments", segments)?;
+                one(inputs[0].dtype, with_axis(&inputs[0].shape, *axis, segments.clone()))
+            }
+            Op::Cast { dtype } => {
+                arity(inputs, 1..=1)?;
+                one(*dtype, inputs[0].shape.clone())
+            }
+            Op::Quantize { dtype } => {
+                arity(inputs, 3..=3)?;
+                ensure(matches!(dtype, DType::I8 | DType::U8), || format!("quantizes to i8 or u8, not {dtype}"))?;
+                ensure(inputs[0].dtype == DType::F32, || format!("wants f32, got {}", inputs[0]))?;
+                quantization(inputs)?;
+                one(*dtype, inputs[0].shape.clone())
+            }
+            Op::Dequantize => {
+                arity(inputs, 3..=3)?;
+                ensure(matches!(inputs[0].dtype, DType::I8 | DType::U8), || {
+                    format!("wants i8 or u8, got {}", inputs[0])
+                })?;
+                quantization(inputs)?;
+                one(DType::F32, inputs[0].shape.clone())
+            }
+            Op::Scan(s) => scan(s, inputs),
+            Op::Map { map, dtype } => {
+                map.check()?;
+                ensure(map.inputs() <= inputs.len(), || {
+                    format!("the program reads {} inputs, got {}", map.inputs(), inputs.len())
+                })?;
+                one(*dtype, broadcast(inputs)?)
+            }
+            Op::MatMulMap { transpose_a, transpose_b, map, dtype } => {
+                ensure(inputs.len() >= 2, || format!("takes 2 inputs or more, got {}", inputs.len()))?;
+                map.check()?;
+                ensure(map.inputs() < inputs.len(), || {
+                    format!("the program reads {} inputs, got {}", map.inputs(), inputs.len() - 1)
+                })?;
+                let product = matmul(&inputs[..2], *transpose_a, *transpose_b)?;
+                for extra in &inputs[2..] {
+                    ensure(extra.shape.broadcast(&product).as_ref() == Some(&product), || {
+                        format!("{extra} does not stretch to the product's {product}")
+                    })?;
+                }
+                one(*dtype, product)
+            }
+        }
+    }
+}
+
+fn quantization(inputs: &[&Type]) -> Infer<()> {
+    ensure(inputs[1].dtype == DType::F32, || format!("the scale must be f32, got {}", inputs[1]))?;
+    ensure(inputs[2].dtype == DType::I32, || format!("the zero point must be i32, got {}", inputs[2]))?;
+    for extra in &inputs[1..] {
+        ensure(extra.shape.broadcast(&inputs[0].shape).as_ref() == Some(&inputs[0].shape), || {
+            format!("{extra} does not stretch to {}", inputs[0].shape)
+        })?;
+    }
+    Ok(())
+}

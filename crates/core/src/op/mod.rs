@@ -1,0 +1,601 @@
+//! The operations: a small closed set, so that every `match` over it lists what a new one must touch.
+//!
+//! An operation's meaning is its code in `backend/reference`; its types are in `infer.rs`, its cost in `cost.rs`, its
+//! gradient in `grad.rs`. `docs/adding-an-op.md` walks through an addition.
+
+mod cost;
+mod infer;
+
+pub use cost::Cost;
+
+use crate::dtype::DType;
+use crate::graph::Graph;
+use crate::shape::{Dim, Shape};
+use crate::tensor::Tensor;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// A float compared and hashed by its bits, so that an operation holding one can be a key.
+#[derive(Clone, Copy, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Float(pub f32);
+impl PartialEq for Float {
+    fn eq(&self, other: &Float) -> bool {
+        self.0.to_bits() == other.0.to_bits()
+    }
+}
+impl Eq for Float {}
+impl std::hash::Hash for Float {
+    fn hash<H: std::hash::Hasher>(&self, h: &mut H) {
+        self.0.to_bits().hash(h);
+    }
+}
+impl fmt::Debug for Float {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}", self.0)
+    }
+}
+
+/// Element type and shape of a value.
+#[derive(Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Type {
+    /// Element type.
+    pub dtype: DType,
+    /// Sizes.
+    pub shape: Shape,
+}
+impl Type {
+    /// `dtype` elements in `shape`.
+    pub fn new(dtype: DType, shape: impl Into<Shape>) -> Type {
+        Type { dtype, shape: shape.into() }
+    }
+}
+impl fmt::Display for Type {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}{}", self.dtype, self.shape)
+    }
+}
+impl fmt::Debug for Type {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// One value in, one value of the same shape out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Unary {
+    /// −x
+    Neg,
+    /// |x|
+    Abs,
+    /// −1, 0 or 1 (NaN stays)
+    Sign,
+    /// √x
+    Sqrt,
+    /// 1/x
+    Recip,
+    /// x²
+    Square,
+    /// eˣ
+    Exp,
+    /// natural logarithm
+    Log,
+    /// tanh x
+    Tanh,
+    /// 1/(1 + e⁻ˣ)
+    Sigmoid,
+    /// log(1 + eˣ)
+    Softplus,
+    /// max(x, 0)
+    Relu,
+    /// x·sigmoid(x)
+    Silu,
+    /// x·Φ(x), by erf
+    Gelu,
+    /// the error function
+    Erf,
+    /// down to an integer
+    Floor,
+    /// to the nearest integer, ties to even
+    Round,
+    /// sin x
+    Sin,
+    /// cos x
+    Cos,
+    /// not, of truth values
+    Not,
+}
+
+impl Unary {
+    /// Every unary operation.
+    pub const ALL: [Unary; 20] = [
+        Unary::Neg,
+        Unary::Abs,
+        Unary::Sign,
+        Unary::Sqrt,
+        Unary::Recip,
+        Unary::Square,
+        Unary::Exp,
+        Unary::Log,
+        Unary::Tanh,
+        Unary::Sigmoid,
+        Unary::Softplus,
+        Unary::Relu,
+        Unary::Silu,
+        Unary::Gelu,
+        Unary::Erf,
+        Unary::Floor,
+        Unary::Round,
+        Unary::Sin,
+        Unary::Cos,
+        Unary::Not,
+    ];
+
+    /// Whether it evaluates an exponential, logarithm or the like.
+    pub fn is_transcendental(self) -> bool {
+        matches!(
+            self,
+            Unary::Exp
+                | Unary::Log
+                | Unary::Tanh
+                | Unary::Sigmoid
+                | Unary::Softplus
+                | Unary::Silu
+                | Unary::Gelu
+                | Unary::Erf
+                | Unary::Sin
+                | Unary::Cos
+        )
+    }
+}
+
+/// Two values in, stretched to one shape.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Binary {
+    /// a + b
+    Add,
+    /// a − b
+    Sub,
+    /// a · b
+    Mul,
+    /// a / b (integers: toward zero, and 0 where b is 0)
+    Div,
+    /// the smaller; NaN where either is NaN
+    Min,
+    /// the larger; NaN where either is NaN
+    Max,
+    /// aᵇ, floats only
+    Pow,
+    /// both, of truth values
+    And,
+    /// either, of truth values
+    Or,
+}
+impl Binary {
+    /// Every binary operation.
+    pub const ALL: [Binary; 9] = [
+        Binary::Add,
+        Binary::Sub,
+        Binary::Mul,
+        Binary::Div,
+        Binary::Min,
+        Binary::Max,
+        Binary::Pow,
+        Binary::And,
+        Binary::Or,
+    ];
+    /// Whether `a op b` is `b op a`.
+    pub fn commutes(self) -> bool {
+        !matches!(self, Binary::Sub | Binary::Div | Binary::Pow)
+    }
+}
+
+/// Two values in, truth values out. With NaN only `Ne` holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Compare {
+    /// a = b
+    Eq,
+    /// a ≠ b
+    Ne,
+    /// a < b
+    Lt,
+    /// a ≤ b
+    Le,
+    /// a > b
+    Gt,
+    /// a ≥ b
+    Ge,
+}
+impl Compare {
+    /// Every comparison.
+    pub const ALL: [Compare; 6] = [Compare::Eq, Compare::Ne, Compare::Lt, Compare::Le, Compare::Gt, Compare::Ge];
+}
+
+/// How a reduction combines elements.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Reduction {
+    /// their sum (0 of none)
+    Sum,
+    /// their mean (NaN of none)
+    Mean,
+    /// the largest (−∞ of none); NaN if any is NaN
+    Max,
+    /// the smallest (+∞ of none); NaN if any is NaN
+    Min,
+}
+
+/// A loop over the steps of a sequence.
+///
+/// Inputs: `states` initial states, then `sequences` sequences, then values that stay the same. The body takes one step:
+/// the states, one element of each sequence (its `axis` removed), the fixed values; and gives the new states, then one
+/// element of each output sequence. Outputs: the final states, then the output sequences (with `axis` put back).
+/// With no step at all the final states are the initial ones.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Scan {
+    /// One step; its inputs and outputs in the order above.
+    pub body: Graph,
+    /// How many states.
+    pub states: usize,
+    /// How many input sequences; at least 1, since they give the number of steps.
+    pub sequences: usize,
+    /// Which axis of every sequence is time: 0, or 1 behind a batch axis.
+    pub axis: usize,
+    /// From the last step to the first; output sequences keep the order of the input.
+    pub reverse: bool,
+}
+
+/// One instruction of a fused elementwise program; instruction i gives value i.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum MapInstr {
+    /// Input number n, widened to `f32` and stretched.
+    Input(u16),
+    /// A constant.
+    Const(Float),
+    /// A unary operation of an earlier value.
+    Unary(Unary, u16),
+    /// A binary operation of two earlier values.
+    Binary(Binary, u16, u16),
+    /// A comparison, giving 1 or 0.
+    Compare(Compare, u16, u16),
+    /// The second where the first is not 0, else the third.
+    Select(u16, u16, u16),
+    /// Truncated toward zero (the step before a conversion to an integer type).
+    Trunc(u16),
+}
+
+/// An elementwise program over inputs that stretch to one shape, evaluated in `f32`; the last value is the result.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Map {
+    /// Straight-line code in dependency order.
+    pub code: Vec<MapInstr>,
+}
+
+/// An operation. Shapes are those of `infer.rs`; meanings those of the reference backend.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Op {
+    /// A value that a run supplies.
+    Input {
+        /// Its name in a run.
+        name: String,
+        /// Its type.
+        ty: Type,
+    },
+    /// A trained value that comes with the graph.
+    Weight {
+        /// Its name in the file.
+        name: String,
+        /// Its type, without symbols.
+        ty: Type,
+    },
+    /// A literal.
+    Const(Tensor),
+    /// A unary operation.
+    Unary(Unary),
+    /// A binary operation with broadcasting.
+    Binary(Binary),
+    /// A comparison with broadcasting.
+    Compare(Compare),
+    /// (condition, a, b): a where the condition holds, else b, with broadcasting.
+    Select,
+    /// Matrix product of the last two axes; leading axes broadcast. Accumulates in at least `f32`.
+    MatMul {
+        /// Whether the left operand is stored with its last two axes swapped.
+        transpose_a: bool,
+        /// Whether the right operand is stored with its last two axes swapped.
+        transpose_b: bool,
+    },
+    /// A reduction over axes.
+    Reduce {
+        /// How to combine.
+        kind: Reduction,
+        /// Which axes, ascending.
+        axes: Vec<usize>,
+        /// Whether they stay, with size 1.
+        keep: bool,
+    },
+    /// eˣ / Σ eˣ along an axis.
+    Softmax {
+        /// The axis.
+        axis: usize,
+    },
+    /// (x − mean)/√(variance + ε) along the last axis, times an optional second input, plus an optional third.
+    LayerNorm {
+        /// ε
+        eps: Float,
+    },
+    /// x/√(mean(x²) + ε) along the last axis, times an optional second input.
+    RmsNorm {
+        /// ε
+        eps: Float,
+    },
+    /// Scaled-dot-product attention: (queries [B, H, L, D], keys [B, G, S, D], values [B, G, S, E], optional additive
+    /// mask that stretches to [B, H, L, S]) → [B, H, L, E]. H is a multiple of G: query heads share key heads in order.
+    /// A row that sees no key gives 0.
+    Attention {
+        /// Query i sees keys up to i + S − L.
+        causal: bool,
+        /// What to multiply scores by; 1/√D if absent.
+        scale: Option<Float>,
+    },
+    /// The same elements in another shape.
+    Reshape {
+        /// The shape.
+        shape: Shape,
+    },
+    /// Axes in another order: output axis i is input axis `perm[i]`.
+    Transpose {
+        /// The order.
+        perm: Vec<usize>,
+    },
+    /// Elements `start..end` along an axis.
+    Slice {
+        /// The axis.
+        axis: usize,
+        /// The first.
+        start: Dim,
+        /// One past the last.
+        end: Dim,
+    },
+    /// Zeros put before and after along an axis (the gradient of a slice).
+    Pad {
+        /// The axis.
+        axis: usize,
+        /// How many before.
+        before: Dim,
+        /// How many after.
+        after: Dim,
+    },
+    /// Inputs one after the other along an axis.
+    Concat {
+        /// The axis.
+        axis: usize,
+    },
+    /// Stretched to a shape.
+    Broadcast {
+        /// The shape.
+        shape: Shape,
+    },
+    /// (data, `i32` indices): the elements at the indices along an axis; the indices' shape takes the axis' place.
+    Gather {
+        /// The axis.
+        axis: usize,
+    },
+    /// (data, `i32` segment of each element along an axis): sums by segment; the axis gets size `segments`.
+    SegmentSum {
+        /// The axis.
+        axis: usize,
+        /// How many segments.
+        segments: Dim,
+    },
+    /// Another element type: floats round to nearest even; float to integer truncates and saturates, NaN is 0; integer
+    /// to integer keeps the low bits; to truth is "not 0".
+    Cast {
+        /// The type.
+        dtype: DType,
+    },
+    /// (x, scale, zero point): round(x / scale) + zero point, saturated to the type; NaN gives the zero point.
+    Quantize {
+        /// `i8` or `u8`.
+        dtype: DType,
+    },
+    /// (q, scale, zero point): (q − zero point) · scale, as `f32`.
+    Dequantize,
+    /// The loop.
+    Scan(Box<Scan>),
+    /// A fused elementwise program (made by a pass).
+    Map {
+        /// The program.
+        map: Map,
+        /// The result's element type.
+        dtype: DType,
+    },
+    /// A matrix product whose result passes through an elementwise program while it is hot (made by a pass). Inputs: a,
+    /// b, then the program's inputs from 1 on; its input 0 is the product.
+    MatMulMap {
+        /// As in `MatMul`.
+        transpose_a: bool,
+        /// As in `MatMul`.
+        transpose_b: bool,
+        /// The program.
+        map: Map,
+        /// The result's element type.
+        dtype: DType,
+    },
+}
+
+impl Op {
+    /// Its name in text, as the builder's method is called.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Op::Input { .. } => "input",
+            Op::Weight { .. } => "weight",
+            Op::Const(_) => "const",
+            Op::Unary(u) => u.name(),
+            Op::Binary(b) => b.name(),
+            Op::Compare(c) => c.name(),
+            Op::Select => "select",
+            Op::MatMul { .. } => "matmul",
+            Op::Reduce { kind, .. } => kind.name(),
+            Op::Softmax { .. } => "softmax",
+            Op::LayerNorm { .. } => "layer_norm",
+            Op::RmsNorm { .. } => "rms_norm",
+            Op::Attention { .. } => "attention",
+            Op::Reshape { .. } => "reshape",
+            Op::Transpose { .. } => "transpose",
+            Op::Slice { .. } => "slice",
+            Op::Pad { .. } => "pad",
+            Op::Concat { .. } => "concat",
+            Op::Broadcast { .. } => "broadcast",
+            Op::Gather { .. } => "gather",
+            Op::SegmentSum { .. } => "segment_sum",
+            Op::Cast { .. } => "cast",
+            Op::Quantize { .. } => "quantize",
+            Op::Dequantize => "dequantize",
+            Op::Scan(_) => "scan",
+            Op::Map { .. } => "map",
+            Op::MatMulMap { .. } => "matmul_map",
+        }
+    }
+
+    /// Whether each output element depends only on the input elements at its own (stretched) position.
+    pub fn is_elementwise(&self) -> bool {
+        matches!(
+            self,
+            Op::Unary(_)
+                | Op::Binary(_)
+                | Op::Compare(_)
+                | Op::Select
+                | Op::Cast { .. }
+                | Op::Quantize { .. }
+                | Op::Dequantize
+                | Op::Map { .. }
+        )
+    }
+
+    /// Whether it only gives access to something: no work when the graph runs.
+    pub fn is_source(&self) -> bool {
+        matches!(self, Op::Input { .. } | Op::Weight { .. } | Op::Const(_))
+    }
+}
+
+impl Map {
+    /// How many inputs the program reads.
+    pub fn inputs(&self) -> usize {
+        self.code
+            .iter()
+            .filter_map(|i| if let MapInstr::Input(n) = i { Some(usize::from(*n) + 1) } else { None })
+            .max()
+            .unwrap_or(0)
+    }
+
+    /// Checks that every operand is an earlier value.
+    pub fn check(&self) -> Result<(), String> {
+        if self.code.is_empty() || self.code.len() > usize::from(u16::MAX) {
+            return Err(format!("a program of {} instructions; want 1 to 65535", self.code.len()));
+        }
+        for (i, instr) in self.code.iter().enumerate() {
+            if let Some(late) = instr.operands().into_iter().flatten().find(|&o| usize::from(o) >= i) {
+                return Err(format!("instruction {i} reads value {late}, which is not earlier"));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl MapInstr {
+    /// The earlier values it reads.
+    pub fn operands(&self) -> [Option<u16>; 3] {
+        match *self {
+            MapInstr::Input(_) | MapInstr::Const(_) => [None; 3],
+            MapInstr::Unary(_, a) | MapInstr::Trunc(a) => [Some(a), None, None],
+            MapInstr::Binary(_, a, b) | MapInstr::Compare(_, a, b) => [Some(a), Some(b), None],
+            MapInstr::Select(a, b, c) => [Some(a), Some(b), Some(c)],
+        }
+    }
+
+    /// The same with every operand passed through `f`.
+    pub fn map_operands(self, f: impl Fn(u16) -> u16) -> MapInstr {
+        match self {
+            MapInstr::Input(_) | MapInstr::Const(_) => self,
+            MapInstr::Unary(u, a) => MapInstr::Unary(u, f(a)),
+            MapInstr::Trunc(a) => MapInstr::Trunc(f(a)),
+            MapInstr::Binary(op, a, b) => MapInstr::Binary(op, f(a), f(b)),
+            MapInstr::Compare(op, a, b) => MapInstr::Compare(op, f(a), f(b)),
+            MapInstr::Select(a, b, c) => MapInstr::Select(f(a), f(b), f(c)),
+        }
+    }
+
+    /// Its name in text.
+    pub fn name(&self) -> &'static str {
+        match self {
+            MapInstr::Input(_) => "input",
+            MapInstr::Const(_) => "const",
+            MapInstr::Unary(u, _) => u.name(),
+            MapInstr::Binary(b, ..) => b.name(),
+            MapInstr::Compare(c, ..) => c.name(),
+            MapInstr::Select(..) => "select",
+            MapInstr::Trunc(_) => "trunc",
+        }
+    }
+}
+
+impl fmt::Display for Map {
+    /// One line: `tanh(x0 + x1) * x2`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fn expr(code: &[MapInstr], at: u16, depth: usize) -> String {
+            if depth > 12 {
+                return "…".into();
+            }
+            let sub = |i: u16| expr(code, i, depth + 1);
+            match code[usize::from(at)] {
+                MapInstr::Input(n) => format!("x{n}"),
+                MapInstr::Const(c) => format!("{:?}", c.0),
+                MapInstr::Unary(u, a) => format!("{}({})", u.name(), sub(a)),
+                MapInstr::Trunc(a) => format!("trunc({})", sub(a)),
+                MapInstr::Binary(b, x, y) => match b {
+                    Binary::Add => format!("({} + {})", sub(x), sub(y)),
+                    Binary::Sub => format!("({} - {})", sub(x), sub(y)),
+                    Binary::Mul => format!("{} * {}", sub(x), sub(y)),
+                    Binary::Div => format!("{} / {}", sub(x), sub(y)),
+                    _ => format!("{}({}, {})", b.name(), sub(x), sub(y)),
+                },
+                MapInstr::Compare(c, x, y) => format!("{}({}, {})", c.name(), sub(x), sub(y)),
+                MapInstr::Select(c, x, y) => format!("select({}, {}, {})", sub(c), sub(x), sub(y)),
+            }
+        }
+        if self.check().is_err() {
+            return f.write_str("invalid program");
+        }
+        f.write_str(&expr(&self.code, (self.code.len() - 1) as u16, 0))
+    }
+}
+
+macro_rules! snake_names {
+    ($($ty:ident { $($variant:ident => $name:literal),* $(,)? })*) => { $(
+        impl $ty {
+            /// Its name in text.
+            pub fn name(self) -> &'static str {
+                match self { $($ty::$variant => $name),* }
+            }
+        }
+    )* };
+}
+snake_names! {
+    Unary {
+        Neg => "neg", Abs => "abs", Sign => "sign", Sqrt => "sqrt", Recip => "recip", Square => "square", Exp => "exp",
+        Log => "log", Tanh => "tanh", Sigmoid => "sigmoid", Softplus => "softplus", Relu => "relu", Silu => "silu",
+        Gelu => "gelu", Erf => "erf", Floor => "floor", Round => "round", Sin => "sin", Cos => "cos", Not => "not",
+    }
+    Binary {
+        Add => "add", Sub => "sub", Mul => "mul", Div => "div", Min => "min", Max => "max", Pow => "pow", And => "and",
+        Or => "or",
+    }
+    Compare { Eq => "eq", Ne => "ne", Lt => "lt", Le => "le", Gt => "gt", Ge => "ge" }
+    Reduction { Sum => "sum", Mean => "mean", Max => "max", Min => "min" }
+}

@@ -1,0 +1,371 @@
+//! Tensors on the host: typed, shaped, contiguous, shared without copying.
+
+use crate::dtype::DType;
+use crate::error::{Error, Result};
+use bytemuck::{Pod, Zeroable};
+use half::{bf16, f16};
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+
+/// One cache line: buffers are made of these, so that every tensor and arena starts on its own line.
+#[derive(Clone, Copy, Pod, Zeroable)]
+#[repr(C, align(64))]
+struct Line([u8; 64]);
+
+/// Zeroed bytes that start on a cache line.
+#[derive(Clone)]
+pub struct Bytes {
+    lines: Vec<Line>,
+    len: usize,
+}
+
+impl Bytes {
+    /// `len` zeroed bytes; the system's zero pages serve large ones.
+    pub fn zeroed(len: usize) -> Bytes {
+        Bytes { lines: bytemuck::zeroed_vec(len.div_ceil(64)), len }
+    }
+    /// A copy of `bytes`.
+    pub fn copy_of(bytes: &[u8]) -> Bytes {
+        let mut copy = Bytes::zeroed(bytes.len());
+        copy.copy_from_slice(bytes);
+        copy
+    }
+    /// Bytes that this could hold without another allocation.
+    pub fn capacity(&self) -> usize {
+        self.lines.len() * 64
+    }
+    /// The same allocation holding `len` bytes, if they fit; contents beyond the old length are unspecified.
+    pub fn resized(mut self, len: usize) -> Option<Bytes> {
+        (len <= self.capacity()).then(|| {
+            self.len = len;
+            self
+        })
+    }
+}
+impl std::ops::Deref for Bytes {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        &bytemuck::cast_slice(&self.lines)[..self.len]
+    }
+}
+impl std::ops::DerefMut for Bytes {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        &mut bytemuck::cast_slice_mut(&mut self.lines)[..self.len]
+    }
+}
+impl fmt::Debug for Bytes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Bytes({})", self.len)
+    }
+}
+
+/// A Rust type that is an element type.
+pub trait Element: Pod {
+    /// Which one.
+    const DTYPE: DType;
+}
+macro_rules! element {
+    ($($t:ty => $d:ident),*) => { $(impl Element for $t { const DTYPE: DType = DType::$d; })* };
+}
+element!(f32 => F32, f16 => F16, bf16 => Bf16, i8 => I8, u8 => U8, i32 => I32);
+
+#[derive(Clone)]
+enum Storage {
+    Owned(Arc<Bytes>),
+    /// A window of a memory-mapped file.
+    Mapped {
+        map: Arc<memmap2::Mmap>,
+        start: usize,
+        len: usize,
+    },
+}
+
+/// A contiguous row-major tensor. Cloning shares the data; the first write to a shared one copies it.
+#[derive(Clone)]
+pub struct Tensor {
+    dtype: DType,
+    shape: Vec<usize>,
+    storage: Storage,
+}
+
+/// How many elements a shape has, or `None` beyond the address space.
+pub fn count(shape: &[usize]) -> Option<usize> {
+    shape.iter().try_fold(1usize, |n, &d| n.checked_mul(d))
+}
+
+impl Tensor {
+    fn size_of(dtype: DType, shape: &[usize]) -> Result<usize> {
+        count(shape).and_then(|n| dtype.bytes_for(n)).filter(|&n| n <= isize::MAX as usize).ok_or_else(|| {
+            Error::Tensor { expected: "a shape that fits the address space".into(), got: format!("{dtype}{shape:?}") }
+        })
+    }
+
+    /// All zeros.
+    pub fn zeros(dtype: DType, shape: &[usize]) -> Result<Tensor> {
+        let bytes = Bytes::zeroed(Self::size_of(dtype, shape)?);
+        Ok(Tensor { dtype, shape: shape.to_vec(), storage: Storage::Owned(Arc::new(bytes)) })
+    }
+
+    /// From values in row-major order.
+    pub fn new<T: Element>(shape: &[usize], values: &[T]) -> Result<Tensor> {
+        Self::from_bytes(T::DTYPE, shape, bytemuck::cast_slice(values))
+    }
+
+    /// A single number.
+    pub fn scalar<T: Element>(value: T) -> Tensor {
+        Self::new(&[], &[value]).expect("one element fits a scalar")
+    }
+
+    /// From truth values in row-major order.
+    pub fn from_bools(shape: &[usize], values: &[bool]) -> Result<Tensor> {
+        let bytes: Vec<u8> = values.iter().map(|&b| u8::from(b)).collect();
+        Self::from_bytes(DType::Bool, shape, &bytes)
+    }
+
+    /// From little-endian bytes in row-major order; truth values must be 0 or 1.
+    pub fn from_bytes(dtype: DType, shape: &[usize], bytes: &[u8]) -> Result<Tensor> {
+        let want = Self::size_of(dtype, shape)?;
+        if want != bytes.len() {
+            return Err(Error::Tensor {
+                expected: format!("{want} bytes for {dtype}{shape:?}"),
+                got: format!("{} bytes", bytes.len()),
+            });
+        }
+        check_bools(dtype, bytes)?;
+        Ok(Tensor { dtype, shape: shape.to_vec(), storage: Storage::Owned(Arc::new(Bytes::copy_of(bytes))) })
+    }
+
+    /// From an owned buffer, without a copy.
+    pub fn from_buffer(dtype: DType, shape: &[usize], bytes: Bytes) -> Result<Tensor> {
+        let want = Self::size_of(dtype, shape)?;
+        if want != bytes.len() {
+            return Err(Error::Tensor {
+                expected: format!("{want} bytes for {dtype}{shape:?}"),
+                got: format!("{} bytes", bytes.len()),
+            });
+        }
+        check_bools(dtype, &bytes)?;
+        Ok(Tensor { dtype, shape: shape.to_vec(), storage: Storage::Owned(Arc::new(bytes)) })
+    }
+
+    /// A window of a mapped file; copied where its start is not aligned for the type.
+    pub fn from_map(dtype: DType, shape: &[usize], map: Arc<memmap2::Mmap>, start: usize) -> Result<Tensor> {
+        let len = Self::size_of(dtype, shape)?;
+        let window = start.checked_add(len).and_then(|end| map.get(start..end)).ok_or_else(|| Error::Tensor {
+            expected: format!("{len} bytes from offset {start}"),
+            got: format!("a file of {} bytes", map.len()),
+        })?;
+        check_bools(dtype, window)?;
+        if window.as_ptr().align_offset(dtype.size()) != 0 {
+            return Self::from_bytes(dtype, shape, window);
+        }
+        Ok(Tensor { dtype, shape: shape.to_vec(), storage: Storage::Mapped { map, start, len } })
+    }
+
+    /// The element type.
+    pub fn dtype(&self) -> DType {
+        self.dtype
+    }
+    /// The sizes, outermost first.
+    pub fn shape(&self) -> &[usize] {
+        &self.shape
+    }
+    /// How many elements.
+    pub fn len(&self) -> usize {
+        self.shape.iter().product()
+    }
+    /// Whether there are no elements.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+    /// Whether the data lies in a mapped file.
+    pub fn is_mapped(&self) -> bool {
+        matches!(self.storage, Storage::Mapped { .. })
+    }
+
+    /// The elements' bytes.
+    pub fn bytes(&self) -> &[u8] {
+        match &self.storage {
+            Storage::Owned(bytes) => bytes,
+            Storage::Mapped { map, start, len } => &map[*start..*start + *len],
+        }
+    }
+
+    /// The elements' bytes, to write; shared or mapped data is copied first.
+    pub fn bytes_mut(&mut self) -> &mut [u8] {
+        if let Storage::Mapped { .. } = self.storage {
+            self.storage = Storage::Owned(Arc::new(Bytes::copy_of(self.bytes())));
+        }
+        match &mut self.storage {
+            Storage::Owned(bytes) => &mut Arc::make_mut(bytes)[..],
+            Storage::Mapped { .. } => unreachable!("made owned above"),
+        }
+    }
+
+    /// The elements as `T`.
+    pub fn values<T: Element>(&self) -> Result<&[T]> {
+        self.expect_type(T::DTYPE)?;
+        Ok(bytemuck::cast_slice(self.bytes()))
+    }
+
+    /// The elements as `T`, to write.
+    pub fn values_mut<T: Element>(&mut self) -> Result<&mut [T]> {
+        self.expect_type(T::DTYPE)?;
+        Ok(bytemuck::cast_slice_mut(self.bytes_mut()))
+    }
+
+    fn expect_type(&self, want: DType) -> Result<()> {
+        if self.dtype == want {
+            return Ok(());
+        }
+        Err(Error::Tensor { expected: format!("elements of {want}"), got: self.to_string() })
+    }
+
+    /// Every element as `f64`, whatever the type.
+    pub fn to_f64(&self) -> Vec<f64> {
+        let b = self.bytes();
+        match self.dtype {
+            DType::F32 => bytemuck::cast_slice::<u8, f32>(b).iter().map(|&x| f64::from(x)).collect(),
+            DType::F16 => bytemuck::cast_slice::<u8, f16>(b).iter().map(|x| x.to_f64()).collect(),
+            DType::Bf16 => bytemuck::cast_slice::<u8, bf16>(b).iter().map(|x| x.to_f64()).collect(),
+            DType::I8 => bytemuck::cast_slice::<u8, i8>(b).iter().map(|&x| f64::from(x)).collect(),
+            DType::I32 => bytemuck::cast_slice::<u8, i32>(b).iter().map(|&x| f64::from(x)).collect(),
+            DType::U8 | DType::Bool => b.iter().map(|&x| f64::from(x)).collect(),
+        }
+    }
+
+    /// From `f64` values: floats round to nearest even, integers truncate and saturate, truth is "not 0".
+    pub fn from_f64(dtype: DType, shape: &[usize], values: &[f64]) -> Result<Tensor> {
+        let mut tensor = Tensor::zeros(dtype, shape)?;
+        if tensor.len() != values.len() {
+            return Err(Error::Tensor {
+                expected: format!("{} values for {tensor}", tensor.len()),
+                got: format!("{} values", values.len()),
+            });
+        }
+        fn fill<T: Element>(bytes: &mut [u8], values: &[f64], f: impl Fn(f64) -> T) {
+            bytemuck::cast_slice_mut::<u8, T>(bytes).iter_mut().zip(values).for_each(|(o, &v)| *o = f(v));
+        }
+        let b = tensor.bytes_mut();
+        match dtype {
+            DType::F32 => fill(b, values, |v| v as f32),
+            DType::F16 => fill(b, values, f16::from_f64),
+            DType::Bf16 => fill(b, values, bf16::from_f64),
+            DType::I8 => fill(b, values, |v| v as i8),
+            DType::U8 => fill(b, values, |v| v as u8),
+            DType::I32 => fill(b, values, |v| v as i32),
+            DType::Bool => fill(b, values, |v| u8::from(v != 0.0)),
+        }
+        Ok(tensor)
+    }
+
+    /// The same data under another shape of as many elements.
+    pub fn reshaped(&self, shape: &[usize]) -> Result<Tensor> {
+        if count(shape) != Some(self.len()) {
+            return Err(Error::Tensor {
+                expected: format!("a shape of {} elements", self.len()),
+                got: format!("{shape:?}"),
+            });
+        }
+        Ok(Tensor { shape: shape.to_vec(), ..self.clone() })
+    }
+}
+
+fn check_bools(dtype: DType, bytes: &[u8]) -> Result<()> {
+    match dtype {
+        DType::Bool => match bytes.iter().position(|&b| b > 1) {
+            None => Ok(()),
+            Some(at) => Err(Error::Tensor {
+                expected: "truth values of 0 or 1".into(),
+                got: format!("{} at element {at}", bytes[at]),
+            }),
+        },
+        _ => Ok(()),
+    }
+}
+
+impl PartialEq for Tensor {
+    /// Same type, shape and bits (so NaN equals itself, and 0 differs from −0).
+    fn eq(&self, other: &Tensor) -> bool {
+        self.dtype == other.dtype && self.shape == other.shape && self.bytes() == other.bytes()
+    }
+}
+impl Eq for Tensor {}
+impl Hash for Tensor {
+    fn hash<H: Hasher>(&self, h: &mut H) {
+        (self.dtype, &self.shape, self.bytes()).hash(h);
+    }
+}
+impl fmt::Display for Tensor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}{:?}", self.dtype, self.shape)
+    }
+}
+impl fmt::Debug for Tensor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{self}")?;
+        if self.len() <= 16 {
+            write!(f, " {:?}", self.to_f64())?;
+        }
+        Ok(())
+    }
+}
+
+/// Constants in a graph's JSON: exact, so the data is the bytes in hexadecimal.
+#[derive(Serialize, Deserialize)]
+struct Literal {
+    dtype: DType,
+    shape: Vec<usize>,
+    hex: String,
+}
+impl Serialize for Tensor {
+    fn serialize<S: serde::Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
+        let hex = self.bytes().iter().map(|b| format!("{b:02x}")).collect();
+        Literal { dtype: self.dtype, shape: self.shape.clone(), hex }.serialize(s)
+    }
+}
+impl<'de> Deserialize<'de> for Tensor {
+    fn deserialize<D: serde::Deserializer<'de>>(d: D) -> Result<Tensor, D::Error> {
+        use serde::de::Error as _;
+        let Literal { dtype, shape, hex } = Literal::deserialize(d)?;
+        let digits = hex.as_bytes();
+        if digits.len() % 2 != 0 || !digits.iter().all(u8::is_ascii_hexdigit) {
+            return Err(D::Error::custom("constant: `hex` must be pairs of hexadecimal digits"));
+        }
+        let value = |d: u8| (d as char).to_digit(16).unwrap_or(0) as u8;
+        let bytes: Vec<u8> = digits.chunks_exact(2).map(|p| value(p[0]) << 4 | value(p[1])).collect();
+        Tensor::from_bytes(dtype, &shape, &bytes).map_err(D::Error::custom)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_shared_tensor_is_copied_on_write() {
+        let a = Tensor::new(&[2], &[1.0f32, 2.0]).unwrap();
+        let mut b = a.clone();
+        b.values_mut::<f32>().unwrap()[0] = 9.0;
+        assert_eq!(a.values::<f32>().unwrap(), [1.0, 2.0]);
+        assert_eq!(b.values::<f32>().unwrap(), [9.0, 2.0]);
+    }
+
+    #[test]
+    fn wrong_sizes_types_and_truth_values_are_refused() {
+        assert!(Tensor::new(&[3], &[1.0f32]).is_err());
+        assert!(Tensor::zeros(DType::F32, &[usize::MAX, 2]).is_err());
+        assert!(Tensor::scalar(1.0f32).values::<i32>().is_err());
+        assert!(Tensor::from_bytes(DType::Bool, &[1], &[2]).is_err());
+    }
+
+    #[test]
+    fn literals_read_back_bit_for_bit() {
+        let t = Tensor::new(&[3], &[f32::NAN, -0.0, 1e-45]).unwrap();
+        let text = serde_json::to_string(&t).unwrap();
+        assert_eq!(serde_json::from_str::<Tensor>(&text).unwrap(), t);
+        assert!(serde_json::from_str::<Tensor>(&text.replace("hex\":\"", "hex\":\"0")).is_err());
+    }
+}
