@@ -62,6 +62,12 @@ impl Team {
         Ok(team)
     }
 
+    /// A team of the caller alone, for work inside somebody else's section.
+    pub fn solo() -> &'static Team {
+        static SOLO: std::sync::OnceLock<Team> = std::sync::OnceLock::new();
+        SOLO.get_or_init(|| Team::new(1).expect("a team of one starts no thread"))
+    }
+
     /// How many run a section, the caller included.
     pub fn threads(&self) -> usize {
         self.members.len() + 1
@@ -71,12 +77,12 @@ impl Team {
     ///
     /// A panic in any of them is raised again here, after all have ended.
     pub fn run(&self, f: &(dyn Fn(usize) + Sync)) {
-        let Ok(_busy) = self.busy.try_lock() else {
-            return (0..self.threads()).for_each(f);
-        };
         if self.members.is_empty() {
             return f(0);
         }
+        let Ok(_busy) = self.busy.try_lock() else {
+            return (0..self.threads()).for_each(f);
+        };
         let shared = &*self.shared;
         // SAFETY: only the lifetime is erased. Members use the pointer between the epoch's increment and their decrement
         // of `pending`, and this function leaves only when that is 0, so the borrow outlives every use.

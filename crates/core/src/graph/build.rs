@@ -265,6 +265,11 @@ impl GraphBuilder {
         &self.graph
     }
 
+    /// The graph as it stands, results or none.
+    pub(crate) fn into_graph(self) -> Graph {
+        self.graph
+    }
+
     /// The finished graph; one without results is refused.
     pub fn build(self) -> Result<Graph> {
         if self.graph.outputs.is_empty() {

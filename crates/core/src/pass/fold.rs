@@ -1,0 +1,81 @@
+//! Doing now what needs no input: work on constants, and (unless asked not to) on weights.
+
+use super::PassOptions;
+use crate::backend::reference::{self, HostValue, Precision};
+use crate::error::Result;
+use crate::graph::{Graph, Value};
+use crate::op::{Op, Type};
+use crate::shape::Bindings;
+use crate::tensor::Tensor;
+use std::collections::HashMap;
+
+/// Results up to this many bytes are always worth keeping; larger ones only if they are no larger than what they replace.
+const SMALL: usize = 4096;
+/// A folded result of up to this many elements is a literal in the graph's text, a larger one a weight.
+const LITERAL: usize = 64;
+
+pub(super) fn fold(graph: &Graph, options: &PassOptions) -> Result<Graph> {
+    let mut r = graph.rebuild();
+    let mut known: HashMap<Value, HostValue> = HashMap::new();
+    for (id, node) in graph.nodes().iter().enumerate() {
+        let id = id as u32;
+        let new = r.copy(id)?;
+        match &node.op {
+            Op::Const(t) => {
+                known.insert(new, HostValue::from_tensor(t));
+                continue;
+            }
+            Op::Weight { name, .. } if options.fold_weights => {
+                if let Some(data) = graph.weights().get(name) {
+                    known.insert(new, HostValue::from_tensor(data));
+                }
+                continue;
+            }
+            Op::Input { .. } | Op::Weight { .. } | Op::Scan(_) => continue,
+            _ => {}
+        }
+        let inputs: Vec<Value> = r.new.node(new).inputs.clone();
+        if inputs.is_empty() || !inputs.iter().all(|v| known.contains_key(v)) || !worth_keeping(&r.new, &inputs, &node.outs[0]) {
+            continue;
+        }
+        let out = &node.outs[0];
+        let shape = out.shape.eval(&Bindings::new())?;
+        let values: Vec<&HostValue> = inputs.iter().map(|v| &known[v]).collect();
+        let mut result =
+            reference::eval_node(&node.name, &node.op, &values, &[(out.dtype, shape.clone())], Precision::Storage)?;
+        let value = result.remove(0);
+        let tensor = Tensor::from_f64(out.dtype, &shape, &value.data)?;
+        let folded = if tensor.len() <= LITERAL {
+            r.new.push(Op::Const(tensor), vec![], node.name.clone())?
+        } else {
+            let name = fresh_name(&r.new, &node.name);
+            let folded = r.new.push(Op::Weight { name: name.clone(), ty: out.clone() }, vec![], node.name.clone())?;
+            r.new.set_weight(&name, tensor)?;
+            folded
+        };
+        known.insert(folded, value);
+        r.set_all(id, folded);
+    }
+    r.finish()
+}
+
+fn worth_keeping(graph: &Graph, inputs: &[Value], out: &Type) -> bool {
+    let bytes = |ty: &Type| {
+        let shape = ty.shape.as_fixed()?;
+        ty.dtype.bytes_for(crate::tensor::count(&shape)?)
+    };
+    let Some(size) = bytes(out) else { return false };
+    let replaced: usize = inputs.iter().filter_map(|&v| bytes(graph.ty(v))).fold(0, usize::saturating_add);
+    size <= SMALL || size <= replaced
+}
+
+fn fresh_name(graph: &Graph, base: &str) -> String {
+    let taken = |name: &str| graph.weight_types().any(|(known, _)| known == name) || graph.weights().contains_key(name);
+    let mut name = format!("folded.{base}");
+    let mut n = 1;
+    while taken(&name) {
+        name = format!("folded.{base}.{n}");
+        n += 1;
+    }
+    name
+}

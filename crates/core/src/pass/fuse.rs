@@ -1,0 +1,409 @@
+//! Fusion: elementwise work becomes one program over its inputs, and the program moves into the matrix product it follows.
+//!
+//! A group is a tree of elementwise nodes of one shape whose inner results nobody else reads; it becomes one `Map`, so
+//! that inner results never reach memory. If one of its inputs is a matrix product that only the group reads, the
+//! program runs on the product while that is in cache (`MatMulMap`). An explicit cast to a narrower type always rounds;
+//! the implicit rounding of half-precision arithmetic is left out inside a group, which only makes it more exact.
+
+use super::PassOptions;
+use crate::dtype::DType;
+use crate::error::Result;
+use crate::graph::{Graph, Node, Value};
+use crate::op::{Binary, Compare, Cost, Float, Map, MapInstr, Op, Type, Unary};
+use crate::plan::Device;
+use crate::shape::{Bindings, Shape};
+use std::collections::HashMap;
+
+/// Limits of one program: beyond these its tiles no longer fit the first-level cache.
+const MOST_INSTRUCTIONS: usize = 96;
+const MOST_INPUTS: usize = 14;
+
+pub(super) fn fuse(graph: &Graph, options: &PassOptions) -> Result<Graph> {
+    let groups = Groups::find(graph, options.fuse);
+    let mut r = graph.rebuild();
+    for (id, node) in graph.nodes().iter().enumerate() {
+        let id = id as u32;
+        match groups.role[id as usize] {
+            // Made with the group's root.
+            Role::Inner(_) | Role::Product(_) => continue,
+            Role::Root => {}
+            Role::Alone => {
+                r.copy(id)?;
+                continue;
+            }
+        }
+        let fused = groups.program(graph, id);
+        let mut inputs: Vec<Value> = fused.inputs.iter().map(|&v| r.get(v)).collect();
+        let dtype = node.outs[0].dtype;
+        let op = match fused.product {
+            None => Op::Map { map: fused.map, dtype },
+            Some(product) => {
+                let product = graph.node(product);
+                let Op::MatMul { transpose_a, transpose_b } = product.op else {
+                    unreachable!("only a matrix product takes an epilogue")
+                };
+                inputs.splice(0..0, product.inputs.iter().map(|&v| r.get(v)));
+                Op::MatMulMap { transpose_a, transpose_b, map: fused.map, dtype }
+            }
+        };
+        let new = r.new.push(op, inputs, node.name.clone())?;
+        r.set_all(id, new);
+    }
+    r.finish()
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Role {
+    /// Not part of a program.
+    Alone,
+    /// The result of a program.
+    Root,
+    /// An inner value of the program whose root is that node.
+    Inner(u32),
+    /// The matrix product under the program whose root is that node.
+    Product(u32),
+}
+
+struct Groups {
+    role: Vec<Role>,
+}
+
+struct Fused {
+    map: Map,
+    /// The program's inputs; without the product, which is number 0 where there is one.
+    inputs: Vec<Value>,
+    product: Option<Value>,
+}
+
+impl Groups {
+    /// Which nodes go together; with `merge` off, every elementwise node is a program of its own.
+    fn find(graph: &Graph, merge: bool) -> Groups {
+        let nodes = graph.nodes();
+        let mut readers: Vec<Vec<u32>> = vec![Vec::new(); nodes.len()];
+        for (id, node) in nodes.iter().enumerate() {
+            for v in &node.inputs {
+                readers[v.node as usize].push(id as u32);
+            }
+        }
+        let mut is_output = vec![false; nodes.len()];
+        for o in graph.outputs() {
+            is_output[o.value.node as usize] = true;
+        }
+        let mut groups = Groups { role: vec![Role::Alone; nodes.len()] };
+        for id in (0..nodes.len()).rev() {
+            if !is_convertible(graph, &nodes[id]) {
+                continue;
+            }
+            groups.role[id] = Role::Root;
+            if !merge || is_output[id] || !flows_on(&nodes[id]) {
+                continue;
+            }
+            if let Some(root) = groups.common_reader(&readers[id])
+                && nodes[id].outs[0].shape == nodes[root as usize].outs[0].shape
+            {
+                groups.role[id] = Role::Inner(root);
+                let fused = groups.program(graph, root);
+                if fused.map.code.len() > MOST_INSTRUCTIONS || fused.inputs.len() > MOST_INPUTS {
+                    groups.role[id] = Role::Root;
+                }
+            }
+        }
+        if merge {
+            for id in 0..nodes.len() {
+                if matches!(nodes[id].op, Op::MatMul { .. })
+                    && !is_output[id]
+                    && let Some(root) = groups.common_reader(&readers[id])
+                    && !groups.role.contains(&Role::Product(root))
+                {
+                    groups.role[id] = Role::Product(root);
+                    if !takes_epilogue(graph, id as u32, &groups.program(graph, root).inputs, &nodes[root as usize].outs[0].shape) {
+                        groups.role[id] = Role::Alone;
+                    }
+                }
+            }
+        }
+        groups
+    }
+
+    /// The group that all readers belong to.
+    fn common_reader(&self, readers: &[u32]) -> Option<u32> {
+        let group = |id: u32| match self.role[id as usize] {
+            Role::Root => Some(id),
+            Role::Inner(root) => Some(root),
+            _ => None,
+        };
+        let first = group(*readers.first()?)?;
+        readers.iter().all(|&r| group(r) == Some(first)).then_some(first)
+    }
+
+    fn members(&self, root: u32) -> impl Iterator<Item = u32> {
+        let last = root as usize;
+        let inner = move |role: &Role| *role == Role::Inner(root);
+        self.role[..last].iter().enumerate().filter(move |(_, r)| inner(r)).map(|(i, _)| i as u32).chain([root])
+    }
+
+    fn program(&self, graph: &Graph, root: u32) -> Fused {
+        let product = self.role.iter().position(|r| *r == Role::Product(root)).map(|id| Value { node: id as u32, slot: 0 });
+        let with = |inline_constants| {
+            let mut code = Coder { code: Vec::new(), inputs: Vec::new(), values: HashMap::new(), inline_constants };
+            if let Some(product) = product {
+                code.input(product);
+            }
+            for id in self.members(root) {
+                code.node(graph, id);
+            }
+            code
+        };
+        let mut code = with(true);
+        // A constant that gives the result its shape must stay an input.
+        let mut shape = Shape::scalar();
+        for v in &code.inputs {
+            shape = shape.broadcast(&graph.ty(*v).shape).unwrap_or_default();
+        }
+        if shape != graph.nodes()[root as usize].outs[0].shape {
+            code = with(false);
+        }
+        let mut inputs = code.inputs;
+        if product.is_some() {
+            inputs.remove(0);
+        }
+        Fused { map: Map { code: code.code }, inputs, product }
+    }
+}
+
+/// Whether the node can be an instruction of a program, which computes in `f32`: 32-bit integers do not fit.
+fn is_convertible(graph: &Graph, node: &Node) -> bool {
+    let dtype = |i: usize| graph.ty(node.inputs[i]).dtype;
+    let exact = |d: DType| d != DType::I32;
+    match node.op {
+        Op::Unary(_) | Op::Binary(_) => exact(dtype(0)),
+        Op::Compare(_) => exact(dtype(0)),
+        Op::Select => exact(dtype(1)),
+        Op::Cast { dtype: to } => match (dtype(0), to) {
+            (from, to) if from.is_float() || to.is_float() || to == DType::Bool => true,
+            (DType::Bool, _) | (DType::I8 | DType::U8, DType::I32) => true,
+            (from, to) => from == to && exact(from),
+        },
+        Op::Quantize { .. } | Op::Dequantize | Op::Map { .. } => true,
+        _ => false,
+    }
+}
+
+/// Whether readers may take the value from a register: not where storing it changes it.
+fn flows_on(node: &Node) -> bool {
+    let out = node.outs[0].dtype;
+    match &node.op {
+        Op::Cast { .. } => matches!(out, DType::F32 | DType::Bool),
+        Op::Quantize { .. } => false,
+        Op::Map { .. } => matches!(out, DType::F32 | DType::Bool),
+        _ => true,
+    }
+}
+
+/// Whether a product can run a program on its result: one right-hand matrix, and every other input either one value a
+/// row, one a column, one in all, or the result's own shape.
+fn takes_epilogue(graph: &Graph, product: u32, others: &[Value], shape: &Shape) -> bool {
+    let node = &graph.nodes()[product as usize];
+    let Op::MatMul { transpose_a, .. } = node.op else { return false };
+    let rank = |v: Value| graph.ty(v).shape.rank();
+    let one_matrix = rank(node.inputs[1]) == 2 && (rank(node.inputs[0]) == 2 || !transpose_a);
+    node.outs[0].shape == *shape && one_matrix && others.iter().all(|&v| is_row_like(&graph.ty(v).shape, shape))
+}
+
+/// Whether `shape`, stretched to `full`, has one stride over all but the last axis.
+pub(crate) fn is_row_like(shape: &Shape, full: &Shape) -> bool {
+    let lead = full.rank() - 1;
+    let missing = full.rank() - shape.rank();
+    let dims: Vec<_> = (0..lead).map(|i| if i < missing { None } else { Some(&shape[i - missing]) }).collect();
+    let all_full = dims.iter().enumerate().all(|(i, d)| d.map_or(full[i].is(1), |d| *d == full[i]));
+    let all_one = dims.iter().all(|d| d.is_none_or(|d| d.is(1)));
+    all_full || all_one
+}
+
+/// Writes a group's code.
+struct Coder {
+    code: Vec<MapInstr>,
+    inputs: Vec<Value>,
+    values: HashMap<Value, u16>,
+    inline_constants: bool,
+}
+
+impl Coder {
+    fn emit(&mut self, instr: MapInstr) -> u16 {
+        self.code.push(instr);
+        // Grouping stops far below this; saturating keeps an oversized attempt harmless until it is dropped.
+        u16::try_from(self.code.len() - 1).unwrap_or(u16::MAX)
+    }
+
+    fn constant(&mut self, value: f32) -> u16 {
+        self.emit(MapInstr::Const(Float(value)))
+    }
+
+    fn input(&mut self, value: Value) -> u16 {
+        if let Some(&at) = self.values.get(&value) {
+            return at;
+        }
+        self.inputs.push(value);
+        let at = self.emit(MapInstr::Input((self.inputs.len() - 1) as u16));
+        self.values.insert(value, at);
+        at
+    }
+
+    fn operand(&mut self, graph: &Graph, value: Value) -> u16 {
+        if let Some(&at) = self.values.get(&value) {
+            return at;
+        }
+        match &graph.node(value).op {
+            Op::Const(t) if self.inline_constants && t.len() == 1 => {
+                let at = self.constant(t.to_f64()[0] as f32);
+                self.values.insert(value, at);
+                at
+            }
+            _ => self.input(value),
+        }
+    }
+
+    fn node(&mut self, graph: &Graph, id: u32) {
+        let node = &graph.nodes()[id as usize];
+        let args: Vec<u16> = node.inputs.iter().map(|&v| self.operand(graph, v)).collect();
+        let result = match &node.op {
+            Op::Unary(u) => self.emit(MapInstr::Unary(*u, args[0])),
+            Op::Binary(b) => self.emit(MapInstr::Binary(*b, args[0], args[1])),
+            Op::Compare(c) => self.emit(MapInstr::Compare(*c, args[0], args[1])),
+            Op::Select => self.emit(MapInstr::Select(args[0], args[1], args[2])),
+            Op::Cast { dtype } => self.cast(graph.ty(node.inputs[0]).dtype, *dtype, args[0]),
+            // NaN has no place on the grid: it becomes the zero point.
+            Op::Quantize { .. } => {
+                let ratio = self.emit(MapInstr::Binary(Binary::Div, args[0], args[1]));
+                let rounded = self.emit(MapInstr::Unary(Unary::Round, ratio));
+                let shifted = self.emit(MapInstr::Binary(Binary::Add, rounded, args[2]));
+                let number = self.emit(MapInstr::Compare(Compare::Eq, shifted, shifted));
+                self.emit(MapInstr::Select(number, shifted, args[2]))
+            }
+            Op::Dequantize => {
+                let steps = self.emit(MapInstr::Binary(Binary::Sub, args[0], args[2]));
+                self.emit(MapInstr::Binary(Binary::Mul, steps, args[1]))
+            }
+            Op::Map { map, .. } => {
+                let mut at = Vec::with_capacity(map.code.len());
+                for instr in &map.code {
+                    at.push(match instr {
+                        MapInstr::Input(n) => args[usize::from(*n)],
+                        other => self.emit(other.map_operands(|o| at[usize::from(o)])),
+                    });
+                }
+                at[at.len() - 1]
+            }
+            other => unreachable!("{} is not elementwise", other.name()),
+        };
+        // The program's result is its last value: give an input or earlier value that ends one a place of its own.
+        self.values.insert(Value { node: id, slot: 0 }, result);
+    }
+
+    fn cast(&mut self, from: DType, to: DType, x: u16) -> u16 {
+        match to {
+            DType::Bool if from != DType::Bool => {
+                let zero = self.constant(0.0);
+                self.emit(MapInstr::Compare(Compare::Ne, x, zero))
+            }
+            DType::I8 | DType::U8 | DType::I32 if from.is_float() => self.emit(MapInstr::Trunc(x)),
+            // Widening happens on load and rounding on store: the value itself passes through.
+            _ => self.emit(MapInstr::Binary(Binary::Max, x, x)),
+        }
+    }
+}
+
+/// Work that fusion would save.
+#[derive(Clone, Debug, serde::Serialize)]
+pub struct Opportunity {
+    /// What kind: `matmul epilogue`, `add + multiply`, `activation chain`, `elementwise chain`, `quantize + dequantize`
+    /// or the name of a user's pattern.
+    pub pattern: String,
+    /// The nodes that would become one, by name.
+    pub nodes: Vec<String>,
+    /// Bytes that would no longer be written and read again (derived from shapes); `None` where the replacement is the
+    /// user's and not yet built.
+    pub bytes_saved: Option<u64>,
+    /// Seconds that this would save on the device, by its cost model (predicted).
+    pub predicted_gain_s: Option<f64>,
+}
+
+/// What fusion would do to this graph, under `bindings` and by the cost model of `device`. Scan bodies are not listed.
+pub fn fusion_opportunities(
+    graph: &Graph,
+    options: &PassOptions,
+    bindings: &Bindings,
+    device: &Device,
+) -> Result<Vec<Opportunity>> {
+    let groups = Groups::find(graph, true);
+    let mut found = Vec::new();
+    for root in 0..graph.nodes().len() as u32 {
+        if groups.role[root as usize] != Role::Root {
+            continue;
+        }
+        let product = groups.role.iter().position(|r| *r == Role::Product(root));
+        let members: Vec<u32> = product.map(|p| p as u32).into_iter().chain(groups.members(root)).collect();
+        if members.len() < 2 {
+            continue;
+        }
+        let mut before = 0.0;
+        let mut total = Cost::default();
+        let mut saved = 0u64;
+        for &id in &members {
+            let node = &graph.nodes()[id as usize];
+            let cost = graph.node_cost(node, bindings)?;
+            before += device.seconds(&cost);
+            total += cost;
+            if id != root {
+                let readers = members
+                    .iter()
+                    .flat_map(|&m| &graph.nodes()[m as usize].inputs)
+                    .filter(|v| v.node == id)
+                    .count() as u64;
+                saved += type_bytes(&node.outs[0], bindings)? * (1 + readers);
+            }
+        }
+        let fused = Cost { bytes_read: total.bytes().saturating_sub(saved), bytes_written: 0, ..total };
+        found.push(Opportunity {
+            pattern: kind(graph, &members, product.is_some()).into(),
+            nodes: members.iter().map(|&m| graph.nodes()[m as usize].name.clone()).collect(),
+            bytes_saved: Some(saved),
+            predicted_gain_s: Some((before - device.seconds(&fused)).max(0.0)),
+        });
+    }
+    for pattern in &options.patterns {
+        for node in 0..graph.nodes().len() as u32 {
+            let value = Value { node, slot: 0 };
+            if pattern.matches(graph, value).is_some() {
+                found.push(Opportunity {
+                    pattern: pattern.name().into(),
+                    nodes: vec![graph.node(value).name.clone()],
+                    bytes_saved: None,
+                    predicted_gain_s: None,
+                });
+            }
+        }
+    }
+    Ok(found)
+}
+
+fn type_bytes(ty: &Type, bindings: &Bindings) -> Result<u64> {
+    let count = ty.shape.eval(bindings)?.iter().fold(1u64, |n, &d| n.saturating_mul(d as u64));
+    Ok(count.saturating_mul(ty.dtype.bits() as u64).div_ceil(8))
+}
+
+fn kind(graph: &Graph, members: &[u32], product: bool) -> &'static str {
+    let ops: Vec<&Op> = members.iter().map(|&m| &graph.nodes()[m as usize].op).collect();
+    let is = |f: fn(&Op) -> bool| ops.iter().any(|op| f(op));
+    if product {
+        "matmul epilogue"
+    } else if is(|op| matches!(op, Op::Quantize { .. })) && is(|op| matches!(op, Op::Dequantize)) {
+        "quantize + dequantize"
+    } else if ops.iter().all(|op| matches!(op, Op::Unary(_))) {
+        "activation chain"
+    } else if ops.len() == 2 && is(|op| *op == Op::Binary(Binary::Add)) && is(|op| *op == Op::Binary(Binary::Mul)) {
+        "add + multiply"
+    } else {
+        "elementwise chain"
+    }
+}

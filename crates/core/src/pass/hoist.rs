@@ -1,0 +1,77 @@
+//! Moving work that is the same in every step out of the loop.
+
+use super::PassOptions;
+use crate::error::Result;
+use crate::graph::{Graph, Value};
+use crate::op::{Op, Scan};
+use std::collections::HashMap;
+
+pub(super) fn hoist(graph: &Graph, _: &PassOptions) -> Result<Graph> {
+    let mut r = graph.rebuild();
+    for (id, node) in graph.nodes().iter().enumerate() {
+        let id = id as u32;
+        let Op::Scan(scan) = &node.op else {
+            r.copy(id)?;
+            continue;
+        };
+        let inputs: Vec<Value> = node.inputs.iter().map(|&v| r.get(v)).collect();
+        let (scan, inputs) = hoist_scan(scan, inputs, &mut r.new)?;
+        let new = r.new.push(Op::Scan(Box::new(scan)), inputs, node.name.clone())?;
+        r.set_all(id, new);
+    }
+    r.finish()
+}
+
+/// The scan with everything that depends on fixed inputs alone computed in `outer` and handed in.
+fn hoist_scan(scan: &Scan, mut inputs: Vec<Value>, outer: &mut Graph) -> Result<(Scan, Vec<Value>)> {
+    let body = &scan.body;
+    let first_fixed = scan.states + scan.sequences;
+    // Body values that are the same in every step, and what they are outside.
+    let mut outside: HashMap<Value, Value> = HashMap::new();
+    for (i, (_, value)) in body.inputs().enumerate().skip(first_fixed) {
+        outside.insert(value, inputs[i]);
+    }
+    for (id, node) in body.nodes().iter().enumerate() {
+        let value = Value { node: id as u32, slot: 0 };
+        // A nested scan stays in: moving several outputs is not worth the bookkeeping.
+        let movable = match &node.op {
+            Op::Input { .. } | Op::Scan(_) => false,
+            Op::Const(_) => true,
+            _ => node.inputs.iter().all(|v| outside.contains_key(v)),
+        };
+        if movable {
+            let moved = node.inputs.iter().map(|v| outside[v]).collect();
+            outside.insert(value, outer.push(node.op.clone(), moved, node.name.clone())?);
+        }
+    }
+    // Of these, only what the rest of the body reads must be handed in; constants stay inside, where they can fuse.
+    let mut r = body.rebuild();
+    let handed_in = |v: &Value| outside.contains_key(v) && !matches!(body.node(*v).op, Op::Input { .. } | Op::Const(_));
+    let mut needed: Vec<Value> = Vec::new();
+    for (id, node) in body.nodes().iter().enumerate() {
+        if !handed_in(&Value { node: id as u32, slot: 0 }) {
+            needed.extend(node.inputs.iter().filter(|v| handed_in(v)));
+        }
+    }
+    needed.extend(body.outputs().iter().map(|o| o.value).filter(handed_in));
+    needed.sort();
+    needed.dedup();
+    for id in 0..body.nodes().len() as u32 {
+        if !handed_in(&Value { node: id, slot: 0 }) && matches!(body.nodes()[id as usize].op, Op::Input { .. }) {
+            r.copy(id)?;
+        }
+    }
+    for (n, value) in needed.iter().enumerate() {
+        let name = format!("hoisted.{n}.{}", value.node);
+        let new = r.new.push(Op::Input { name: name.clone(), ty: body.ty(*value).clone() }, vec![], name)?;
+        r.set(*value, new);
+        inputs.push(outside[value]);
+    }
+    for (id, node) in body.nodes().iter().enumerate() {
+        let value = Value { node: id as u32, slot: 0 };
+        if !matches!(node.op, Op::Input { .. }) && !handed_in(&value) {
+            r.copy(id as u32)?;
+        }
+    }
+    Ok((Scan { body: r.finish()?, ..scan.clone() }, inputs))
+}

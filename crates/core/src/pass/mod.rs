@@ -1,0 +1,156 @@
+//! The passes: a recipe read from top to bottom, each line a graph in and a better graph out.
+//!
+//! A scan's body is a graph of its own and goes through the same recipe. In debug builds every result is verified, so a
+//! pass that breaks a rule is named at once.
+
+mod algebra;
+mod dead;
+mod fold;
+mod fuse;
+mod hoist;
+mod layout;
+mod pattern;
+
+pub use fuse::{Opportunity, fusion_opportunities};
+pub use pattern::{Captures, Pattern, any, constant, op};
+
+use crate::error::{Error, Result};
+use crate::graph::{Graph, Value};
+use crate::op::Op;
+
+/// What passes may do.
+#[derive(Clone, Debug)]
+pub struct PassOptions {
+    /// Patterns of the user's, tried before the built-in rules.
+    pub patterns: Vec<Pattern>,
+    /// Whether elementwise work is fused.
+    pub fuse: bool,
+    /// Whether work on weights alone is done now, once. Off where weights are still to change.
+    pub fold_weights: bool,
+}
+
+impl Default for PassOptions {
+    fn default() -> Self {
+        PassOptions { patterns: Vec::new(), fuse: true, fold_weights: true }
+    }
+}
+
+impl PassOptions {
+    /// No rewriting at all: the graph as it was built.
+    pub fn none() -> Self {
+        PassOptions { fuse: false, ..Self::default() }
+    }
+}
+
+/// One line of the recipe.
+pub type Pass = fn(&Graph, &PassOptions) -> Result<Graph>;
+
+/// The recipe.
+pub const PASSES: &[(&str, Pass)] = &[
+    ("dead code", dead::dead_code),
+    ("user patterns", pattern::user_patterns),
+    ("hoist out of loops", hoist::hoist),
+    ("fold constants", fold::fold),
+    ("algebra", algebra::algebra),
+    ("layout", layout::layout),
+    ("common subexpressions", dead::common_subexpressions),
+    ("fold what that exposed", fold::fold),
+    ("fuse", fuse::fuse),
+    ("sweep up", dead::dead_code),
+];
+
+/// What one pass did.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+pub struct PassRecord {
+    /// Its name in the recipe.
+    pub pass: &'static str,
+    /// Nodes before, bodies of scans included.
+    pub nodes_before: usize,
+    /// Nodes after.
+    pub nodes_after: usize,
+}
+
+/// Runs the recipe.
+pub fn optimize(graph: &Graph, options: &PassOptions) -> Result<(Graph, Vec<PassRecord>)> {
+    let mut current = graph.clone();
+    let mut records = Vec::with_capacity(PASSES.len());
+    for (name, pass) in PASSES {
+        let nodes_before = node_count(&current);
+        current = in_bodies(&current, *pass, options).and_then(|g| pass(&g, options))?;
+        if cfg!(debug_assertions) {
+            current.verify().map_err(|e| match e {
+                Error::Verify { problem, .. } => Error::Verify { pass: Some(name), problem },
+                other => other,
+            })?;
+        }
+        records.push(PassRecord { pass: name, nodes_before, nodes_after: node_count(&current) });
+    }
+    Ok((current, records))
+}
+
+fn node_count(graph: &Graph) -> usize {
+    let inner = |n: &crate::graph::Node| if let Op::Scan(s) = &n.op { node_count(&s.body) } else { 0 };
+    graph.nodes().iter().map(|n| 1 + inner(n)).sum()
+}
+
+/// The graph with a pass applied to the body of every scan in it.
+fn in_bodies(graph: &Graph, pass: Pass, options: &PassOptions) -> Result<Graph> {
+    if !graph.nodes().iter().any(|n| matches!(n.op, Op::Scan(_))) {
+        return Ok(graph.clone());
+    }
+    let mut r = graph.rebuild();
+    for id in 0..graph.nodes().len() as u32 {
+        match &graph.nodes()[id as usize].op {
+            Op::Scan(scan) => {
+                let node = &graph.nodes()[id as usize];
+                let mut scan = scan.clone();
+                scan.body = pass(&in_bodies(&scan.body, pass, options)?, options)?;
+                let inputs = node.inputs.iter().map(|&v| r.get(v)).collect();
+                let new = r.new.push(Op::Scan(scan), inputs, node.name.clone())?;
+                r.set_all(id, new);
+            }
+            _ => {
+                r.copy(id)?;
+            }
+        }
+    }
+    r.finish()
+}
+
+/// A local rewrite: looks at a node and what feeds it, and may add nodes; gives the value to take its place.
+pub type Rule = fn(&mut Graph, Value) -> Result<Option<Value>>;
+
+/// How often rules may fire on one node before the rewrite stops; a cycle of rules is a bug, not an endless loop.
+const MOST_FIRINGS: usize = 32;
+
+/// Applies rules to every node, in dependency order, until none fires.
+fn rewrite(graph: &Graph, rules: &[(&str, &dyn Fn(&mut Graph, Value) -> Result<Option<Value>>)]) -> Result<Graph> {
+    let mut r = graph.rebuild();
+    for id in 0..graph.nodes().len() as u32 {
+        let mut value = r.copy(id)?;
+        if graph.nodes()[id as usize].outs.len() > 1 {
+            continue;
+        }
+        'fire: for _ in 0..MOST_FIRINGS {
+            for (name, rule) in rules {
+                let Some(new) = rule(&mut r.new, value)? else { continue };
+                if r.new.ty(new) != r.new.ty(value) {
+                    return Err(Error::Verify {
+                        pass: None,
+                        problem: format!(
+                            "rule `{name}` replaced node `{}` of type {} by a value of type {}",
+                            r.new.node(value).name,
+                            r.new.ty(value),
+                            r.new.ty(new)
+                        ),
+                    });
+                }
+                value = new;
+                continue 'fire;
+            }
+            break;
+        }
+        r.set(Value { node: id, slot: 0 }, value);
+    }
+    r.finish()
+}

@@ -1,0 +1,407 @@
+//! The calls, and how each runs: references become pointers and go to the kernel.
+
+use super::scan::Scan;
+use super::{Ref, Slots, Stopped};
+use crate::attention::{self, Attention};
+use crate::exact::{IntOp, IntReduce};
+use crate::gemm::{self, PackedB, Store};
+use crate::map::{Elem, Layout, MAX_OPERANDS, Operand, OperandMut, Prepared, Program};
+use crate::reduce::Reduce;
+use crate::{Isa, Team, copy, exact, gather, map, norm, reduce, softmax};
+use std::ops::Range;
+use std::sync::Arc;
+
+/// A matrix operand: element (i, j) of matrix b lies at b · batch + i · row + j · col, in elements.
+#[derive(Clone, Copy, Debug)]
+pub struct Strided {
+    /// Where.
+    pub at: Ref,
+    /// Element type.
+    pub store: Store,
+    /// From one matrix of the batch to the next.
+    pub batch: usize,
+    /// From one row to the next.
+    pub row: usize,
+    /// From one column to the next.
+    pub col: usize,
+}
+
+/// The right-hand side of a matrix product.
+#[derive(Clone, Debug)]
+pub enum GemmB {
+    /// Packed ahead.
+    Packed(Arc<PackedB>),
+    /// As it lies.
+    Plain(Strided),
+}
+
+/// An elementwise program over strided operands, resolved.
+#[derive(Debug)]
+pub struct Map {
+    pub(super) prepared: Prepared,
+    pub(super) dims: [usize; 4],
+    pub(super) inputs: Vec<(Ref, Elem, [usize; 4])>,
+    pub(super) out: (Ref, Elem),
+    pub(super) scratch: Ref,
+}
+
+impl Map {
+    /// A program of one output over `dims`; strides are in elements, the last 0 or 1; the output is contiguous.
+    pub fn new(
+        isa: Isa,
+        program: Program,
+        dims: [usize; 4],
+        inputs: Vec<(Ref, Elem, [usize; 4])>,
+        out: (Ref, Elem),
+        scratch: Ref,
+    ) -> Result<Map, String> {
+        let fits = program.inputs() == inputs.len() && program.outputs() == 1 && inputs.len() < MAX_OPERANDS;
+        if !fits || inputs.iter().any(|(.., strides)| strides[3] > 1) {
+            return Err(format!("a program of {} inputs and {} outputs over {inputs:?}", program.inputs(), program.outputs()));
+        }
+        let layouts: Vec<Layout> = inputs.iter().map(|(_, elem, strides)| (*elem, *strides)).collect();
+        let prepared = Prepared::new(isa, program, dims, &layouts, &[(out.1, dense(dims))]);
+        Ok(Map { prepared, dims, inputs, out, scratch })
+    }
+}
+
+/// Row-major strides.
+pub(super) fn dense(dims: [usize; 4]) -> [usize; 4] {
+    let mut strides = [1; 4];
+    for i in (0..3).rev() {
+        strides[i] = strides[i + 1] * dims[i + 1];
+    }
+    strides
+}
+
+/// A program that runs on a matrix product while that is in cache.
+#[derive(Debug)]
+pub struct Epilogue {
+    pub(super) program: Program,
+    /// Resolved for the whole product, for products that finish in one piece.
+    pub(super) whole: Prepared,
+    pub(super) shape: (usize, usize),
+    pub(super) product_row: usize,
+    pub(super) inputs: Vec<(Ref, Elem, [usize; 2])>,
+    pub(super) out: (Ref, Elem),
+    pub(super) scratch: Ref,
+}
+
+impl Epilogue {
+    /// A program whose input 0 is a product of `shape` rows and columns, its rows `product_row` floats apart. The others
+    /// are given with strides from row to row and from column to column; the result is contiguous.
+    pub fn new(
+        isa: Isa,
+        program: Program,
+        shape: (usize, usize),
+        product_row: usize,
+        inputs: Vec<(Ref, Elem, [usize; 2])>,
+        out: (Ref, Elem),
+        scratch: Ref,
+    ) -> Result<Epilogue, String> {
+        let fits = program.inputs() == inputs.len() + 1 && program.outputs() == 1 && inputs.len() + 1 < MAX_OPERANDS;
+        if !fits || inputs.iter().any(|(.., [_, col])| *col > 1) {
+            return Err(format!("an epilogue of {} inputs and {} outputs over {inputs:?}", program.inputs(), program.outputs()));
+        }
+        let rect = |row: usize, col: usize| [0, 0, row, col];
+        let mut layouts: Vec<Layout> = vec![(Elem::F32, rect(product_row, 1))];
+        layouts.extend(inputs.iter().map(|(_, elem, [row, col])| (*elem, rect(*row, *col))));
+        let dims = [1, 1, shape.0, shape.1];
+        let whole = Prepared::new(isa, program.clone(), dims, &layouts, &[(out.1, rect(shape.1, 1))]);
+        Ok(Epilogue { program, whole, shape, product_row, inputs, out, scratch })
+    }
+}
+
+/// A matrix product.
+#[derive(Debug)]
+pub struct Gemm {
+    /// How many, rows, columns, inner size.
+    pub shape: [usize; 4],
+    /// Left.
+    pub a: Strided,
+    /// Right.
+    pub b: GemmB,
+    /// Result, with unit column stride.
+    pub c: Strided,
+    /// One float a column, added.
+    pub bias: Option<Ref>,
+    /// What runs on the product; only without a batch.
+    pub epilogue: Option<Box<Epilogue>>,
+    /// Scratch memory for packing.
+    pub scratch: Ref,
+}
+
+/// An attention.
+#[derive(Clone, Debug)]
+pub struct Attend {
+    /// Shape and strides.
+    pub shape: Attention,
+    /// Queries, keys, values.
+    pub qkv: [Ref; 3],
+    /// Added to scores.
+    pub mask: Option<Ref>,
+    /// Result.
+    pub out: Ref,
+    /// Scratch memory.
+    pub scratch: Ref,
+}
+
+/// One kernel call.
+#[derive(Debug)]
+#[expect(missing_docs, reason = "the fields are the kernel's arguments, documented there")]
+pub enum Call {
+    /// [`gemm::gemm`] or [`gemm::gemm_batched`].
+    Gemm(Box<Gemm>),
+    /// [`map::Prepared::run`] of one output.
+    Map(Box<Map>),
+    /// [`exact::map`].
+    Int { op: IntOp, dims: [usize; 6], inputs: Vec<(Ref, Elem, [usize; 6])>, out: (Ref, Elem) },
+    /// [`reduce::reduce`].
+    Reduce { op: Reduce, shape: [usize; 3], src: Ref, dst: Ref },
+    /// [`exact::reduce`].
+    IntReduce { op: IntReduce, shape: [usize; 3], src: Ref, dst: Ref },
+    /// [`softmax::softmax`].
+    Softmax { rows: usize, len: usize, src: Ref, dst: Ref },
+    /// [`norm::layer_norm`].
+    LayerNorm { rows: usize, len: usize, eps: f32, gamma: Option<Ref>, beta: Option<Ref>, src: Ref, dst: Ref },
+    /// [`norm::rms_norm`].
+    RmsNorm { rows: usize, len: usize, eps: f32, gamma: Option<Ref>, src: Ref, dst: Ref },
+    /// [`attention::attention`].
+    Attention(Box<Attend>),
+    /// [`copy::copy`].
+    Copy { elem: usize, dims: Vec<usize>, src: Ref, src_strides: Vec<isize>, dst: Ref, dst_strides: Vec<isize> },
+    /// Zeros.
+    Zero { dst: Ref },
+    /// [`gather::gather`] over [outer, axis, inner], with that many indices.
+    Gather { elem: usize, shape: [usize; 3], indices: Ref, count: usize, src: Ref, dst: Ref },
+    /// [`gather::segment_sum`] over [outer, axis, inner], into that many segments.
+    SegmentSum { shape: [usize; 3], segments: Ref, count: usize, src: Ref, dst: Ref },
+    /// [`exact::segment_sum`].
+    IntSegmentSum { shape: [usize; 3], segments: Ref, count: usize, src: Ref, dst: Ref },
+    /// A loop.
+    Scan(Box<Scan>),
+}
+
+/// Runs an epilogue on finished rectangles.
+struct Finish<'a> {
+    isa: Isa,
+    epilogue: &'a Epilogue,
+    shape: (usize, usize),
+    ptrs: [*mut u8; MAX_OPERANDS],
+    product: *mut u8,
+    product_row: usize,
+    out: *mut u8,
+    scratch: *mut u8,
+    scratch_stride: usize,
+}
+// SAFETY: threads get disjoint rectangles of the product and the result, and scratch memory of their own.
+unsafe impl Sync for Finish<'_> {}
+
+impl gemm::Epilogue for Finish<'_> {
+    fn finish(&self, thread: usize, rows: Range<usize>, cols: Range<usize>) {
+        let e = self.epilogue;
+        let scratch = self.scratch.wrapping_add(thread * self.scratch_stride);
+        if (rows.len(), cols.len()) == self.shape {
+            let mut inputs = [std::ptr::null::<u8>(); MAX_OPERANDS];
+            inputs[0] = self.product;
+            for (input, ptr) in inputs[1..].iter_mut().zip(&self.ptrs[..e.inputs.len()]) {
+                *input = *ptr;
+            }
+            // SAFETY: the tape verified every operand over the whole product.
+            return unsafe { e.whole.run(None, &inputs[..e.inputs.len() + 1], &[self.out], scratch) };
+        }
+        let strides = |row: usize, col: usize| [0, 0, row, col];
+        let at = |size: usize, row: usize, col: usize| (rows.start * row + cols.start * col) * size;
+        let mut inputs =
+            [Operand { ptr: std::ptr::null(), elem: Elem::F32, strides: [0; 4] }; MAX_OPERANDS];
+        inputs[0] = Operand {
+            ptr: self.product.wrapping_add(at(4, self.product_row, 1)),
+            elem: Elem::F32,
+            strides: strides(self.product_row, 1),
+        };
+        for ((input, (_, elem, [row, col])), ptr) in inputs[1..].iter_mut().zip(&e.inputs).zip(&self.ptrs) {
+            let ptr = ptr.wrapping_add(at(elem.size(), *row, *col));
+            *input = Operand { ptr, elem: *elem, strides: strides(*row, *col) };
+        }
+        let (_, elem) = e.out;
+        let out = OperandMut {
+            ptr: self.out.wrapping_add(at(elem.size(), self.shape.1, 1)),
+            elem,
+            strides: strides(self.shape.1, 1),
+        };
+        // SAFETY: the rectangle lies within the product, over which the tape verified every operand.
+        unsafe {
+            map::run_rect(self.isa, &e.program, (rows.len(), cols.len()), &inputs[..e.inputs.len() + 1], &[out], scratch);
+        }
+    }
+}
+
+impl Gemm {
+    /// The kernel's description of this product, with pointers resolved by `at`.
+    fn describe<'a>(&'a self, at: impl Fn(&Ref) -> *mut u8, epilogue: Option<&'a dyn gemm::Epilogue>) -> gemm::Gemm<'a> {
+        let [_, m, n, k] = self.shape;
+        gemm::Gemm {
+            m,
+            n,
+            k,
+            a: at(&self.a.at),
+            a_store: self.a.store,
+            a_row_stride: self.a.row,
+            a_col_stride: self.a.col,
+            b: match &self.b {
+                GemmB::Packed(b) => gemm::B::Packed(b),
+                GemmB::Plain(b) => {
+                    gemm::B::Plain { ptr: at(&b.at), store: b.store, row_stride: b.row, col_stride: b.col }
+                }
+            },
+            c: at(&self.c.at),
+            c_store: self.c.store,
+            c_row_stride: self.c.row,
+            accumulate: false,
+            bias: self.bias.as_ref().map(|r| at(r).cast_const().cast()),
+            epilogue,
+        }
+    }
+
+    /// Bytes of scratch memory that the product needs for packing.
+    pub fn scratch_bytes(&self, isa: Isa, threads: usize) -> usize {
+        gemm::scratch_bytes(isa, threads, &self.describe(|_| std::ptr::null_mut(), None))
+    }
+
+    /// # Safety
+    /// As [`Call::run`].
+    #[inline]
+    unsafe fn run(&self, isa: Isa, slots: Slots<'_>, team: &Team) {
+        let [batch, m, n, _] = self.shape;
+        let finish;
+        let mut epilogue: Option<&dyn gemm::Epilogue> = None;
+        if let Some(e) = &self.epilogue {
+            let mut ptrs = [std::ptr::null_mut(); MAX_OPERANDS];
+            for (ptr, (r, ..)) in ptrs.iter_mut().zip(&e.inputs) {
+                *ptr = slots.at(r);
+            }
+            finish = Finish {
+                isa,
+                epilogue: e,
+                shape: (m, n),
+                ptrs,
+                product: slots.at(&self.c.at),
+                product_row: self.c.row,
+                out: slots.at(&e.out.0),
+                scratch: slots.at(&e.scratch),
+                scratch_stride: map::scratch_bytes(&e.program, 1),
+            };
+            epilogue = Some(&finish);
+        }
+        let g = self.describe(|r| slots.at(r), epilogue);
+        let scratch = slots.at(&self.scratch);
+        // SAFETY: verified; the batch strides likewise.
+        unsafe {
+            if batch == 1 {
+                gemm::gemm(isa, team, &g, scratch);
+            } else {
+                let b = if let GemmB::Plain(b) = &self.b { b.batch * b.store.size() } else { 0 };
+                let (a, c) = (self.a.batch * self.a.store.size(), self.c.batch * self.c.store.size());
+                gemm::gemm_batched(isa, team, &g, batch, a, b, c, scratch);
+            }
+        }
+    }
+}
+
+impl Call {
+    /// # Safety
+    /// The call must have passed verification, and the slots must point to memory as it was verified against.
+    #[inline]
+    pub(super) unsafe fn run(&self, isa: Isa, slots: Slots<'_>, team: &Team) -> Result<(), Stopped> {
+        let f32s = |r: &Ref| slots.at(r).cast::<f32>();
+        let maybe = |r: &Option<Ref>| r.as_ref().map_or(std::ptr::null(), |r| slots.at(r).cast_const().cast::<f32>());
+        // SAFETY: each kernel's conditions are what `verify` checks for its call.
+        unsafe {
+            match self {
+                Call::Gemm(g) => g.run(isa, slots, team),
+                Call::Map(map) => {
+                    let mut ptrs = [std::ptr::null::<u8>(); MAX_OPERANDS];
+                    for (ptr, (r, ..)) in ptrs.iter_mut().zip(&map.inputs) {
+                        *ptr = slots.at(r);
+                    }
+                    let inputs = &ptrs[..map.inputs.len()];
+                    map.prepared.run(Some(team), inputs, &[slots.at(&map.out.0)], slots.at(&map.scratch));
+                }
+                Call::Int { op, dims, inputs, out } => {
+                    let mut operands = [(std::ptr::null::<u8>(), Elem::I32, [0; 6]); 3];
+                    for (operand, (r, elem, strides)) in operands.iter_mut().zip(inputs) {
+                        *operand = (slots.at(r), *elem, *strides);
+                    }
+                    exact::map(*op, dims, &operands[..inputs.len()], (slots.at(&out.0), out.1));
+                }
+                Call::Reduce { op, shape: [outer, len, inner], src, dst } => {
+                    reduce::reduce(isa, team, *op, *outer, *len, *inner, f32s(src), f32s(dst));
+                }
+                Call::IntReduce { op, shape: [outer, len, inner], src, dst } => {
+                    exact::reduce(*op, *outer, *len, *inner, slots.at(src).cast(), slots.at(dst).cast());
+                }
+                Call::Softmax { rows, len, src, dst } => softmax::softmax(isa, team, *rows, *len, f32s(src), f32s(dst)),
+                Call::LayerNorm { rows, len, eps, gamma, beta, src, dst } => {
+                    norm::layer_norm(isa, team, *rows, *len, *eps, maybe(gamma), maybe(beta), f32s(src), f32s(dst));
+                }
+                Call::RmsNorm { rows, len, eps, gamma, src, dst } => {
+                    norm::rms_norm(isa, team, *rows, *len, *eps, maybe(gamma), f32s(src), f32s(dst));
+                }
+                Call::Attention(a) => attention::attention(
+                    isa,
+                    team,
+                    &a.shape,
+                    f32s(&a.qkv[0]),
+                    f32s(&a.qkv[1]),
+                    f32s(&a.qkv[2]),
+                    maybe(&a.mask),
+                    f32s(&a.out),
+                    slots.at(&a.scratch),
+                ),
+                Call::Copy { elem, dims, src, src_strides, dst, dst_strides } => {
+                    copy::copy(isa, team, *elem, dims, slots.at(src), src_strides, slots.at(dst), dst_strides);
+                }
+                Call::Zero { dst } => slots.at(dst).write_bytes(0, dst.len),
+                Call::Gather { elem, shape: [outer, axis, inner], indices, count, src, dst } => {
+                    let indices = slots.at(indices).cast_const().cast::<i32>();
+                    let (src, dst) = (slots.at(src), slots.at(dst));
+                    gather::gather(isa, team, *elem, *outer, *axis, *inner, indices, *count, src, dst)
+                        .map_err(|at| bad_index("index", indices.add(at).read(), at, *axis))?;
+                }
+                Call::SegmentSum { shape: [outer, n, inner], segments, count, src, dst } => {
+                    let segments = slots.at(segments).cast_const().cast::<i32>();
+                    gather::segment_sum(isa, team, *outer, *n, *inner, segments, *count, f32s(src), f32s(dst))
+                        .map_err(|at| bad_index("segment", segments.add(at).read(), at, *count))?;
+                }
+                Call::IntSegmentSum { shape: [outer, n, inner], segments, count, src, dst } => {
+                    let segments = slots.at(segments).cast_const().cast::<i32>();
+                    let (src, dst) = (slots.at(src).cast_const().cast(), slots.at(dst).cast());
+                    exact::segment_sum((*outer, *n, *inner), segments, *count, src, dst)
+                        .map_err(|at| bad_index("segment", segments.add(at).read(), at, *count))?;
+                }
+                Call::Scan(_) => unreachable!("the tape runs scans itself"),
+            }
+        }
+        Ok(())
+    }
+}
+
+fn bad_index(what: &str, value: i32, at: usize, limit: usize) -> Stopped {
+    Stopped::Value { call: vec![], problem: format!("{what} {value} at position {at} is not in 0..{limit}") }
+}
+
+/// Packs a matrix for products on `isa`: element (k, n) lies at k · row + n · col of `data`, in elements of `store`.
+pub fn pack(
+    isa: Isa,
+    store: Store,
+    [k, n]: [usize; 2],
+    data: &[u8],
+    [row, col]: [usize; 2],
+) -> Result<PackedB, String> {
+    let need = super::verify::reach(&[k, n], &[row, col]).and_then(|n| n.checked_mul(store.size()));
+    if need.is_none_or(|need| need > data.len()) || !data.as_ptr().addr().is_multiple_of(store.size()) {
+        return Err(format!("{} bytes for a {k} × {n} matrix with strides {row} and {col}", data.len()));
+    }
+    // SAFETY: every element lies within `data`, aligned, as just checked.
+    Ok(unsafe { PackedB::pack(isa, store, k, n, data.as_ptr(), row, col) })
+}

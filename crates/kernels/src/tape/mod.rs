@@ -1,0 +1,319 @@
+//! The tape: a program of kernel calls over one arena, verified once and then run without a check.
+//!
+//! Whoever lowers a plan describes each call by numbers alone: shapes, strides, and [`Ref`]s into an arena, the run's
+//! inputs and outputs, and constants. [`Tape::new`] proves that every access lies within its reference, that nothing but
+//! the arena and outputs is written, and that no call writes what it reads, unless it can work in place. That proof is
+//! what makes [`Tape::run`] safe to call, and this module the only place that turns references into pointers.
+
+mod call;
+mod scan;
+mod verify;
+
+pub use call::{Attend, Call, Epilogue, Gemm, GemmB, Map, Strided, pack};
+pub use scan::{Scan, ScanState, Sequence};
+
+use crate::{Isa, Team};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// What an arena's address is a multiple of.
+pub const ARENA_ALIGN: usize = 64;
+
+/// Bytes of some memory: the arena, an input, an output or a constant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Ref {
+    /// Which memory, by [`Memory::slot`].
+    pub slot: u32,
+    /// Where it begins.
+    pub offset: usize,
+    /// How long it is.
+    pub len: usize,
+}
+
+/// Size and alignment of a buffer that a run supplies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Extent {
+    /// Bytes.
+    pub bytes: usize,
+    /// What its address is a multiple of.
+    pub align: usize,
+}
+
+/// The memories of a tape.
+#[derive(Clone, Debug, Default)]
+pub struct Memory {
+    /// Bytes of the arena.
+    pub arena: usize,
+    /// Each input.
+    pub inputs: Vec<Extent>,
+    /// Each output.
+    pub outputs: Vec<Extent>,
+    /// Constants, which the tape keeps alive.
+    pub consts: Vec<Const>,
+}
+
+/// Constant bytes: weights and literals.
+pub type Const = Arc<dyn AsRef<[u8]> + Send + Sync>;
+
+/// One of a tape's memories.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Space {
+    /// The arena.
+    Arena,
+    /// An input.
+    Input(usize),
+    /// An output.
+    Output(usize),
+    /// A constant.
+    Const(usize),
+}
+
+impl Memory {
+    /// The slot of a memory.
+    pub fn slot(&self, space: Space) -> u32 {
+        let slot = match space {
+            Space::Arena => 0,
+            Space::Input(i) => 1 + i,
+            Space::Output(i) => 1 + self.inputs.len() + i,
+            Space::Const(i) => 1 + self.inputs.len() + self.outputs.len() + i,
+        };
+        u32::try_from(slot).unwrap_or(u32::MAX)
+    }
+
+    fn slots(&self) -> usize {
+        1 + self.inputs.len() + self.outputs.len() + self.consts.len()
+    }
+
+    fn len(&self, slot: u32) -> Option<usize> {
+        let slot = slot as usize;
+        let (inputs, outputs) = (1 + self.inputs.len(), 1 + self.inputs.len() + self.outputs.len());
+        match slot {
+            0 => Some(self.arena),
+            s if s < inputs => Some(self.inputs[s - 1].bytes),
+            s if s < outputs => Some(self.outputs[s - inputs].bytes),
+            s => self.consts.get(s - outputs).map(|c| (**c).as_ref().len()),
+        }
+    }
+
+    /// What the memory's address is a multiple of, at least.
+    fn align(&self, slot: u32) -> usize {
+        let slot = slot as usize;
+        let (inputs, outputs) = (1 + self.inputs.len(), 1 + self.inputs.len() + self.outputs.len());
+        match slot {
+            0 => ARENA_ALIGN,
+            s if s < inputs => self.inputs[s - 1].align,
+            s if s < outputs => self.outputs[s - inputs].align,
+            s => self.consts.get(s - outputs).map_or(1, |c| 1 << (**c).as_ref().as_ptr().addr().trailing_zeros().min(6)),
+        }
+    }
+
+    fn is_writable(&self, slot: u32) -> bool {
+        let slot = slot as usize;
+        slot == 0 || (slot > self.inputs.len() && slot <= self.inputs.len() + self.outputs.len())
+    }
+}
+
+/// Why a run stopped.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Stopped {
+    /// Somebody asked for it.
+    Cancelled,
+    /// A value that its call cannot use, such as an index out of range: the call's number, inner ones last.
+    Value {
+        /// The call.
+        call: Vec<usize>,
+        /// What is wrong.
+        problem: String,
+    },
+    /// A buffer of the wrong size or alignment.
+    Buffer(String),
+}
+
+/// Sees calls begin and end; a run without one pays nothing for it.
+pub trait Watch {
+    /// A call is about to run.
+    fn begin(&mut self, call: usize);
+    /// It has run.
+    fn end(&mut self, call: usize);
+}
+
+/// A verified program of kernel calls.
+pub struct Tape {
+    isa: Isa,
+    threads: usize,
+    calls: Vec<Call>,
+    memory: Memory,
+}
+
+/// One stream's pointers for a tape, kept between runs so that a run allocates nothing.
+pub struct Frame {
+    slots: Vec<*mut u8>,
+    /// For each scan of the tape in order, for each worker: frames of the body's tapes.
+    scans: Vec<Vec<Vec<Frame>>>,
+}
+
+// SAFETY: the pointers are set anew at each run from borrows that the run holds, or point into constants that the tape
+// keeps alive; between runs nothing reads them.
+unsafe impl Send for Frame {}
+
+impl std::fmt::Debug for Frame {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Frame({} slots)", self.slots.len())
+    }
+}
+
+impl std::fmt::Debug for Tape {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Tape({} calls, {} bytes)", self.calls.len(), self.memory.arena)
+    }
+}
+
+/// Pointers that calls resolve references with.
+#[derive(Clone, Copy)]
+pub(crate) struct Slots<'a>(&'a [*mut u8]);
+
+impl Slots<'_> {
+    #[inline(always)]
+    pub(crate) fn at(self, r: &Ref) -> *mut u8 {
+        self.0[r.slot as usize].wrapping_add(r.offset)
+    }
+}
+
+impl Tape {
+    /// Verifies calls against memories, for runs on up to `threads` threads.
+    pub fn new(isa: Isa, threads: usize, memory: Memory, calls: Vec<Call>) -> Result<Tape, String> {
+        for (i, call) in calls.iter().enumerate() {
+            verify::check(call, &memory, isa, threads).map_err(|problem| format!("call {i}: {problem}"))?;
+        }
+        Ok(Tape { isa, threads: threads.max(1), calls, memory })
+    }
+
+    /// Bytes of the arena.
+    pub fn arena_bytes(&self) -> usize {
+        self.memory.arena
+    }
+
+    /// How many calls.
+    pub fn len(&self) -> usize {
+        self.calls.len()
+    }
+
+    /// Whether there is nothing to do.
+    pub fn is_empty(&self) -> bool {
+        self.calls.is_empty()
+    }
+
+    /// Room for one stream's pointers.
+    pub fn frame(&self) -> Frame {
+        let mut slots = vec![std::ptr::null_mut(); self.memory.slots()];
+        let first = self.memory.slot(Space::Const(0)) as usize;
+        for (slot, data) in slots[first..].iter_mut().zip(&self.memory.consts) {
+            *slot = (**data).as_ref().as_ptr().cast_mut();
+        }
+        let scans = self.calls.iter().filter_map(|call| match call {
+            Call::Scan(scan) => {
+                let workers = if scan.splits() { self.threads } else { 1 };
+                Some((0..workers).map(|_| scan.tapes().map(Tape::frame).collect()).collect())
+            }
+            _ => None,
+        });
+        Frame { scans: scans.collect(), slots }
+    }
+
+    /// Runs every call in order.
+    ///
+    /// Inputs and outputs come in order and must have the tape's sizes; all memory must be aligned for its elements, the
+    /// arena to 64 bytes. `cancel` is looked at between calls and between the steps of a scan.
+    pub fn run<'i, 'o>(
+        &self,
+        frame: &mut Frame,
+        team: &Team,
+        arena: &mut [u8],
+        inputs: impl IntoIterator<Item = &'i [u8]>,
+        outputs: impl IntoIterator<Item = &'o mut [u8]>,
+        watch: Option<&mut dyn Watch>,
+        cancel: &AtomicBool,
+    ) -> Result<(), Stopped> {
+        let refuse = |what: String| Err(Stopped::Buffer(what));
+        if frame.slots.len() != self.memory.slots() {
+            return refuse("the frame belongs to another tape".into());
+        }
+        if team.threads() > self.threads {
+            return refuse(format!("a team of {} for a tape of {} threads", team.threads(), self.threads));
+        }
+        if arena.len() < self.memory.arena || !arena.as_ptr().addr().is_multiple_of(ARENA_ALIGN) {
+            return refuse(format!("an arena of {} bytes, want {} aligned to 64", arena.len(), self.memory.arena));
+        }
+        frame.slots[0] = arena.as_mut_ptr();
+        let mut at = 1;
+        for (bytes, &want) in inputs.into_iter().zip(&self.memory.inputs) {
+            check_buffer("input", at - 1, bytes, want)?;
+            frame.slots[at] = bytes.as_ptr().cast_mut();
+            at += 1;
+        }
+        for (bytes, &want) in outputs.into_iter().zip(&self.memory.outputs) {
+            check_buffer("output", at - 1 - self.memory.inputs.len(), bytes, want)?;
+            frame.slots[at] = bytes.as_mut_ptr();
+            at += 1;
+        }
+        if at != 1 + self.memory.inputs.len() + self.memory.outputs.len() {
+            return refuse(format!("{} buffers for {} inputs and {} outputs", at - 1, self.memory.inputs.len(), self.memory.outputs.len()));
+        }
+        // SAFETY: every slot was just set to memory of the size that the calls were verified against: the inputs,
+        // outputs and arena are borrowed for the whole run, the constants are kept alive by `self`.
+        unsafe { self.run_calls(frame, team, watch, cancel) }
+    }
+
+    /// # Safety
+    /// Every slot of the frame must point to memory of the size in `self.memory`, aligned for its elements (the arena to
+    /// 64 bytes), unaliased but for shared reads; and the team must be no larger than the tape's thread count.
+    unsafe fn run_calls(
+        &self,
+        frame: &mut Frame,
+        team: &Team,
+        mut watch: Option<&mut dyn Watch>,
+        cancel: &AtomicBool,
+    ) -> Result<(), Stopped> {
+        let Frame { slots, scans } = frame;
+        let slots = Slots(slots);
+        let mut scans = scans.iter_mut();
+        for (i, call) in self.calls.iter().enumerate() {
+            if cancel.load(Ordering::Relaxed) {
+                return Err(Stopped::Cancelled);
+            }
+            if let Some(watch) = &mut watch {
+                watch.begin(i);
+            }
+            // SAFETY: the call was verified against memories of these sizes.
+            let result = unsafe {
+                match call {
+                    Call::Scan(scan) => {
+                        scan.run(slots, scans.next().expect("a frame has one entry a scan"), team, cancel)
+                    }
+                    other => other.run(self.isa, slots, team),
+                }
+            };
+            result.map_err(|stopped| match stopped {
+                Stopped::Value { mut call, problem } => {
+                    call.insert(0, i);
+                    Stopped::Value { call, problem }
+                }
+                other => other,
+            })?;
+            if let Some(watch) = &mut watch {
+                watch.end(i);
+            }
+        }
+        Ok(())
+    }
+}
+
+fn check_buffer(kind: &str, index: usize, bytes: &[u8], want: Extent) -> Result<(), Stopped> {
+    if bytes.len() != want.bytes {
+        return Err(Stopped::Buffer(format!("{kind} {index} has {} bytes, want {}", bytes.len(), want.bytes)));
+    }
+    if want.bytes > 0 && !bytes.as_ptr().addr().is_multiple_of(want.align) {
+        return Err(Stopped::Buffer(format!("{kind} {index} is not aligned to {} bytes", want.align)));
+    }
+    Ok(())
+}

@@ -1,0 +1,265 @@
+//! The loop: a body's tape, run for every step.
+//!
+//! Where the rows of a batch do not depend on each other, a worker takes a block of rows through all steps: the block's
+//! intermediates stay in the first-level cache, and no worker waits for another between steps. States alternate between
+//! two buffers of the worker's. Sequences are read and written in place where a step's rows lie together, and through a
+//! small copy where the time axis is inside the batch axis.
+
+use super::{Frame, Ref, Slots, Space, Stopped, Tape};
+use crate::Team;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// A state: where it starts and ends.
+#[derive(Clone, Copy, Debug)]
+pub struct ScanState {
+    /// Before the first step.
+    pub init: Ref,
+    /// After the last.
+    pub last: Ref,
+    /// Rows, and bytes of one row.
+    pub rows: usize,
+    /// Bytes of one row.
+    pub row_bytes: usize,
+}
+
+/// A sequence that is read or written step by step.
+#[derive(Clone, Copy, Debug)]
+pub struct Sequence {
+    /// All steps.
+    pub at: Ref,
+    /// Rows of one step (1 where time is the outermost axis and rows do not matter).
+    pub rows: usize,
+    /// Bytes of one row of one step.
+    pub row_bytes: usize,
+}
+
+/// A loop over time.
+#[derive(Debug)]
+pub struct Scan {
+    /// How many steps.
+    pub steps: usize,
+    /// Whether it goes from the last step to the first.
+    pub reverse: bool,
+    /// Whether a step's rows lie apart: [row, step] rather than [step, row].
+    pub time_inside: bool,
+    /// States.
+    pub states: Vec<ScanState>,
+    /// Sequences read.
+    pub sequences: Vec<Sequence>,
+    /// Values that stay the same.
+    pub fixed: Vec<Ref>,
+    /// Sequences written.
+    pub outputs: Vec<Sequence>,
+    /// If rows are independent: how many there are, and how many a block has.
+    pub blocks: Option<(usize, usize)>,
+    /// The body for a block of rows (or for all).
+    pub body: Tape,
+    /// The body for the rows left over.
+    pub tail: Option<Tape>,
+    /// Memory for every worker: [`Scan::worker_bytes`] each.
+    pub scratch: Ref,
+}
+
+/// Where a worker's buffers lie in its scratch memory.
+struct Room {
+    at: usize,
+}
+impl Room {
+    fn take(&mut self, bytes: usize) -> usize {
+        let start = self.at;
+        self.at += bytes.next_multiple_of(super::ARENA_ALIGN);
+        start
+    }
+}
+
+impl Scan {
+    pub(super) fn splits(&self) -> bool {
+        self.blocks.is_some()
+    }
+
+    pub(super) fn tapes(&self) -> impl Iterator<Item = &Tape> {
+        std::iter::once(&self.body).chain(&self.tail)
+    }
+
+    /// Rows of one block of a state or sequence with so many rows in all.
+    fn block_rows(&self, rows: usize) -> usize {
+        self.blocks.map_or(rows, |(_, block)| block.min(rows))
+    }
+
+    /// Bytes that one worker needs: the body's arena, two copies of each state, one of each sequence that is not in
+    /// place.
+    pub fn worker_bytes(&self) -> usize {
+        let arena = self.tapes().map(Tape::arena_bytes).max().unwrap_or(0);
+        let mut room = Room { at: 0 };
+        room.take(arena);
+        for s in &self.states {
+            room.take(self.block_rows(s.rows) * s.row_bytes);
+            room.take(self.block_rows(s.rows) * s.row_bytes);
+        }
+        for s in self.sequences.iter().chain(&self.outputs) {
+            room.take(self.block_rows(s.rows) * s.row_bytes);
+        }
+        room.at
+    }
+
+    /// # Safety
+    /// As [`super::Call::run`]; the frames must be this scan's.
+    pub(super) unsafe fn run(
+        &self,
+        slots: Slots<'_>,
+        workers: &mut [Vec<Frame>],
+        team: &Team,
+        cancel: &AtomicBool,
+    ) -> Result<(), Stopped> {
+        let scratch = slots.at(&self.scratch);
+        let stride = self.worker_bytes();
+        let Some((rows, block)) = self.blocks else {
+            // SAFETY: one worker, all rows; the rest is the caller's promise.
+            return unsafe { self.run_block(slots, 0..usize::MAX, &self.body, &mut workers[0][0], scratch, team, cancel) };
+        };
+        let blocks = rows.div_ceil(block);
+        let run = |worker: &mut Vec<Frame>, slots: Slots<'_>, scratch: *mut u8, b: usize| {
+            let range = b * block..rows.min((b + 1) * block);
+            let whole = range.len() == block;
+            let tape = if whole { &self.body } else { self.tail.as_ref().expect("verified: there is a tail") };
+            let frame = &mut worker[usize::from(!whole)];
+            // SAFETY: the caller's promise; blocks are disjoint, and a worker has its own frames and scratch memory.
+            unsafe { self.run_block(slots, range, tape, frame, scratch, Team::solo(), cancel) }
+        };
+        if blocks == 1 || team.threads() == 1 {
+            return (0..blocks).try_for_each(|b| run(&mut workers[0], slots, scratch, b));
+        }
+        let shared = Shared { workers: workers.as_mut_ptr(), scratch, slots };
+        let stopped: Mutex<Option<Stopped>> = Mutex::new(None);
+        team.split(blocks, 1, &|part, range| {
+            let shared = &shared;
+            // SAFETY: `part` is below the thread count, for which frames and scratch exist, and no two threads share one.
+            let (worker, scratch) = unsafe { (&mut *shared.workers.add(part), shared.scratch.add(part * stride)) };
+            if let Err(why) = range.into_iter().try_for_each(|b| run(worker, shared.slots, scratch, b)) {
+                *stopped.lock().expect("nobody panics holding this") = Some(why);
+            }
+        });
+        stopped.into_inner().expect("nobody panics holding this").map_or(Ok(()), Err)
+    }
+
+    /// Takes rows `range` (all, if it is beyond them) through every step.
+    ///
+    /// # Safety
+    /// As [`Scan::run`]; `scratch` must hold [`Scan::worker_bytes`], for this call alone.
+    #[expect(clippy::too_many_arguments, reason = "what a worker has, and what it is to do")]
+    unsafe fn run_block(
+        &self,
+        slots: Slots<'_>,
+        range: std::ops::Range<usize>,
+        tape: &Tape,
+        frame: &mut Frame,
+        scratch: *mut u8,
+        team: &Team,
+        cancel: &AtomicBool,
+    ) -> Result<(), Stopped> {
+        let part = |rows: usize| {
+            let start = if range.end == usize::MAX { 0 } else { range.start };
+            (start, range.end.min(rows) - start)
+        };
+        let arena = self.tapes().map(Tape::arena_bytes).max().unwrap_or(0);
+        let memory = &tape.memory;
+        frame.slots[0] = scratch;
+        for (i, r) in self.fixed.iter().enumerate() {
+            frame.slots[memory.slot(Space::Input(self.states.len() + self.sequences.len() + i)) as usize] = slots.at(r);
+        }
+        let mut room = Room { at: 0 };
+        room.take(arena);
+        // SAFETY (every copy below): rows start..start + n of a step lie within the verified references, and within the
+        // worker's buffers, which hold a block each and overlap nothing.
+        for (i, s) in self.states.iter().enumerate() {
+            let (start, n) = part(s.rows);
+            let bytes = self.block_rows(s.rows) * s.row_bytes;
+            let (now, next) = (room.take(bytes), room.take(bytes));
+            // SAFETY: see above.
+            unsafe {
+                let from = slots.at(&s.init).add(start * s.row_bytes);
+                scratch.add(now).copy_from_nonoverlapping(from, n * s.row_bytes);
+            }
+            frame.slots[memory.slot(Space::Input(i)) as usize] = scratch.wrapping_add(now);
+            frame.slots[memory.slot(Space::Output(i)) as usize] = scratch.wrapping_add(next);
+        }
+        let first_copy = room.at;
+        for step in 0..self.steps {
+            if cancel.load(Ordering::Relaxed) {
+                return Err(Stopped::Cancelled);
+            }
+            let t = if self.reverse { self.steps - 1 - step } else { step };
+            let mut room = Room { at: first_copy };
+            for (i, s) in self.sequences.iter().enumerate() {
+                let (start, n) = part(s.rows);
+                let copy = room.take(self.block_rows(s.rows) * s.row_bytes);
+                let base = slots.at(&s.at);
+                let ptr = if !self.time_inside {
+                    base.wrapping_add((t * s.rows + start) * s.row_bytes)
+                } else if n == 1 {
+                    base.wrapping_add((start * self.steps + t) * s.row_bytes)
+                } else {
+                    for row in 0..n {
+                        // SAFETY: see above.
+                        unsafe {
+                            let from = base.add(((start + row) * self.steps + t) * s.row_bytes);
+                            scratch.add(copy + row * s.row_bytes).copy_from_nonoverlapping(from, s.row_bytes);
+                        }
+                    }
+                    scratch.wrapping_add(copy)
+                };
+                frame.slots[memory.slot(Space::Input(self.states.len() + i)) as usize] = ptr;
+            }
+            let copies = room.at;
+            for (i, s) in self.outputs.iter().enumerate() {
+                let (start, n) = part(s.rows);
+                let copy = room.take(self.block_rows(s.rows) * s.row_bytes);
+                let base = slots.at(&s.at);
+                frame.slots[memory.slot(Space::Output(self.states.len() + i)) as usize] = if !self.time_inside {
+                    base.wrapping_add((t * s.rows + start) * s.row_bytes)
+                } else if n == 1 {
+                    base.wrapping_add((start * self.steps + t) * s.row_bytes)
+                } else {
+                    scratch.wrapping_add(copy)
+                };
+            }
+            // SAFETY: the slots now point to memory as the body's tape was verified against.
+            unsafe { tape.run_calls(frame, team, None, cancel)? };
+            if self.time_inside {
+                let mut room = Room { at: copies };
+                for s in &self.outputs {
+                    let (start, n) = part(s.rows);
+                    let copy = room.take(self.block_rows(s.rows) * s.row_bytes);
+                    for row in 0..if n == 1 { 0 } else { n } {
+                        // SAFETY: see above.
+                        unsafe {
+                            let to = slots.at(&s.at).add(((start + row) * self.steps + t) * s.row_bytes);
+                            to.copy_from_nonoverlapping(scratch.add(copy + row * s.row_bytes), s.row_bytes);
+                        }
+                    }
+                }
+            }
+            for i in 0..self.states.len() {
+                frame.slots.swap(memory.slot(Space::Input(i)) as usize, memory.slot(Space::Output(i)) as usize);
+            }
+        }
+        for (i, s) in self.states.iter().enumerate() {
+            let (start, n) = part(s.rows);
+            let now = frame.slots[memory.slot(Space::Input(i)) as usize];
+            // SAFETY: see above.
+            unsafe { slots.at(&s.last).add(start * s.row_bytes).copy_from_nonoverlapping(now, n * s.row_bytes) };
+        }
+        Ok(())
+    }
+}
+
+/// What workers share.
+#[derive(Clone, Copy)]
+struct Shared<'a> {
+    workers: *mut Vec<Frame>,
+    scratch: *mut u8,
+    slots: Slots<'a>,
+}
+// SAFETY: each worker touches only its own element and its own part of the scratch memory, and the rows of its blocks.
+unsafe impl Sync for Shared<'_> {}

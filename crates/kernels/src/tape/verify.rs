@@ -1,0 +1,343 @@
+//! The proof that a call touches only what it says: bounds, alignment, and no write over a read.
+
+use super::call::{Attend, Call, Epilogue, Gemm, GemmB, Map, Strided, dense};
+use super::scan::{Scan, ScanState, Sequence};
+use super::{Memory, Ref, Tape};
+use crate::attention::{Attention, attention_scratch_bytes};
+use crate::gemm::Store;
+use crate::map::{self, Elem};
+use crate::Isa;
+
+type Check = Result<(), String>;
+
+/// How many elements a strided access reaches from its start; `None` where that overflows.
+pub(super) fn reach(dims: &[usize], strides: &[usize]) -> Option<usize> {
+    if dims.contains(&0) {
+        return Some(0);
+    }
+    let last = dims.iter().zip(strides).try_fold(0usize, |at, (d, s)| at.checked_add((d - 1).checked_mul(*s)?))?;
+    last.checked_add(1)
+}
+
+/// Collects a call's accesses.
+struct Accesses<'a> {
+    memory: &'a Memory,
+    reads: Vec<Ref>,
+    writes: Vec<Ref>,
+}
+
+impl Accesses<'_> {
+    /// The part of `r` that `elements` of `size` bytes take, if it lies within.
+    fn part(&self, r: &Ref, elements: Option<usize>, size: usize, align: usize) -> Result<Ref, String> {
+        let need = elements.and_then(|n| n.checked_mul(size)).ok_or("an access that overflows")?;
+        let end = r.offset.checked_add(r.len).ok_or("a reference that overflows")?;
+        let memory = self.memory.len(r.slot).ok_or_else(|| format!("no memory {}", r.slot))?;
+        if end > memory || need > r.len {
+            return Err(format!("{need} bytes of {r:?} in a memory of {memory}"));
+        }
+        if need > 0 && (!r.offset.is_multiple_of(align) || !self.memory.align(r.slot).is_multiple_of(align)) {
+            return Err(format!("{r:?} is not aligned to {align}"));
+        }
+        Ok(Ref { len: need, ..*r })
+    }
+
+    fn read(&mut self, r: &Ref, elements: Option<usize>, size: usize) -> Check {
+        let part = self.part(r, elements, size, size)?;
+        self.reads.push(part);
+        Ok(())
+    }
+
+    fn write(&mut self, r: &Ref, elements: Option<usize>, size: usize) -> Check {
+        self.write_aligned(r, elements, size, size)
+    }
+
+    fn scratch(&mut self, r: &Ref, bytes: usize) -> Check {
+        if bytes == 0 {
+            return Ok(());
+        }
+        self.write_aligned(r, Some(bytes), 1, super::ARENA_ALIGN)
+    }
+
+    fn write_aligned(&mut self, r: &Ref, elements: Option<usize>, size: usize, align: usize) -> Check {
+        let part = self.part(r, elements, size, align)?;
+        if part.len > 0 && !self.memory.is_writable(r.slot) {
+            return Err(format!("a write to {r:?}, which is not the arena or an output"));
+        }
+        self.writes.push(part);
+        Ok(())
+    }
+
+    fn matrix(&self, s: &Strided, batch: usize, rows: usize, cols: usize) -> (Option<usize>, usize) {
+        (reach(&[batch, rows, cols], &[s.batch, s.row, s.col]), s.store.size())
+    }
+
+    /// No write overlaps another access, except a read that it replaces exactly if `in_place` says so.
+    fn finish(self, in_place: impl Fn(&Ref) -> bool) -> Check {
+        let overlap = |a: &Ref, b: &Ref| {
+            a.slot == b.slot && a.len > 0 && b.len > 0 && a.offset < b.offset + b.len && b.offset < a.offset + a.len
+        };
+        for (i, w) in self.writes.iter().enumerate() {
+            let clash = self.writes[i + 1..].iter().find(|o| overlap(w, o));
+            let clash = clash.or_else(|| self.reads.iter().find(|r| overlap(w, r) && !(*r == w && in_place(r))));
+            if let Some(other) = clash {
+                return Err(format!("{w:?} is written and {other:?} used by the same call"));
+            }
+        }
+        Ok(())
+    }
+}
+
+pub(super) fn check(call: &Call, memory: &Memory, isa: Isa, threads: usize) -> Check {
+    let mut a = Accesses { memory, reads: Vec::new(), writes: Vec::new() };
+    let product = |dims: &[usize]| dims.iter().try_fold(1usize, |n, d| n.checked_mul(*d));
+    match call {
+        Call::Gemm(g) => return gemm(g, a, isa, threads),
+        Call::Map(m) => return elementwise(m, a, threads),
+        Call::Int { op, dims, inputs, out } => {
+            if inputs.len() != op.operands() || inputs.iter().any(|(_, e, _)| is_float(*e)) || is_float(out.1) {
+                return Err(format!("{op:?} of {} operands", inputs.len()));
+            }
+            for (r, elem, strides) in inputs {
+                a.read(r, reach(dims, strides), elem.size())?;
+            }
+            a.write(&out.0, product(dims), out.1.size())?;
+        }
+        Call::Reduce { shape, src, dst, .. } | Call::IntReduce { shape, src, dst, .. } => {
+            a.read(src, product(shape), 4)?;
+            a.write(dst, product(&[shape[0], shape[2]]), 4)?;
+        }
+        Call::Softmax { rows, len, src, dst } => {
+            a.read(src, product(&[*rows, *len]), 4)?;
+            a.write(dst, product(&[*rows, *len]), 4)?;
+            return a.finish(|r| r.offset == src.offset);
+        }
+        Call::LayerNorm { rows, len, gamma, src, dst, .. } | Call::RmsNorm { rows, len, gamma, src, dst, .. } => {
+            let beta = if let Call::LayerNorm { beta, .. } = call { beta } else { &None };
+            for r in [gamma, beta].into_iter().flatten() {
+                a.read(r, Some(*len), 4)?;
+            }
+            a.read(src, product(&[*rows, *len]), 4)?;
+            a.write(dst, product(&[*rows, *len]), 4)?;
+            let extra = a.reads.len() - 1;
+            let source = a.reads[extra];
+            return a.finish(|r| *r == source);
+        }
+        Call::Attention(t) => attend(t, &mut a, isa, threads)?,
+        Call::Copy { elem, dims, src, src_strides, dst, dst_strides } => {
+            let ranks = dims.len() == src_strides.len() && dims.len() == dst_strides.len();
+            if !ranks || dims.len() > crate::copy::MAX_DIMS || !matches!(elem, 1 | 2 | 4) {
+                return Err("a copy of mismatched axes".into());
+            }
+            let forward = |s: &[isize]| s.iter().map(|&s| usize::try_from(s).ok()).collect::<Option<Vec<_>>>();
+            let (from, to) = (forward(src_strides).ok_or("a negative stride")?, forward(dst_strides).ok_or("a negative stride")?);
+            distinct(dims, &to)?;
+            a.read(src, reach(dims, &from), *elem)?;
+            a.write(dst, reach(dims, &to), *elem)?;
+        }
+        Call::Zero { dst } => a.write(dst, Some(dst.len), 1)?,
+        Call::Gather { elem, shape, indices, count, src, dst } => {
+            if !matches!(elem, 1 | 2 | 4) {
+                return Err(format!("elements of {elem} bytes"));
+            }
+            a.read(indices, Some(*count), 4)?;
+            a.read(src, product(shape), *elem)?;
+            a.write(dst, product(&[shape[0], *count, shape[2]]), *elem)?;
+        }
+        Call::SegmentSum { shape, segments, count, src, dst } | Call::IntSegmentSum { shape, segments, count, src, dst } => {
+            a.read(segments, Some(shape[1]), 4)?;
+            a.read(src, product(shape), 4)?;
+            a.write(dst, product(&[shape[0], *count, shape[2]]), 4)?;
+        }
+        Call::Scan(s) => scan(s, &mut a, threads)?,
+    }
+    a.finish(|_| false)
+}
+
+fn is_float(elem: Elem) -> bool {
+    matches!(elem, Elem::F32 | Elem::F16 | Elem::Bf16)
+}
+
+/// Distinct indices reach distinct elements: sorted by stride, each axis steps over all that is inside it.
+fn distinct(dims: &[usize], strides: &[usize]) -> Check {
+    let mut axes: Vec<(usize, usize)> =
+        strides.iter().copied().zip(dims.iter().copied()).filter(|(_, d)| *d > 1).collect();
+    axes.sort_unstable();
+    let mut covered = 1usize;
+    for (stride, dim) in axes {
+        if stride < covered {
+            return Err(format!("a destination whose elements coincide: sizes {dims:?}, strides {strides:?}"));
+        }
+        covered = (dim - 1).checked_mul(stride).and_then(|n| n.checked_add(covered)).ok_or("sizes overflow")?;
+    }
+    Ok(())
+}
+
+fn gemm(g: &Gemm, mut a: Accesses<'_>, isa: Isa, threads: usize) -> Check {
+    let [batch, m, n, k] = g.shape;
+    let (elements, size) = a.matrix(&g.a, batch, m, k);
+    a.read(&g.a.at, elements, size)?;
+    match &g.b {
+        GemmB::Packed(b) if (b.k(), b.n()) == (k, n) && b.is_for(isa) => {}
+        GemmB::Packed(b) => return Err(format!("{b:?} where a {k} × {n} matrix for {isa} is wanted")),
+        GemmB::Plain(b) => {
+            let (elements, size) = a.matrix(b, batch, k, n);
+            a.read(&b.at, elements, size)?;
+        }
+    }
+    if g.c.col != 1 {
+        return Err("a product with strided columns".into());
+    }
+    distinct(&[batch, m, n], &[g.c.batch, g.c.row, g.c.col])?;
+    let (elements, size) = a.matrix(&g.c, batch, m, n);
+    a.write(&g.c.at, elements, size)?;
+    if let Some(bias) = &g.bias {
+        a.read(bias, Some(n), 4)?;
+    }
+    let bytes = g.scratch_bytes(isa, threads);
+    a.scratch(&g.scratch, bytes)?;
+    let Some(e) = &g.epilogue else { return a.finish(|_| false) };
+    epilogue(e, g, &mut a, threads)?;
+    // The result may take the product's place: the program reads an element before it writes it.
+    let same = e.out.1 == Elem::F32 && g.c.row == n && e.out.0.slot == g.c.at.slot && e.out.0.offset == g.c.at.offset;
+    if !same {
+        let elements = m.checked_mul(n);
+        a.write(&e.out.0, elements, e.out.1.size())?;
+    } else {
+        a.part(&e.out.0, m.checked_mul(n), 4, 4)?;
+    }
+    a.finish(|_| false)
+}
+
+fn epilogue(e: &Epilogue, g: &Gemm, a: &mut Accesses<'_>, threads: usize) -> Check {
+    let [batch, m, n, _] = g.shape;
+    if batch != 1 || e.shape != (m, n) || e.product_row != g.c.row || g.c.store != Store::F32 {
+        return Err("an epilogue made for another product".into());
+    }
+    for (r, elem, strides) in &e.inputs {
+        a.read(r, reach(&[m, n], strides), elem.size())?;
+    }
+    a.scratch(&e.scratch, map::scratch_bytes(&e.program, threads))
+}
+
+fn elementwise(m: &Map, mut a: Accesses<'_>, threads: usize) -> Check {
+    for (r, elem, strides) in &m.inputs {
+        a.read(r, reach(&m.dims, strides), elem.size())?;
+    }
+    let elements = reach(&m.dims, &dense(m.dims));
+    a.write(&m.out.0, elements, m.out.1.size())?;
+    a.scratch(&m.scratch, m.prepared.scratch_bytes(threads))?;
+    // In place only over an operand of the same layout; a dimension of 1 has no stride to speak of.
+    let dense_strides = dense(m.dims);
+    let like_out = |(_, elem, strides): &(Ref, Elem, [usize; 4])| {
+        elem.size() == m.out.1.size() && (0..4).all(|i| m.dims[i] <= 1 || strides[i] == dense_strides[i])
+    };
+    let replaceable: Vec<Ref> = m.inputs.iter().filter(|i| like_out(i)).map(|i| i.0).collect();
+    let others: Vec<Ref> = m.inputs.iter().filter(|i| !like_out(i)).map(|i| i.0).collect();
+    let starts = |refs: &[Ref], r: &Ref| refs.iter().any(|x| x.slot == r.slot && x.offset == r.offset);
+    a.finish(|r| starts(&replaceable, r) && !starts(&others, r))
+}
+
+fn attend(t: &Attend, a: &mut Accesses<'_>, isa: Isa, threads: usize) -> Check {
+    let s: &Attention = &t.shape;
+    if s.kv_heads == 0 || !s.heads.is_multiple_of(s.kv_heads) || s.mask.is_some() != t.mask.is_some() {
+        return Err("attention heads or mask do not fit".into());
+    }
+    let forward = |strides: &[isize]| -> Result<Vec<usize>, String> {
+        strides.iter().map(|&s| usize::try_from(s).map_err(|_| "a negative stride".to_owned())).collect()
+    };
+    let rows = |heads, rows, width| [s.batch, heads, rows, width];
+    let dims = [rows(s.heads, s.queries, s.dim), rows(s.kv_heads, s.keys, s.dim), rows(s.kv_heads, s.keys, s.value_dim)];
+    for ((r, dims), strides) in t.qkv.iter().zip(dims).zip([s.q, s.k, s.v]) {
+        let mut strides = forward(&strides)?;
+        strides.push(1);
+        a.read(r, reach(&dims, &strides), 4)?;
+    }
+    if let (Some(r), Some(strides)) = (&t.mask, &s.mask) {
+        a.read(r, reach(&[s.batch, s.heads, s.queries, s.keys], &forward(strides)?), 4)?;
+    }
+    let mut strides = forward(&s.out)?;
+    strides.push(1);
+    let dims = rows(s.heads, s.queries, s.value_dim);
+    distinct(&dims, &strides)?;
+    a.write(&t.out, reach(&dims, &strides), 4)?;
+    a.scratch(&t.scratch, attention_scratch_bytes(isa, threads, s))
+}
+
+fn scan(s: &Scan, a: &mut Accesses<'_>, threads: usize) -> Check {
+    let rows_of = |rows: usize| match s.blocks {
+        Some((total, _)) if rows != total => Err(format!("{rows} rows where blocks are of {total}")),
+        _ => Ok(rows),
+    };
+    for ScanState { init, last, rows, row_bytes } in &s.states {
+        let bytes = rows_of(*rows)?.checked_mul(*row_bytes);
+        a.read(init, bytes, 1)?;
+        a.write(last, bytes, 1)?;
+    }
+    for (sequence, written) in s.sequences.iter().map(|x| (x, false)).chain(s.outputs.iter().map(|x| (x, true))) {
+        let Sequence { at, rows, row_bytes } = sequence;
+        let bytes = rows_of(*rows)?.checked_mul(*row_bytes).and_then(|n| n.checked_mul(s.steps));
+        if written { a.write(at, bytes, 1)? } else { a.read(at, bytes, 1)? }
+    }
+    for r in &s.fixed {
+        a.read(r, Some(r.len), 1)?;
+    }
+    let workers = if s.splits() { threads.max(1) } else { 1 };
+    let bytes = s.worker_bytes().checked_mul(workers).ok_or("scratch memory overflows")?;
+    a.scratch(&s.scratch, bytes)?;
+    match s.blocks {
+        None => {
+            if s.tail.is_some() || s.body.threads < threads {
+                return Err("a scan over all rows has one body, for every thread".into());
+            }
+            body(s, &s.body, a, |rows| rows)
+        }
+        Some((rows, block)) => {
+            if block == 0 || block > rows {
+                return Err(format!("blocks of {block} of {rows} rows"));
+            }
+            body(s, &s.body, a, |_| block)?;
+            match (&s.tail, rows % block) {
+                (None, 0) => Ok(()),
+                (Some(tail), left) if left > 0 => body(s, tail, a, |_| left),
+                _ => Err(format!("blocks of {block} of {rows} rows, and the wrong tail")),
+            }
+        }
+    }
+}
+
+/// The body's memories are what the scan will point them to.
+fn body(s: &Scan, tape: &Tape, a: &Accesses<'_>, rows: impl Fn(usize) -> usize) -> Check {
+    let memory = &tape.memory;
+    let inputs = s.states.len() + s.sequences.len() + s.fixed.len();
+    if memory.inputs.len() != inputs || memory.outputs.len() != s.states.len() + s.outputs.len() {
+        return Err(format!("a body of {} inputs and {} outputs", memory.inputs.len(), memory.outputs.len()));
+    }
+    let same = |what: &str, i: usize, want: usize, have: usize| {
+        if want == have { Ok(()) } else { Err(format!("{what} {i} of the body has {have} bytes, the scan gives {want}")) }
+    };
+    let aligned = |what: &str, i: usize, r: &Ref, step: usize, align: usize| {
+        let fits = r.offset.is_multiple_of(align) && step.is_multiple_of(align) && a.memory.align(r.slot).is_multiple_of(align);
+        if fits { Ok(()) } else { Err(format!("{what} {i} of the body wants an alignment of {align}")) }
+    };
+    for (i, st) in s.states.iter().enumerate() {
+        let bytes = rows(st.rows) * st.row_bytes;
+        same("input", i, bytes, memory.inputs[i].bytes)?;
+        same("output", i, bytes, memory.outputs[i].bytes)?;
+    }
+    for (n, sequence) in s.sequences.iter().enumerate() {
+        let i = s.states.len() + n;
+        same("input", i, rows(sequence.rows) * sequence.row_bytes, memory.inputs[i].bytes)?;
+        aligned("input", i, &sequence.at, sequence.row_bytes, memory.inputs[i].align)?;
+    }
+    for (n, r) in s.fixed.iter().enumerate() {
+        let i = s.states.len() + s.sequences.len() + n;
+        same("input", i, r.len, memory.inputs[i].bytes)?;
+        aligned("input", i, r, 0, memory.inputs[i].align)?;
+    }
+    for (n, sequence) in s.outputs.iter().enumerate() {
+        let i = s.states.len() + n;
+        same("output", i, rows(sequence.rows) * sequence.row_bytes, memory.outputs[i].bytes)?;
+        aligned("output", i, &sequence.at, sequence.row_bytes, memory.outputs[i].align)?;
+    }
+    Ok(())
+}
