@@ -167,6 +167,24 @@ impl Plan {
         }
     }
 
+    /// Runs alone, with the given lanes.
+    ///
+    /// # Safety
+    /// As [`super::run`].
+    #[cfg(test)]
+    pub(super) unsafe fn run_lanes<S: Simd>(
+        &self,
+        s: S,
+        program: &Program,
+        ports: &[*mut u8; MAX_OPERANDS],
+        scratch: *mut u8,
+    ) {
+        if program.outputs > 0 {
+            // SAFETY: the caller's promise.
+            unsafe { walk(s, &Job { plan: self, program, ports, scratch, stream: false }, 0, 0..self.len) }
+        }
+    }
+
     /// Elements from index 0 to the start of a row, for one operand.
     #[inline(always)]
     fn row_offset(&self, row: usize, strides: &[usize; 4]) -> usize {
