@@ -1,5 +1,7 @@
 //! CPU kernels of Schwann: everything that needs `unsafe`, behind interfaces that do not.
 
+pub mod map;
+pub mod math;
 pub mod simd;
 pub mod team;
 

@@ -1,0 +1,112 @@
+//! Fused elementwise programs over strided operands, and conversions between element types.
+//!
+//! A [`Program`] computes any number of outputs from any number of inputs, element by element, in one pass: the block
+//! machine in `machine` holds eight registers of values and takes its operands straight from the inputs or from L1. So
+//! a chain costs little more than the memory it reads and writes, whatever its length.
+//!
+//! The domain has up to four dimensions, collapsed as far as the strides of all operands allow. It is then walked in
+//! one of two ways. *Flat*: blocks over the whole domain in row-major order, wherever rows begin, which suits short
+//! rows; operands that repeat one row are unrolled once into a table longer than a row by a block, so that every block
+//! finds its part there in one piece, and any other irregular operand is gathered a block at a time. *By rows*: each
+//! row on its own, for long rows, where every operand is contiguous or constant.
+//!
+//! [`Prepared`] resolves all of that once, for callers that repeat the same shapes.
+
+mod machine;
+mod memory;
+mod plan;
+mod program;
+#[cfg(test)]
+mod tests;
+
+pub use memory::Elem;
+pub use plan::{Layout, Prepared};
+pub use program::{Binary, Instr, MAX_INSTRS, MAX_OPERANDS, Program, Reg, Unary};
+
+use crate::simd::with_simd;
+use crate::{Isa, Team};
+
+/// An input of a run.
+#[derive(Clone, Copy, Debug)]
+pub struct Operand {
+    /// The element at index 0.
+    pub ptr: *const u8,
+    /// Its type in memory.
+    pub elem: Elem,
+    /// Elements from one index to the next in each dimension; the last is 0 or 1.
+    pub strides: [usize; 4],
+}
+
+/// An output of a run.
+#[derive(Clone, Copy, Debug)]
+pub struct OperandMut {
+    /// The element at index 0.
+    pub ptr: *mut u8,
+    /// Its type in memory.
+    pub elem: Elem,
+    /// Elements from one index to the next in each dimension; the last is 1.
+    pub strides: [usize; 4],
+}
+
+/// Bytes of scratch memory, aligned to 64, that a run with so many threads needs.
+pub fn scratch_bytes(program: &Program, threads: usize) -> usize {
+    plan::thread_bytes(program) * threads.max(1)
+}
+
+/// Runs a program over `dims` (outermost first).
+///
+/// # Panics
+/// Where the operands are not as many as the program's, or an innermost stride is not as [`Operand`] says.
+///
+/// # Safety
+/// Every element that the strides reach must be valid and aligned; `scratch` must have [`scratch_bytes`] bytes for the
+/// team and be aligned to 64. An output must not overlap another operand, except that it may be an input exactly: the
+/// same address, strides and element size.
+pub unsafe fn run(
+    isa: Isa,
+    team: Option<&Team>,
+    program: &Program,
+    dims: [usize; 4],
+    inputs: &[Operand],
+    outputs: &[OperandMut],
+    scratch: *mut u8,
+) {
+    let layouts = inputs.iter().map(|o| (o.elem, o.strides)).chain(outputs.iter().map(|o| (o.elem, o.strides)));
+    let plan = plan::Plan::new(program, dims, inputs.len(), outputs.len(), layouts);
+    let mut ports = [std::ptr::null_mut(); MAX_OPERANDS];
+    inputs.iter().zip(&mut ports).for_each(|(o, p)| *p = o.ptr.cast_mut());
+    outputs.iter().zip(&mut ports[inputs.len()..]).for_each(|(o, p)| *p = o.ptr);
+    // SAFETY: the caller's promise.
+    unsafe { plan.run(isa, team, program, &ports, scratch) }
+}
+
+/// Runs a program over a rectangle of matrices, as after a matrix product: of each operand's strides only the last two
+/// count, from row to row and from column to column.
+///
+/// # Panics
+/// As [`run`].
+///
+/// # Safety
+/// As [`run`], with scratch memory for one thread.
+pub unsafe fn run_rect(
+    isa: Isa,
+    program: &Program,
+    (rows, cols): (usize, usize),
+    inputs: &[Operand],
+    outputs: &[OperandMut],
+    scratch: *mut u8,
+) {
+    // SAFETY: the caller's promise.
+    unsafe { run(isa, None, program, [1, 1, rows, cols], inputs, outputs, scratch) }
+}
+
+/// Converts `n` elements: through `f32`, so integers beyond 2²⁴ round, or a plain copy where the types are the same.
+///
+/// # Safety
+/// `src` must be readable and `dst` writable for `n` aligned elements of their types. They must not overlap, unless they
+/// are the same address and both types have the same size.
+#[allow(unused_unsafe, reason = "some arms of the macro are unsafe blocks themselves")]
+pub unsafe fn convert(isa: Isa, from: Elem, to: Elem, src: *const u8, dst: *mut u8, n: usize) {
+    // SAFETY: the caller's promise.
+    with_simd!(isa, s => unsafe { memory::convert(s, (from, src), (to, dst), n) })
+}

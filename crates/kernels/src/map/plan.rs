@@ -1,0 +1,451 @@
+//! How a program walks over a domain: resolved from the shapes once, run with pointers only.
+
+use super::machine::{self, MAX_BLOCK, Place, WIDTH};
+use super::memory::{self, Elem};
+use super::program::{MAX_OPERANDS, Program};
+use crate::simd::with_simd;
+use crate::{Isa, Simd, Team};
+use std::ops::Range;
+
+/// The longest row that is unrolled into a table.
+const MAX_PERIOD: usize = 512;
+/// Floats of scratch memory for each input: a block, or a table of a row and a block.
+const INPUT_FLOATS: usize = MAX_PERIOD + MAX_BLOCK;
+/// Rows from this length on are walked one by one, if any operand needs it.
+const LONG_ROW: usize = 4 * MAX_BLOCK;
+/// Outputs of more bytes than this do not stay in the last-level cache, so they are written past it.
+const STREAM_BYTES: usize = 8 << 20;
+/// A run is split over threads from this cost on (elements times sixteenths of a cycle): a few microseconds.
+const SPLIT_COST: usize = 200_000;
+/// What a thread gets at least, in elements.
+const GRAIN: usize = 8 * MAX_BLOCK;
+
+/// Type and strides of one operand, outermost first; see [`super::Operand`].
+pub type Layout = (Elem, [usize; 4]);
+
+/// How the walk finds an operand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    /// Contiguous over the domain (or the row, where the walk goes by rows).
+    Linear,
+    /// One element over the domain (or the row).
+    Splat,
+    /// The same row again and again, unrolled into a table.
+    Periodic,
+    /// Anything else: copied from or to a buffer, a block at a time.
+    Gather,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Port {
+    elem: Elem,
+    kind: Kind,
+    /// Over the collapsed dimensions.
+    strides: [usize; 4],
+}
+
+/// A domain and its operands, resolved.
+#[derive(Clone, Debug)]
+pub(super) struct Plan {
+    /// Collapsed: the last is the row.
+    dims: [usize; 4],
+    len: usize,
+    by_rows: bool,
+    /// Every whole block can be computed in place.
+    direct: bool,
+    /// Outputs are large enough and plain enough to be written past the caches.
+    stream: bool,
+    ports: [Port; MAX_OPERANDS],
+}
+
+/// Bytes of scratch memory of one thread: places, constants, slots, input and output buffers.
+pub(super) fn thread_bytes(program: &Program) -> usize {
+    Scratch::layout(program)[4]
+}
+
+/// Byte offsets of a thread's scratch memory.
+struct Scratch;
+
+impl Scratch {
+    /// Starts of constants, slots, input buffers and output buffers, and the end. Places come first.
+    #[inline(always)]
+    fn layout(p: &Program) -> [usize; 5] {
+        let constants = ((p.operands() + p.constants.len() + p.slots) * size_of::<Place>()).next_multiple_of(64);
+        let slots = constants + p.constants.len() * 64;
+        let inputs = slots + p.slots * MAX_BLOCK * 4;
+        let outputs = inputs + p.inputs * INPUT_FLOATS * 4;
+        [constants, slots, inputs, outputs, outputs + p.outputs * MAX_BLOCK * 4]
+    }
+}
+
+impl Plan {
+    pub(super) fn new(
+        program: &Program,
+        dims: [usize; 4],
+        inputs: usize,
+        outputs: usize,
+        layouts: impl Iterator<Item = Layout>,
+    ) -> Plan {
+        assert!(inputs == program.inputs && outputs == program.outputs, "a program runs with its own operands");
+        let none = Port { elem: Elem::F32, kind: Kind::Splat, strides: [0; 4] };
+        let mut ports = [none; MAX_OPERANDS];
+        let mut count = 0;
+        for (port, (elem, strides)) in ports.iter_mut().zip(layouts) {
+            let inner = strides[3];
+            assert!(inner == 1 || (inner == 0 && count < inputs) || dims[3] <= 1, "an innermost stride is 0 or 1");
+            *port = Port { elem, strides, ..none };
+            count += 1;
+        }
+        let used = &mut ports[..inputs + outputs];
+        let dims = collapse(dims, used);
+        let row = dims[3];
+        let len = dims.iter().product();
+        // What a flat walk would make of each operand.
+        let contiguous = |s: &[usize; 4]| {
+            let mut expected = 1;
+            (0..4).rev().all(|d| {
+                let ok = dims[d] == 1 || s[d] == expected;
+                expected *= dims[d];
+                ok
+            })
+        };
+        for (k, port) in used.iter_mut().enumerate() {
+            let s = port.strides;
+            port.kind = if contiguous(&s) {
+                Kind::Linear
+            } else if k < inputs && (0..4).all(|d| dims[d] == 1 || s[d] == 0) {
+                Kind::Splat
+            } else if k < inputs && s[3] == 1 && row <= MAX_PERIOD && (0..3).all(|d| dims[d] == 1 || s[d] == 0) {
+                Kind::Periodic
+            } else {
+                Kind::Gather
+            };
+        }
+        let gathers = used.iter().any(|p| p.kind == Kind::Gather);
+        let by_rows = gathers && (row >= LONG_ROW || row.is_multiple_of(MAX_BLOCK));
+        if by_rows {
+            for port in used.iter_mut() {
+                port.kind = if port.strides[3] == 1 || row == 1 { Kind::Linear } else { Kind::Splat };
+            }
+        }
+        let plain = |p: &Port| (p.kind == Kind::Linear && p.elem == Elem::F32) || p.kind == Kind::Splat;
+        let direct = used.iter().all(plain);
+        let stream = direct && !by_rows && len * outputs * 4 > STREAM_BYTES;
+        Plan { dims, len, by_rows, direct, stream, ports }
+    }
+
+    /// # Safety
+    /// As [`super::run`].
+    pub(super) unsafe fn run(
+        &self,
+        isa: Isa,
+        team: Option<&Team>,
+        program: &Program,
+        ports: &[*mut u8; MAX_OPERANDS],
+        scratch: *mut u8,
+    ) {
+        if self.len == 0 || program.outputs == 0 {
+            return;
+        }
+        // Where an output lies on an input, its lines are in the cache already.
+        let outputs = &ports[program.inputs..program.operands()];
+        let alias = || outputs.iter().any(|o| ports[..program.inputs].contains(o));
+        // Streamed stores must be aligned, all of them after the same few elements.
+        let skew = |o: &*mut u8| o.addr() % 64;
+        let aligned = || skew(&outputs[0]).is_multiple_of(4) && outputs.iter().all(|o| skew(o) == skew(&outputs[0]));
+        let stream = self.stream && aligned() && !alias();
+        let job = Job { plan: self, program, ports, scratch, stream };
+        match team {
+            Some(team) if team.threads() > 1 && self.len > GRAIN && self.len * program.cost >= SPLIT_COST => {
+                team.split(self.len, GRAIN, &|part, range| {
+                    // SAFETY: the caller's promise; ranges are disjoint and each part has its own scratch memory.
+                    unsafe { job.run(isa, part, range) }
+                });
+            }
+            // SAFETY: the caller's promise.
+            _ => unsafe { job.run(isa, 0, 0..self.len) },
+        }
+    }
+
+    /// Runs alone, with the given lanes.
+    ///
+    /// # Safety
+    /// As [`super::run`].
+    #[cfg(test)]
+    pub(super) unsafe fn run_lanes<S: Simd>(
+        &self,
+        s: S,
+        program: &Program,
+        ports: &[*mut u8; MAX_OPERANDS],
+        scratch: *mut u8,
+    ) {
+        if program.outputs > 0 {
+            // SAFETY: the caller's promise.
+            unsafe { walk(s, &Job { plan: self, program, ports, scratch, stream: false }, 0, 0..self.len) }
+        }
+    }
+
+    /// Elements from index 0 to the start of a row, for one operand.
+    #[inline(always)]
+    fn row_offset(&self, row: usize, strides: &[usize; 4]) -> usize {
+        let [_, d1, d2, _] = self.dims;
+        if row < d2 {
+            return row * strides[2];
+        }
+        let (outer, i2) = (row / d2, row % d2);
+        i2 * strides[2] + outer % d1 * strides[1] + outer / d1 * strides[0]
+    }
+}
+
+/// Drops dimensions of one element and joins those that every operand walks in one stride.
+fn collapse(dims: [usize; 4], ports: &mut [Port]) -> [usize; 4] {
+    let mut out = [1; 4];
+    // The collapsed dimensions fill `out` from the end; `at` is the outermost of them.
+    let mut at = 4;
+    for d in (0..4).rev() {
+        let innermost = at == 4;
+        let droppable = dims[d] == 1 && (!innermost || d > 0 && ports.iter().all(|p| p.strides[d - 1] <= 1));
+        if droppable && !(innermost && d == 0) {
+            continue;
+        }
+        if !innermost && ports.iter().all(|p| p.strides[d] == p.strides[at] * out[at]) {
+            out[at] *= dims[d];
+            continue;
+        }
+        at -= 1;
+        out[at] = dims[d];
+        for port in ports.iter_mut() {
+            // Never overwrites what is still to be read: `at` is at least `d`.
+            port.strides[at] = port.strides[d];
+        }
+    }
+    for port in ports.iter_mut() {
+        port.strides[..at].fill(0);
+    }
+    out
+}
+
+/// One run, shared by the threads.
+struct Job<'a> {
+    plan: &'a Plan,
+    program: &'a Program,
+    ports: &'a [*mut u8; MAX_OPERANDS],
+    scratch: *mut u8,
+    stream: bool,
+}
+
+// SAFETY: the pointers are the caller's, who vouches for them for the whole run; threads write disjoint ranges of
+// elements and their own scratch memory.
+unsafe impl Sync for Job<'_> {}
+
+impl Job<'_> {
+    /// # Safety
+    /// As [`super::run`]; `part` must have its own scratch memory and no other part the same elements.
+    #[allow(unused_unsafe, reason = "some arms of the macro are unsafe blocks themselves")]
+    unsafe fn run(&self, isa: Isa, part: usize, range: Range<usize>) {
+        // SAFETY: the caller's promise.
+        with_simd!(isa, s => unsafe { walk(s, self, part, range) })
+    }
+}
+
+/// # Safety
+/// As [`Job::run`].
+#[inline(always)]
+unsafe fn walk<S: Simd>(s: S, job: &Job<'_>, part: usize, range: Range<usize>) {
+    let (plan, program) = (job.plan, job.program);
+    let (inputs, operands) = (program.inputs, program.operands());
+    let block = WIDTH * S::LANES;
+    let row = plan.dims[3];
+    let mut base = *job.ports;
+    // SAFETY: the scratch memory is laid out as `Scratch` says; every address is an element of an operand's domain or
+    // of scratch memory, by the caller's promise and the bounds of the walk.
+    unsafe {
+        let scratch = job.scratch.add(part * thread_bytes(program));
+        let [constants, slots, input_buffers, output_buffers, _] = Scratch::layout(program);
+        let places = scratch.cast::<Place>();
+        let buffer = |k: usize| {
+            let at = if k < inputs {
+                input_buffers + k * INPUT_FLOATS * 4
+            } else {
+                output_buffers + (k - inputs) * MAX_BLOCK * 4
+            };
+            scratch.add(at).cast::<f32>()
+        };
+        for (k, &c) in program.constants.iter().enumerate() {
+            let at = scratch.add(constants + k * 64).cast::<f32>();
+            s.store(at, s.splat(c));
+            places.add(operands + k).write(Place { at, step: 0 });
+        }
+        for k in 0..program.slots {
+            let at = scratch.add(slots + k * MAX_BLOCK * 4).cast::<f32>();
+            places.add(operands + program.constants.len() + k).write(Place { at, step: S::LANES });
+        }
+        for (k, port) in plan.ports[..inputs].iter().enumerate().filter(|(_, p)| p.kind == Kind::Periodic) {
+            let table = buffer(k);
+            memory::widen(s, port.elem, base[k], table, row);
+            let mut filled = row;
+            while filled < row + block {
+                let n = filled.min(row + block - filled);
+                table.add(filled).copy_from_nonoverlapping(table, n);
+                filled += n;
+            }
+        }
+        // Elements before the first output is aligned.
+        let first = base[inputs].cast::<f32>().wrapping_add(range.start).addr();
+        let mut peel = if job.stream { first.wrapping_neg() % 64 / 4 } else { 0 };
+        let mut i = range.start;
+        while i < range.end {
+            // One row, or all of the range at once.
+            let (start, end) =
+                if plan.by_rows { (i % row, (i % row + range.end - i).min(row)) } else { (i, range.end) };
+            for (k, port) in plan.ports[..operands].iter().enumerate() {
+                if plan.by_rows {
+                    let offset = plan.row_offset(i / row, &port.strides);
+                    base[k] = job.ports[k].add(offset * port.elem.size());
+                }
+                let step = if port.kind == Kind::Splat { 0 } else { S::LANES };
+                places.add(k).write(Place { at: buffer(k), step });
+                if port.kind == Kind::Splat {
+                    let mut x = 0.0;
+                    memory::widen(s, port.elem, base[k], &mut x, 1);
+                    s.store(buffer(k), s.splat(x));
+                }
+            }
+            let mut at = start;
+            while at < end {
+                let n = if peel > 0 { peel.min(end - at) } else { block.min(end - at) };
+                peel = 0;
+                let in_place = |port: &Port| n == block && port.kind == Kind::Linear && port.elem == Elem::F32;
+                if plan.direct && n == block {
+                    for (k, port) in plan.ports[..operands].iter().enumerate() {
+                        if port.kind == Kind::Linear {
+                            (*places.add(k)).at = base[k].cast::<f32>().add(at);
+                        }
+                    }
+                } else {
+                    for (k, port) in plan.ports[..operands].iter().enumerate() {
+                        let place = &mut *places.add(k);
+                        if in_place(port) {
+                            place.at = base[k].cast::<f32>().add(at);
+                        } else if k >= inputs {
+                            place.at = buffer(k);
+                        } else if port.kind == Kind::Periodic {
+                            place.at = buffer(k).add(at % row);
+                        } else if port.kind != Kind::Splat {
+                            place.at = buffer(k);
+                            fetch(s, plan, port, base[k], at, buffer(k), n);
+                            memory::fill(s, 0.0, buffer(k).add(n), block - n);
+                        }
+                    }
+                }
+                machine::block(s, &program.steps, places, job.stream && n == block);
+                if !(plan.direct && n == block) {
+                    for (k, port) in plan.ports[..operands].iter().enumerate().skip(inputs) {
+                        if !in_place(port) {
+                            put(s, plan, port, base[k], at, buffer(k), n);
+                        }
+                    }
+                }
+                at += n;
+            }
+            i += end - start;
+        }
+        if job.stream {
+            s.fence();
+        }
+    }
+}
+
+/// Copies elements `at .. at + n` of an operand to a buffer.
+///
+/// # Safety
+/// The elements must exist and the buffer have room for them.
+#[inline(always)]
+unsafe fn fetch<S: Simd>(s: S, plan: &Plan, port: &Port, base: *mut u8, at: usize, to: *mut f32, n: usize) {
+    let size = port.elem.size();
+    // SAFETY: the caller's promise; pieces never cross a row.
+    unsafe {
+        if port.kind == Kind::Linear {
+            return memory::widen(s, port.elem, base.add(at * size), to, n);
+        }
+        let row = plan.dims[3];
+        let (mut r, mut c, mut done) = (at / row, at % row, 0);
+        while done < n {
+            let len = (row - c).min(n - done);
+            let from = base.add((plan.row_offset(r, &port.strides) + c * port.strides[3]) * size);
+            if port.strides[3] == 1 || len == 1 {
+                memory::widen(s, port.elem, from, to.add(done), len);
+            } else {
+                let mut x = 0.0;
+                memory::widen(s, port.elem, from, &mut x, 1);
+                memory::fill(s, x, to.add(done), len);
+            }
+            (r, c, done) = (r + 1, 0, done + len);
+        }
+    }
+}
+
+/// Copies a buffer to elements `at .. at + n` of an operand.
+///
+/// # Safety
+/// As [`fetch`], the other way around.
+#[inline(always)]
+unsafe fn put<S: Simd>(s: S, plan: &Plan, port: &Port, base: *mut u8, at: usize, from: *const f32, n: usize) {
+    let size = port.elem.size();
+    // SAFETY: the caller's promise; pieces never cross a row.
+    unsafe {
+        if port.kind == Kind::Linear {
+            return memory::narrow(s, port.elem, from, base.add(at * size), n);
+        }
+        let row = plan.dims[3];
+        let (mut r, mut c, mut done) = (at / row, at % row, 0);
+        while done < n {
+            let len = (row - c).min(n - done);
+            let to = base.add((plan.row_offset(r, &port.strides) + c) * size);
+            memory::narrow(s, port.elem, from.add(done), to, len);
+            (r, c, done) = (r + 1, 0, done + len);
+        }
+    }
+}
+
+/// A program with its domain and operands resolved, to be run again and again with pointers only.
+#[derive(Clone, Debug)]
+pub struct Prepared {
+    isa: Isa,
+    program: Program,
+    plan: Plan,
+}
+
+impl Prepared {
+    /// Resolves `dims` and the operands' types and strides.
+    ///
+    /// # Panics
+    /// As [`super::run`].
+    pub fn new(isa: Isa, program: Program, dims: [usize; 4], inputs: &[Layout], outputs: &[Layout]) -> Prepared {
+        let layouts = inputs.iter().chain(outputs).copied();
+        let plan = Plan::new(&program, dims, inputs.len(), outputs.len(), layouts);
+        Prepared { isa, program, plan }
+    }
+
+    /// Bytes of scratch memory, aligned to 64, that a run with so many threads needs.
+    pub fn scratch_bytes(&self, threads: usize) -> usize {
+        super::scratch_bytes(&self.program, threads)
+    }
+
+    /// Runs over the operands at these addresses.
+    ///
+    /// # Panics
+    /// Where the pointers are not as many as the program's operands.
+    ///
+    /// # Safety
+    /// As [`super::run`].
+    pub unsafe fn run(&self, team: Option<&Team>, inputs: &[*const u8], outputs: &[*mut u8], scratch: *mut u8) {
+        let program = &self.program;
+        assert!(inputs.len() == program.inputs && outputs.len() == program.outputs, "a program runs with its operands");
+        let mut ports = [std::ptr::null_mut(); MAX_OPERANDS];
+        inputs.iter().zip(&mut ports).for_each(|(&p, port)| *port = p.cast_mut());
+        outputs.iter().zip(&mut ports[inputs.len()..]).for_each(|(&p, port)| *port = p);
+        // SAFETY: the caller's promise.
+        unsafe { self.plan.run(self.isa, team, program, &ports, scratch) }
+    }
+}
