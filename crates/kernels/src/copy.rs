@@ -71,6 +71,8 @@ pub unsafe fn copy(
     // SAFETY: the axes reach exactly the elements the caller vouches for.
     unsafe {
         if inner.src == e && inner.dst == e {
+            // Dense reads and scattered writes of whole runs prefetch better than the other way round.
+            outer.sort_unstable_by_key(|a| std::cmp::Reverse(a.src.unsigned_abs()));
             job.runs(outer, inner.n * elem_bytes)
         } else if let Some(across) = across {
             outer[across..].rotate_left(1);
