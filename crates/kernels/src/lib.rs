@@ -1,6 +1,7 @@
 //! CPU kernels of Schwann: everything that needs `unsafe`, behind interfaces that do not.
 
 pub mod copy;
+pub mod math;
 pub mod simd;
 pub mod team;
 

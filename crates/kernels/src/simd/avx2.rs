@@ -31,6 +31,7 @@ fn first(n: usize) -> __m256i {
 impl Simd for Avx2 {
     const LANES: usize = 8;
     const REGISTERS: usize = 16;
+    const FUSED: bool = true;
     type F = __m256;
     type I = __m256i;
     type M = __m256;

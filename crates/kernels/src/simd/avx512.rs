@@ -30,6 +30,7 @@ fn first(n: usize) -> __mmask16 {
 impl Simd for Avx512 {
     const LANES: usize = 16;
     const REGISTERS: usize = 32;
+    const FUSED: bool = true;
     type F = __m512;
     type I = __m512i;
     type M = __mmask16;
@@ -216,6 +217,10 @@ impl Simd for Avx512 {
     #[inline(always)]
     fn mul_int(self, a: __m512i, b: __m512i) -> __m512i {
         unsafe { _mm512_mullo_epi32(a, b) }
+    }
+    #[inline(always)]
+    fn scale(self, a: __m512, n: __m512) -> __m512 {
+        unsafe { _mm512_scalef_ps(a, n) }
     }
     #[inline(always)]
     fn shl<const N: i32>(self, a: __m512i) -> __m512i {

@@ -20,6 +20,8 @@ pub trait Simd: Copy + Send + Sync + 'static {
     const LANES: usize;
     /// How many such registers the instruction set names.
     const REGISTERS: usize;
+    /// Whether [`Self::mul_add`] rounds once.
+    const FUSED: bool;
     /// `LANES` floats.
     type F: Copy;
     /// `LANES` 32-bit integers.
@@ -117,6 +119,15 @@ pub trait Simd: Copy + Send + Sync + 'static {
     fn sub_int(self, a: Self::I, b: Self::I) -> Self::I;
     /// a & b
     fn and_int(self, a: Self::I, b: Self::I) -> Self::I;
+    /// a · 2ⁿ for whole n with |n| ≤ 250, rounded once, also where the result is subnormal or overflows.
+    #[inline(always)]
+    fn scale(self, a: Self::F, n: Self::F) -> Self::F {
+        // Half of the exponent at a time, so that each power of two is a normal number.
+        let n = self.to_int(n);
+        let half = self.sra::<1>(n);
+        let power = |n| self.float_from_bits(self.add_int(self.shl::<23>(n), self.splat_int(127 << 23)));
+        self.mul(self.mul(a, power(half)), power(self.sub_int(n, half)))
+    }
     /// a << N
     fn shl<const N: i32>(self, a: Self::I) -> Self::I;
     /// a >> N with the sign kept

@@ -24,6 +24,7 @@ impl Neon {
 impl Simd for Neon {
     const LANES: usize = 4;
     const REGISTERS: usize = 32;
+    const FUSED: bool = true;
     type F = float32x4_t;
     type I = int32x4_t;
     type M = uint32x4_t;

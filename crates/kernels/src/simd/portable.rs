@@ -21,6 +21,7 @@ impl<const N: usize> Portable<N> {
 impl<const N: usize> Simd for Portable<N> {
     const LANES: usize = N;
     const REGISTERS: usize = 16;
+    const FUSED: bool = false;
     type F = [f32; N];
     type I = [i32; N];
     type M = [bool; N];
