@@ -2,7 +2,10 @@
 
 pub mod copy;
 pub mod math;
+pub mod norm;
+pub mod reduce;
 pub mod simd;
+pub mod softmax;
 pub mod team;
 
 pub use simd::{Isa, Simd};

@@ -296,8 +296,10 @@ impl std::fmt::Display for Isa {
 ///
 /// The expression must be a call of an `#[inline(always)]` function generic over [`Simd`], or the intrinsics stay calls.
 macro_rules! with_simd {
-    ($isa:expr, $s:ident => $body:expr) => {
-        match $isa.level {
+    ($isa:expr, $s:ident => $body:expr) => {{
+        // A body may need `unsafe` of its own, which only the arms below without one would not call superfluous.
+        #[allow(unused_unsafe, clippy::let_and_return)]
+        let result = match $isa.level {
             $crate::simd::Level::Portable => {
                 let $s = $crate::simd::portable::Portable::<4>;
                 $body
@@ -328,7 +330,8 @@ macro_rules! with_simd {
                     )
                 }
             }
-        }
-    };
+        };
+        result
+    }};
 }
 pub(crate) use with_simd;
