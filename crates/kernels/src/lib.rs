@@ -1,5 +1,6 @@
 //! CPU kernels of Schwann: everything that needs `unsafe`, behind interfaces that do not.
 
+pub mod attention;
 pub mod copy;
 pub mod math;
 pub mod norm;
