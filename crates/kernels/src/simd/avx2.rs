@@ -230,6 +230,42 @@ impl Simd for Avx2 {
         unsafe { _mm256_srai_epi32::<N>(a) }
     }
     #[inline(always)]
+    unsafe fn transpose<const STREAM: bool>(
+        self,
+        src: *const f32,
+        src_stride: isize,
+        dst: *mut f32,
+        dst_stride: isize,
+    ) {
+        unsafe {
+            // The halves of rows r and r + 4 meet in one register at load time, which leaves only in-half shuffles.
+            for half in 0..2 {
+                let mut rows = [_mm256_setzero_ps(); 4];
+                for (r, row) in rows.iter_mut().enumerate() {
+                    let p = src.offset(r as isize * src_stride + 4 * half);
+                    let low = _mm256_castps128_ps256(_mm_loadu_ps(p));
+                    *row = _mm256_insertf128_ps::<1>(low, _mm_loadu_ps(p.offset(4 * src_stride)));
+                }
+                let [a, b, c, d] = rows;
+                let ab_lo = _mm256_castps_pd(_mm256_unpacklo_ps(a, b));
+                let ab_hi = _mm256_castps_pd(_mm256_unpackhi_ps(a, b));
+                let cd_lo = _mm256_castps_pd(_mm256_unpacklo_ps(c, d));
+                let cd_hi = _mm256_castps_pd(_mm256_unpackhi_ps(c, d));
+                let columns = [
+                    _mm256_unpacklo_pd(ab_lo, cd_lo),
+                    _mm256_unpackhi_pd(ab_lo, cd_lo),
+                    _mm256_unpacklo_pd(ab_hi, cd_hi),
+                    _mm256_unpackhi_pd(ab_hi, cd_hi),
+                ];
+                for (c, column) in columns.into_iter().enumerate() {
+                    let p = dst.offset((4 * half + c as isize) * dst_stride);
+                    let column = _mm256_castpd_ps(column);
+                    if STREAM { _mm256_stream_ps(p, column) } else { _mm256_storeu_ps(p, column) }
+                }
+            }
+        }
+    }
+    #[inline(always)]
     fn sum(self, a: __m256) -> f32 {
         unsafe {
             let quad = _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps::<1>(a));

@@ -231,6 +231,52 @@ impl Simd for Avx512 {
         unsafe { _mm512_sra_epi32(a, _mm_cvtsi32_si128(N)) }
     }
     #[inline(always)]
+    unsafe fn transpose<const STREAM: bool>(
+        self,
+        src: *const f32,
+        src_stride: isize,
+        dst: *mut f32,
+        dst_stride: isize,
+    ) {
+        unsafe {
+            let mut rows = [_mm512_setzero_ps(); 16];
+            for (r, row) in rows.iter_mut().enumerate() {
+                *row = _mm512_loadu_ps(src.offset(r as isize * src_stride));
+            }
+            // 2 × 2 and 4 × 4 transposes within each quarter: word k of `quads[4g + i]` is column 4k + i of rows 4g..4g+4.
+            let mut quads = rows;
+            for g in 0..4 {
+                let [a, b, c, d] = [rows[4 * g], rows[4 * g + 1], rows[4 * g + 2], rows[4 * g + 3]];
+                let ab_lo = _mm512_castps_pd(_mm512_unpacklo_ps(a, b));
+                let ab_hi = _mm512_castps_pd(_mm512_unpackhi_ps(a, b));
+                let cd_lo = _mm512_castps_pd(_mm512_unpacklo_ps(c, d));
+                let cd_hi = _mm512_castps_pd(_mm512_unpackhi_ps(c, d));
+                quads[4 * g] = _mm512_castpd_ps(_mm512_unpacklo_pd(ab_lo, cd_lo));
+                quads[4 * g + 1] = _mm512_castpd_ps(_mm512_unpackhi_pd(ab_lo, cd_lo));
+                quads[4 * g + 2] = _mm512_castpd_ps(_mm512_unpacklo_pd(ab_hi, cd_hi));
+                quads[4 * g + 3] = _mm512_castpd_ps(_mm512_unpackhi_pd(ab_hi, cd_hi));
+            }
+            // Then a 4 × 4 transpose of the 128-bit words.
+            for i in 0..4 {
+                let [a, b, c, d] = [quads[i], quads[4 + i], quads[8 + i], quads[12 + i]];
+                let ab_even = _mm512_shuffle_f32x4::<0b10_00_10_00>(a, b);
+                let ab_odd = _mm512_shuffle_f32x4::<0b11_01_11_01>(a, b);
+                let cd_even = _mm512_shuffle_f32x4::<0b10_00_10_00>(c, d);
+                let cd_odd = _mm512_shuffle_f32x4::<0b11_01_11_01>(c, d);
+                let columns = [
+                    _mm512_shuffle_f32x4::<0b10_00_10_00>(ab_even, cd_even),
+                    _mm512_shuffle_f32x4::<0b10_00_10_00>(ab_odd, cd_odd),
+                    _mm512_shuffle_f32x4::<0b11_01_11_01>(ab_even, cd_even),
+                    _mm512_shuffle_f32x4::<0b11_01_11_01>(ab_odd, cd_odd),
+                ];
+                for (k, column) in columns.into_iter().enumerate() {
+                    let p = dst.offset((4 * k + i) as isize * dst_stride);
+                    if STREAM { _mm512_stream_ps(p, column) } else { _mm512_storeu_ps(p, column) }
+                }
+            }
+        }
+    }
+    #[inline(always)]
     fn sum(self, a: __m512) -> f32 {
         unsafe { _mm512_reduce_add_ps(a) }
     }

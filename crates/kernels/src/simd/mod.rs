@@ -145,6 +145,28 @@ pub trait Simd: Copy + Send + Sync + 'static {
     /// `p` must be writable for `LANES` integers.
     unsafe fn store_int(self, p: *mut i32, v: Self::I);
 
+    /// Transposes a block of `LANES` × `LANES` 32-bit values: `(r, c)` of `src` becomes `(c, r)` of `dst`. Strides are in
+    /// elements and separate rows. `STREAM` writes past the caches, where the machine can, as [`Self::stream`] does.
+    ///
+    /// # Safety
+    /// Every element of both blocks must be accessible and the blocks must not overlap; with `STREAM`, each row of `dst`
+    /// must be aligned to a whole register.
+    #[inline(always)]
+    unsafe fn transpose<const STREAM: bool>(
+        self,
+        src: *const f32,
+        src_stride: isize,
+        dst: *mut f32,
+        dst_stride: isize,
+    ) {
+        for c in 0..Self::LANES as isize {
+            for r in 0..Self::LANES as isize {
+                // SAFETY: r, c < LANES, within the blocks the caller gives; integers, so that no NaN is altered.
+                unsafe { *dst.offset(c * dst_stride + r).cast::<u32>() = *src.offset(r * src_stride + c).cast::<u32>() }
+            }
+        }
+    }
+
     /// The sum of all lanes, in a fixed order.
     fn sum(self, a: Self::F) -> f32;
     /// The largest lane; unspecified with NaN.
@@ -274,8 +296,10 @@ impl std::fmt::Display for Isa {
 ///
 /// The expression must be a call of an `#[inline(always)]` function generic over [`Simd`], or the intrinsics stay calls.
 macro_rules! with_simd {
-    ($isa:expr, $s:ident => $body:expr) => {
-        match $isa.level {
+    ($isa:expr, $s:ident => $body:expr) => {{
+        // A body may need `unsafe` of its own, which only the arms below without one would not call superfluous.
+        #[allow(unused_unsafe, clippy::let_and_return)]
+        let result = match $isa.level {
             $crate::simd::Level::Portable => {
                 let $s = $crate::simd::portable::Portable::<4>;
                 $body
@@ -306,7 +330,8 @@ macro_rules! with_simd {
                     )
                 }
             }
-        }
-    };
+        };
+        result
+    }};
 }
 pub(crate) use with_simd;

@@ -233,6 +233,25 @@ impl Simd for Neon {
         unsafe { vshlq_s32(a, vdupq_n_s32(-N)) }
     }
     #[inline(always)]
+    unsafe fn transpose<const STREAM: bool>(
+        self,
+        src: *const f32,
+        src_stride: isize,
+        dst: *mut f32,
+        dst_stride: isize,
+    ) {
+        unsafe {
+            let (a, b) = (vld1q_f32(src), vld1q_f32(src.offset(src_stride)));
+            let (c, d) = (vld1q_f32(src.offset(2 * src_stride)), vld1q_f32(src.offset(3 * src_stride)));
+            let (ab_even, ab_odd) = (vreinterpretq_f64_f32(vtrn1q_f32(a, b)), vreinterpretq_f64_f32(vtrn2q_f32(a, b)));
+            let (cd_even, cd_odd) = (vreinterpretq_f64_f32(vtrn1q_f32(c, d)), vreinterpretq_f64_f32(vtrn2q_f32(c, d)));
+            vst1q_f32(dst, vreinterpretq_f32_f64(vtrn1q_f64(ab_even, cd_even)));
+            vst1q_f32(dst.offset(dst_stride), vreinterpretq_f32_f64(vtrn1q_f64(ab_odd, cd_odd)));
+            vst1q_f32(dst.offset(2 * dst_stride), vreinterpretq_f32_f64(vtrn2q_f64(ab_even, cd_even)));
+            vst1q_f32(dst.offset(3 * dst_stride), vreinterpretq_f32_f64(vtrn2q_f64(ab_odd, cd_odd)));
+        }
+    }
+    #[inline(always)]
     fn sum(self, a: float32x4_t) -> f32 {
         unsafe { vaddvq_f32(a) }
     }
