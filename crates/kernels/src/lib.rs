@@ -6,6 +6,7 @@ pub mod copy;
 pub mod math;
 pub mod norm;
 pub mod reduce;
+pub mod gemm;
 pub mod simd;
 pub mod softmax;
 pub mod team;

@@ -95,6 +95,10 @@ impl Simd for Avx2 {
         unsafe { _mm256_set1_ps(x) }
     }
     #[inline(always)]
+    fn prefetch(self, p: *const u8) {
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(p.cast()) }
+    }
+    #[inline(always)]
     fn fence(self) {
         unsafe { _mm_sfence() }
     }

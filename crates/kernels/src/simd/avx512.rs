@@ -21,6 +21,15 @@ pub(crate) unsafe fn run<R>(f: impl FnOnce(Avx512) -> R) -> R {
     f(Avx512(()))
 }
 
+/// Runs `f` compiled for this instruction set and the bfloat16 dot product, for the one kernel that uses it.
+///
+/// # Safety
+/// The CPU must have the features named below.
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,avx2,fma,f16c")]
+pub(crate) unsafe fn run_bf16<R>(f: impl FnOnce(Avx512) -> R) -> R {
+    f(Avx512(()))
+}
+
 #[inline(always)]
 fn first(n: usize) -> __mmask16 {
     debug_assert!(n <= 16);
@@ -90,6 +99,10 @@ impl Simd for Avx512 {
     #[inline(always)]
     fn splat(self, x: f32) -> __m512 {
         unsafe { _mm512_set1_ps(x) }
+    }
+    #[inline(always)]
+    fn prefetch(self, p: *const u8) {
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(p.cast()) }
     }
     #[inline(always)]
     fn fence(self) {

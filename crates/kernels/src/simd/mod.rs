@@ -59,6 +59,12 @@ pub trait Simd: Copy + Send + Sync + 'static {
     /// Orders streamed stores before whatever follows.
     fn fence(self);
 
+    /// Asks for the line of `p` to be brought into the nearest cache; any address is allowed.
+    #[inline(always)]
+    fn prefetch(self, p: *const u8) {
+        let _ = p;
+    }
+
     /// a + b
     fn add(self, a: Self::F, b: Self::F) -> Self::F;
     /// a − b

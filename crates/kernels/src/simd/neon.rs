@@ -103,6 +103,10 @@ impl Simd for Neon {
         unsafe { vdupq_n_f32(x) }
     }
     #[inline(always)]
+    fn prefetch(self, p: *const u8) {
+        unsafe { std::arch::asm!("prfm pldl1keep, [{}]", in(reg) p, options(nostack, preserves_flags, readonly)) }
+    }
+    #[inline(always)]
     fn fence(self) {}
     #[inline(always)]
     fn add(self, a: float32x4_t, b: float32x4_t) -> float32x4_t {

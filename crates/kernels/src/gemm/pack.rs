@@ -1,0 +1,210 @@
+//! Copies of A and B in the order the tiles read them.
+//!
+//! B is cut into panels of one tile's width (the last one only as many registers wide as it needs); a panel holds, step
+//! after step along k, one group of registers, so a tile reads it front to back. 16-bit values stay 16 bits. bfloat16 is
+//! stored in pairs along k, element k low and k + 1 high in each 32-bit lane (0 after an odd end): the dot instruction
+//! wants that, and elsewhere a shift and a mask widen it more cheaply than a widening load would.
+//!
+//! ```text
+//! f32, f16:  panel[k][column]            bf16:  panel[k / 2][column][k % 2]
+//! ```
+//!
+//! A's copy keeps whichever of its axes is contiguous, since a tile reads A through two strides anyway.
+
+use super::Store;
+use super::micro::Lanes;
+use crate::simd::Simd;
+use half::{bf16, f16};
+
+/// A matrix in memory. Strides are in elements.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Source {
+    pub(crate) ptr: *const u8,
+    pub(crate) store: Store,
+    pub(crate) row: usize,
+    pub(crate) col: usize,
+}
+
+impl Source {
+    /// The matrix from that row and column on.
+    pub(crate) fn at(self, row: usize, col: usize) -> Source {
+        let ptr = self.ptr.wrapping_add((row * self.row + col * self.col) * self.store.size());
+        Source { ptr, ..self }
+    }
+}
+
+impl Store {
+    /// Bytes of a packed B for each column and step, which is 1 of k, or 2 in bfloat16.
+    pub(crate) const fn step_bytes(self) -> usize {
+        match self {
+            Store::F32 | Store::Bf16 => 4,
+            Store::F16 => 2,
+        }
+    }
+
+    /// How much of k one step of a packed B holds.
+    pub(crate) const fn depth(self) -> usize {
+        match self {
+            Store::F32 | Store::F16 => 1,
+            Store::Bf16 => 2,
+        }
+    }
+}
+
+/// Packs `k` rows and `n` columns of B.
+pub(crate) type PackB = unsafe fn(b: Source, k: usize, n: usize, to: *mut u8);
+
+/// # Safety
+/// `b` must be readable for k × n elements; `to` must hold whole registers of every column and step; the CPU must have
+/// the instruction set.
+pub(crate) unsafe fn pack_b<S: Lanes>(b: Source, k: usize, n: usize, to: *mut u8) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        S::enter(
+            #[inline(always)]
+            |s| match b.store {
+                Store::F32 => panels(s, b, k, n, to.cast::<f32>(), single::<S, f32>, copy_full),
+                Store::F16 => panels(s, b, k, n, to.cast::<u16>(), single::<S, u16>, single::<S, u16>),
+                Store::Bf16 => panels(s, b, k.div_ceil(2), n, to.cast::<u32>(), pairs(k), pairs(k)),
+            },
+        )
+    }
+}
+
+/// Packs panel after panel: `any` one of any width, `full` one of full width whose rows are contiguous.
+#[inline(always)]
+unsafe fn panels<S: Lanes, T>(
+    s: S,
+    b: Source,
+    steps: usize,
+    n: usize,
+    to: *mut T,
+    any: impl Fn(S, Source, usize, usize, *mut T),
+    full: impl Fn(S, Source, usize, usize, *mut T),
+) {
+    let width = S::NV * S::LANES;
+    for from in (0..n).step_by(width) {
+        let cols = width.min(n - from);
+        // SAFETY: the caller promises n columns and room for all panels; every panel before this one was full.
+        let (b, to) = (b.at(0, from), unsafe { to.add(from * steps) });
+        if cols == width && b.col == 1 { full(s, b, steps, cols, to) } else { any(s, b, steps, cols, to) }
+    }
+}
+
+/// A panel whose step is one row of B.
+#[inline(always)]
+fn single<S: Lanes, T: Copy + Default>(_: S, b: Source, steps: usize, cols: usize, to: *mut T) {
+    let width = cols.next_multiple_of(S::LANES);
+    for step in 0..steps {
+        for j in 0..width {
+            // SAFETY: `panels` calls with a panel inside B and room for its padded width.
+            unsafe {
+                let at = b.ptr.cast::<T>().add(step * b.row + j.min(cols - 1) * b.col);
+                let x = if j < cols { at.read_unaligned() } else { T::default() };
+                to.add(step * width + j).write(x);
+            }
+        }
+    }
+}
+
+/// A full panel of contiguous f32 rows.
+#[inline(always)]
+fn copy_full<S: Lanes>(s: S, b: Source, steps: usize, cols: usize, to: *mut f32) {
+    for step in 0..steps {
+        // SAFETY: `panels` calls with a panel inside B and room for its width, a multiple of the lanes.
+        unsafe {
+            let (from, to) = (b.ptr.cast::<f32>().add(step * b.row), to.add(step * cols));
+            for v in 0..S::NV {
+                s.store(to.add(v * S::LANES), s.load(from.add(v * S::LANES)));
+            }
+        }
+    }
+}
+
+/// A panel whose step is two rows of B, the last one alone where `k` is odd.
+#[inline(always)]
+fn pairs<S: Lanes>(k: usize) -> impl Fn(S, Source, usize, usize, *mut u32) {
+    #[inline(always)]
+    move |_, b, steps, cols, to| {
+        let width = cols.next_multiple_of(S::LANES);
+        for step in 0..steps {
+            let both = 2 * step + 1 < k;
+            for j in 0..width {
+                // SAFETY: `panels` calls with a panel inside B and room for its padded width; the second row of the
+                // pair is read only where it exists.
+                unsafe {
+                    let at = b.ptr.cast::<u16>().add(2 * step * b.row + j.min(cols - 1) * b.col);
+                    let low = u32::from(at.read_unaligned());
+                    let high = if both { u32::from(at.add(b.row).read_unaligned()) } else { 0 };
+                    to.add(step * width + j).write(if j < cols { low | high << 16 } else { 0 });
+                }
+            }
+        }
+    }
+}
+
+/// Copies `rows` × `k` of A: `to[row * row_stride + k * k_stride]`, one of the strides being 1.
+pub(crate) type PackA = unsafe fn(a: Source, rows: usize, k: usize, to: *mut u8, row_stride: usize, k_stride: usize);
+
+/// Widens A to f32.
+///
+/// # Safety
+/// `a` must be readable for rows × k elements and `to` writable at every one's place; the CPU must have the instruction
+/// set.
+pub(crate) unsafe fn widen_a<S: Lanes>(a: Source, rows: usize, k: usize, to: *mut u8, row: usize, k_stride: usize) {
+    // SAFETY: the caller's promise; the roles of the axes are exchanged together.
+    unsafe {
+        S::enter(
+            #[inline(always)]
+            |s| {
+                if k_stride == 1 {
+                    widen(s, a, rows, k, to.cast(), row)
+                } else {
+                    widen(s, Source { row: a.col, col: a.row, ..a }, k, rows, to.cast(), k_stride)
+                }
+            },
+        )
+    }
+}
+
+#[inline(always)]
+unsafe fn widen<S: Simd>(s: S, a: Source, rows: usize, cols: usize, to: *mut f32, row: usize) {
+    for i in 0..rows {
+        // SAFETY: the caller promises rows × cols elements on both sides.
+        unsafe {
+            let (from, to) = (a.at(i, 0), to.add(i * row));
+            let whole = if a.col == 1 { cols / S::LANES * S::LANES } else { 0 };
+            for j in (0..whole).step_by(S::LANES) {
+                let p = from.at(0, j).ptr;
+                let x = match a.store {
+                    Store::F32 => s.load(p.cast()),
+                    Store::F16 => s.load_f16(p.cast()),
+                    Store::Bf16 => s.load_bf16(p.cast()),
+                };
+                s.store(to.add(j), x);
+            }
+            for j in whole..cols {
+                let p = from.at(0, j).ptr;
+                let x = match a.store {
+                    Store::F32 => p.cast::<f32>().read_unaligned(),
+                    Store::F16 => p.cast::<f16>().read_unaligned().to_f32(),
+                    Store::Bf16 => p.cast::<bf16>().read_unaligned().to_f32(),
+                };
+                to.add(j).write(x);
+            }
+        }
+    }
+}
+
+/// Copies bfloat16 as it is, with k contiguous, for the dot instruction.
+///
+/// # Safety
+/// As [`widen_a`], with `k_stride` 1 and 16-bit elements on both sides.
+pub(crate) unsafe fn copy_bf16_a(a: Source, rows: usize, k: usize, to: *mut u8, row: usize, _k_stride: usize) {
+    for i in 0..rows {
+        for p in 0..k {
+            // SAFETY: the caller's promise.
+            unsafe { to.cast::<u16>().add(i * row + p).write(a.at(i, p).ptr.cast::<u16>().read_unaligned()) }
+        }
+    }
+}
