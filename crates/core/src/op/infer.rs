@@ -86,12 +86,14 @@ fn scan(s: &Scan, inputs: &[&Type]) -> Infer<Vec<Type>> {
     let body_outputs = s.body.output_types();
     ensure(s.sequences >= 1, || "a scan needs at least one sequence: it gives the number of steps".into())?;
     ensure(s.axis <= 1, || format!("time axis {} of a scan; want 0 or 1", s.axis))?;
-    ensure(s.states + s.sequences <= inputs.len(), || {
+    // Counts come from files, so their sum may overflow.
+    ensure(s.states.checked_add(s.sequences).is_some_and(|n| n <= inputs.len()), || {
         format!("{} states and {} sequences, but only {} inputs", s.states, s.sequences, inputs.len())
     })?;
     ensure(body_inputs.len() == inputs.len(), || {
         format!("the body takes {} inputs, the scan has {}", body_inputs.len(), inputs.len())
     })?;
+    ensure(s.body.weight_types().next().is_none(), || "weights enter a scan's body as inputs".into())?;
     ensure(body_outputs.len() >= s.states, || {
         format!("the body gives {} outputs for {} states", body_outputs.len(), s.states)
     })?;

@@ -1,0 +1,133 @@
+//! Replays the fuzzers' corpora, found crashes among them, with the stable compiler.
+
+mod fuzz_targets;
+
+use schwann_core::op::{Map, MapInstr};
+use schwann_core::{DType, Graph, GraphBuilder, Op, Tensor, op::Binary, op::Float, op::Unary, shape};
+use std::path::{Path, PathBuf};
+
+fn corpus(target: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus").join(target)
+}
+
+fn replay(target: &str, run: fn(&[u8])) {
+    let files: Vec<PathBuf> = std::fs::read_dir(corpus(target)).unwrap().map(|e| e.unwrap().path()).collect();
+    assert!(!files.is_empty(), "the corpus of {target} is missing");
+    for file in files {
+        let data = std::fs::read(&file).unwrap();
+        let result = std::panic::catch_unwind(|| run(&data));
+        assert!(result.is_ok(), "{target} fails on {}", file.display());
+    }
+}
+
+#[test]
+fn the_graph_corpus_holds() {
+    replay("graph_json", fuzz_targets::graph_json);
+}
+
+#[test]
+fn the_safetensors_corpus_holds() {
+    replay("safetensors", fuzz_targets::safetensors);
+}
+
+#[test]
+fn the_npy_corpus_holds() {
+    replay("npy", fuzz_targets::npy);
+}
+
+/// Small graphs that use every operation between them.
+fn graphs() -> schwann_core::Result<Vec<Graph>> {
+    let mut graphs = vec![];
+    let mut b = GraphBuilder::new();
+    let x = b.input("x", DType::F32, shape!["B", 3])?;
+    let w = b.weight("w", Tensor::new(&[2, 3], &[1.0f32; 6])?)?;
+    let bias = b.weight("bias", Tensor::new(&[2], &[0.5f32, -0.5])?)?;
+    let y = b.linear(x, w, Some(bias))?;
+    let y = b.gelu(y)?;
+    let p = b.softmax(y, 1)?;
+    let c = b.scalar(0.5)?;
+    let mask = b.gt(p, c)?;
+    let z = b.select(mask, y, p)?;
+    let m = b.mean(z, &[0], true)?;
+    b.output("z", z)?;
+    b.output("mean", m)?;
+    graphs.push(b.build()?);
+
+    let mut b = GraphBuilder::new();
+    let q = b.input("q", DType::F16, shape!["B", 4, "L", 8])?;
+    let k = b.input("k", DType::F16, shape!["B", 2, "S", 8])?;
+    let a = b.attention(q, k, k, None, true)?;
+    let t = b.transpose(a, &[0, 2, 1, 3])?;
+    let r = b.reshape(t, shape!["B", "L", 32])?;
+    let n = b.layer_norm(r, None, None, 1e-5)?;
+    let n = b.rms_norm(n, None, 1e-6)?;
+    let s = b.slice(n, 2, 4, 8)?;
+    let s = b.pad(s, 1, 1, "2*S")?;
+    let s = b.concat(&[s, s], 2)?;
+    let s = b.cast(s, DType::F32)?;
+    let g = b.broadcast(s, shape![2, "B", "L + 2*S + 1", 8])?;
+    b.output("y", g)?;
+    graphs.push(b.build()?);
+
+    let mut b = GraphBuilder::new();
+    let x = b.input("x", DType::F32, shape![10, "N"])?;
+    let i = b.input("i", DType::I32, shape!["M"])?;
+    let s = b.input("s", DType::I32, shape![10])?;
+    let g = b.gather(x, i, 0)?;
+    let h = b.segment_sum(x, s, 0, 4)?;
+    let q = b.quantize_with(g, 0.1)?;
+    let scale = b.scalar(0.1)?;
+    let zero = b.constant(Tensor::scalar(0i32))?;
+    let d = b.dequantize(q, scale, zero)?;
+    b.output("d", d)?;
+    b.output("h", h)?;
+    graphs.push(b.build()?);
+
+    let mut body = GraphBuilder::new();
+    let h = body.input("h", DType::F32, shape!["B", 4])?;
+    let x = body.input("x", DType::F32, shape!["B", 4])?;
+    let k = body.input("k", DType::F32, shape![4])?;
+    let code = vec![
+        MapInstr::Input(0),
+        MapInstr::Input(1),
+        MapInstr::Const(Float(f32::NEG_INFINITY)),
+        MapInstr::Binary(Binary::Max, 0, 2),
+        MapInstr::Binary(Binary::Mul, 3, 1),
+        MapInstr::Unary(Unary::Tanh, 4),
+        MapInstr::Select(5, 4, 0),
+        MapInstr::Trunc(6),
+    ];
+    let n = body.push(Op::Map { map: Map { code: code.clone() }, dtype: DType::F32 }, &[h, x, k])?;
+    body.output("h", n)?;
+    body.output("y", x)?;
+    let body = body.build()?;
+    let mut b = GraphBuilder::new();
+    let h = b.input("h0", DType::F32, shape!["B", 4])?;
+    let x = b.input("x", DType::F32, shape!["B", "T", 4])?;
+    let k = b.constant(Tensor::new(&[4], &[f32::NAN, -0.0, 1.0, 2.0])?)?;
+    let outs = b.scan(body, &[h], &[x], &[k], 1)?;
+    let e = b.constant(Tensor::zeros(DType::F32, &[4, 2])?)?;
+    let map = Map { code: vec![MapInstr::Input(0), MapInstr::Unary(Unary::Relu, 0)] };
+    let op = Op::MatMulMap { transpose_a: false, transpose_b: false, map, dtype: DType::F32 };
+    let m = b.push(op, &[outs[1], e])?;
+    b.output("h1", outs[0])?;
+    b.output("y", m)?;
+    b.state("h0", "h1")?;
+    graphs.push(b.build()?);
+    Ok(graphs)
+}
+
+#[test]
+fn every_seed_graph_holds() {
+    for graph in graphs().unwrap() {
+        fuzz_targets::graph_json(graph.to_json().as_bytes());
+    }
+}
+
+#[test]
+#[ignore = "writes the seeds from which the corpora grew"]
+fn write_seeds() {
+    for (i, graph) in graphs().unwrap().iter().enumerate() {
+        std::fs::write(corpus("graph_json").join(format!("seed-{i}")), serde_json::to_string(graph).unwrap()).unwrap();
+    }
+}
