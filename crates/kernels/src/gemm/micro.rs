@@ -26,6 +26,9 @@ pub(crate) const MAX_NV: usize = 4;
 /// The most lanes of a register, on any instruction set.
 const MAX_LANES: usize = 16;
 
+/// Steps between two fetches of the next rows of A: a line of f32.
+const RUN: usize = 16;
+
 /// A token type that can be entered: its operations inline inside `enter`.
 pub(crate) trait Lanes: Simd {
     /// Registers in one row of a full tile.
@@ -79,6 +82,8 @@ pub(crate) struct Tile {
     pub(crate) a: *const u8,
     pub(crate) a_row: usize,
     pub(crate) a_k: usize,
+    /// How far ahead to fetch, or 0: a tile of one or two rows waits for B, a taller one at times for the next rows of A.
+    pub(crate) ahead: usize,
     /// The panel of B, and the way to its next step.
     pub(crate) b: *const u8,
     pub(crate) b_step: usize,
@@ -267,10 +272,24 @@ unsafe fn tile<S: Lanes, K: Kind<S>, const M: usize, const N: usize>(s: S, t: &T
     let (mut a, mut b) = (t.a, t.b);
     // SAFETY: the operands cover k columns of A and as many rows of B, and the rectangle of C.
     unsafe {
-        for _ in 0..t.k / K::DEPTH {
-            K::step(s, t, a, b, &mut acc);
-            a = a.wrapping_add(t.a_k * K::DEPTH);
-            b = b.wrapping_add(t.b_step);
+        let mut left = t.k / K::DEPTH;
+        let run = if t.ahead == 0 { left } else { RUN };
+        while left > 0 {
+            let steps = left.min(run);
+            left -= steps;
+            if M > 2 && t.ahead > 0 {
+                (0..M).for_each(|i| s.prefetch(a.wrapping_add(i * t.a_row + t.ahead)));
+            }
+            for _ in 0..steps {
+                if M <= 2 && t.ahead > 0 {
+                    for line in 0..(N * S::LANES).div_ceil(MAX_LANES) {
+                        s.prefetch(b.wrapping_add(t.ahead + line * 64));
+                    }
+                }
+                K::step(s, t, a, b, &mut acc);
+                a = a.wrapping_add(t.a_k * K::DEPTH);
+                b = b.wrapping_add(t.b_step);
+            }
         }
         if !t.k.is_multiple_of(K::DEPTH) {
             K::last(s, t, a, b, &mut acc);
