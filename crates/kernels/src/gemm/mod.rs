@@ -17,6 +17,8 @@ mod micro;
 mod pack;
 #[cfg(test)]
 mod tests;
+#[cfg(target_arch = "x86_64")]
+mod transpose;
 
 use crate::simd::Level;
 use crate::simd::portable::Portable;

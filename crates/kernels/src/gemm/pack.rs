@@ -12,7 +12,7 @@
 //! A's copy keeps whichever of its axes is contiguous, since a tile reads A through two strides anyway.
 
 use super::Store;
-use super::micro::Lanes;
+use super::micro::{Lanes, SIDE};
 use crate::simd::Simd;
 use half::{bf16, f16};
 
@@ -110,7 +110,7 @@ unsafe fn panels<S: Lanes, T: Copy + Default>(
             let (mut steps_done, mut cols_done) = (0, 0);
             if size_of::<T>() == 4 && b.row == 1 {
                 (steps_done, cols_done) = (contiguous / SIDE * SIDE, cols / SIDE * SIDE);
-                transpose(panel, steps_done, cols_done, to.cast(), width);
+                transpose(s, panel, steps_done, cols_done, to.cast(), width);
             }
             for step in 0..steps {
                 let to = to.add(step * width);
@@ -140,26 +140,17 @@ unsafe fn copy<S: Lanes>(s: S, b: Source, steps: usize, to: *mut f32) {
     }
 }
 
-/// The side of a square that is transposed in registers.
-const SIDE: usize = 8;
-
 /// Transposes 32-bit steps that are contiguous in B's columns; `steps` and `cols` are multiples of [`SIDE`].
 ///
 /// # Safety
 /// `b` must be readable for so many steps and columns, and `to` writable for steps of `width`.
 #[inline(always)]
-unsafe fn transpose(b: Source, steps: usize, cols: usize, to: *mut u32, width: usize) {
+unsafe fn transpose<S: Lanes>(s: S, b: Source, steps: usize, cols: usize, to: *mut u32, width: usize) {
     for j in (0..cols).step_by(SIDE) {
         for step in (0..steps).step_by(SIDE) {
             // SAFETY: the caller's promise.
             unsafe {
-                let square: [[u32; SIDE]; SIDE] = std::array::from_fn(|i| {
-                    b.at(0, j + i).ptr.cast::<u32>().add(step).cast::<[u32; SIDE]>().read_unaligned()
-                });
-                for i in 0..SIDE {
-                    let line: [u32; SIDE] = std::array::from_fn(|j| square[j][i]);
-                    to.add((step + i) * width + j).cast::<[u32; SIDE]>().write_unaligned(line);
-                }
+                s.transpose(b.at(0, j).ptr.add(4 * step), b.col * b.store.size(), to.add(step * width + j), width);
             }
         }
     }
