@@ -26,6 +26,9 @@ pub(crate) const MAX_NV: usize = 4;
 /// The most lanes of a register, on any instruction set.
 const MAX_LANES: usize = 16;
 
+/// Steps between two fetches of the next rows of A: a line of f32.
+const RUN: usize = 16;
+
 /// A token type that can be entered: its operations inline inside `enter`.
 pub(crate) trait Lanes: Simd {
     /// Registers in one row of a full tile.
@@ -35,7 +38,26 @@ pub(crate) trait Lanes: Simd {
     /// # Safety
     /// The CPU must have the instruction set.
     unsafe fn enter<R>(f: impl FnOnce(Self) -> R) -> R;
+    /// Transposes a square of 32-bit words; lines are `from_stride` bytes and `to_stride` words apart.
+    ///
+    /// # Safety
+    /// Every line must be readable or writable for [`SIDE`] words.
+    #[inline(always)]
+    unsafe fn transpose(self, from: *const u8, from_stride: usize, to: *mut u32, to_stride: usize) {
+        for i in 0..SIDE {
+            for j in 0..SIDE {
+                // SAFETY: the caller's promise.
+                unsafe {
+                    let x = from.add(j * from_stride).cast::<u32>().add(i).read_unaligned();
+                    to.add(i * to_stride + j).write(x);
+                }
+            }
+        }
+    }
 }
+
+/// The side of a square that is transposed in registers.
+pub(crate) const SIDE: usize = 8;
 
 impl<const N: usize> Lanes for Portable<N> {
     #[inline(always)]
@@ -51,6 +73,11 @@ impl Lanes for crate::simd::avx2::Avx2 {
         // SAFETY: the caller promises the instruction set.
         unsafe { crate::simd::avx2::run(f) }
     }
+    #[inline(always)]
+    unsafe fn transpose(self, from: *const u8, from_stride: usize, to: *mut u32, to_stride: usize) {
+        // SAFETY: the caller's promise; the token exists only where the CPU has AVX.
+        unsafe { super::transpose::square(from, from_stride, to, to_stride) }
+    }
 }
 
 #[cfg(target_arch = "x86_64")]
@@ -59,6 +86,11 @@ impl Lanes for crate::simd::avx512::Avx512 {
     unsafe fn enter<R>(f: impl FnOnce(Self) -> R) -> R {
         // SAFETY: the caller promises the instruction set.
         unsafe { crate::simd::avx512::run(f) }
+    }
+    #[inline(always)]
+    unsafe fn transpose(self, from: *const u8, from_stride: usize, to: *mut u32, to_stride: usize) {
+        // SAFETY: the caller's promise; the token exists only where the CPU has AVX.
+        unsafe { super::transpose::square(from, from_stride, to, to_stride) }
     }
 }
 
@@ -79,6 +111,8 @@ pub(crate) struct Tile {
     pub(crate) a: *const u8,
     pub(crate) a_row: usize,
     pub(crate) a_k: usize,
+    /// How far ahead to fetch, or 0: a tile of one or two rows waits for B, a taller one at times for the next rows of A.
+    pub(crate) ahead: usize,
     /// The panel of B, and the way to its next step.
     pub(crate) b: *const u8,
     pub(crate) b_step: usize,
@@ -267,10 +301,24 @@ unsafe fn tile<S: Lanes, K: Kind<S>, const M: usize, const N: usize>(s: S, t: &T
     let (mut a, mut b) = (t.a, t.b);
     // SAFETY: the operands cover k columns of A and as many rows of B, and the rectangle of C.
     unsafe {
-        for _ in 0..t.k / K::DEPTH {
-            K::step(s, t, a, b, &mut acc);
-            a = a.wrapping_add(t.a_k * K::DEPTH);
-            b = b.wrapping_add(t.b_step);
+        let mut left = t.k / K::DEPTH;
+        let run = if t.ahead == 0 { left } else { RUN };
+        while left > 0 {
+            let steps = left.min(run);
+            left -= steps;
+            if M > 2 && t.ahead > 0 {
+                (0..M).for_each(|i| s.prefetch(a.wrapping_add(i * t.a_row + t.ahead)));
+            }
+            for _ in 0..steps {
+                if M <= 2 && t.ahead > 0 {
+                    for line in 0..(N * S::LANES).div_ceil(MAX_LANES) {
+                        s.prefetch(b.wrapping_add(t.ahead + line * 64));
+                    }
+                }
+                K::step(s, t, a, b, &mut acc);
+                a = a.wrapping_add(t.a_k * K::DEPTH);
+                b = b.wrapping_add(t.b_step);
+            }
         }
         if !t.k.is_multiple_of(K::DEPTH) {
             K::last(s, t, a, b, &mut acc);

@@ -17,6 +17,8 @@ mod micro;
 mod pack;
 #[cfg(test)]
 mod tests;
+#[cfg(target_arch = "x86_64")]
+mod transpose;
 
 use crate::simd::Level;
 use crate::simd::portable::Portable;
@@ -57,6 +59,11 @@ const COPY_ROWS: usize = 48;
 const WORK_PER_THREAD: usize = 50_000;
 /// Bytes of a column-contiguous A that tiles may still read in place: beyond, a column a page exhausts the TLB.
 const IN_PLACE_BYTES: usize = 128 << 10;
+
+/// Length of the sums from which fetching ahead pays.
+const FAR: usize = 128;
+/// How far ahead a tile of one or two rows fetches B, in bytes.
+const B_AHEAD: usize = 2048;
 
 /// The kernels of one instruction set.
 pub(crate) struct Kernels {
@@ -419,6 +426,7 @@ impl<'a> Plan<'a> {
             a: g.a,
             a_row: g.a_row_stride * self.a_size,
             a_k: g.a_col_stride * self.a_size,
+            ahead: 0,
             b,
             b_step: 0,
             c: g.c,
@@ -458,6 +466,15 @@ impl<'a> Plan<'a> {
                         tile.b_step = registers * lanes * store.step_bytes();
                         tile.b = tile.b.wrapping_add(packed_start * tile.b_step);
                     }
+                    tile.ahead = if k.len() < FAR {
+                        0
+                    } else if height <= 2 {
+                        B_AHEAD
+                    } else if col + width >= cols.len() {
+                        height * tile.a_row
+                    } else {
+                        0
+                    };
                     tile.c = c.wrapping_add(col * c_size);
                     if let Some(bias) = bias {
                         tile.bias = bias.wrapping_add(cols.start + col);

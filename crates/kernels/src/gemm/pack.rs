@@ -12,7 +12,7 @@
 //! A's copy keeps whichever of its axes is contiguous, since a tile reads A through two strides anyway.
 
 use super::Store;
-use super::micro::Lanes;
+use super::micro::{Lanes, SIDE};
 use crate::simd::Simd;
 use half::{bf16, f16};
 
@@ -58,62 +58,81 @@ pub(crate) type PackB = unsafe fn(b: Source, k: usize, n: usize, to: *mut u8);
 /// `b` must be readable for k × n elements; `to` must hold whole registers of every column and step; the CPU must have
 /// the instruction set.
 pub(crate) unsafe fn pack_b<S: Lanes>(b: Source, k: usize, n: usize, to: *mut u8) {
-    // SAFETY: the caller's promise.
+    let (row, col) = (b.row, b.col);
+    // SAFETY: the caller's promise; elements asked for lie within k × n.
     unsafe {
         S::enter(
             #[inline(always)]
             |s| match b.store {
-                Store::F32 => panels(s, b, k, n, to.cast::<f32>(), single::<S, f32>, copy_full),
-                Store::F16 => panels(s, b, k, n, to.cast::<u16>(), single::<S, u16>, single::<S, u16>),
-                Store::Bf16 => panels(s, b, k.div_ceil(2), n, to.cast::<u32>(), pairs(k), pairs(k)),
+                Store::F32 => panels(s, b, k, k, n, to.cast::<u32>(), |p, step, j| {
+                    p.cast::<u32>().add(step * row + j * col).read_unaligned()
+                }),
+                Store::F16 => panels(s, b, k, 0, n, to.cast::<u16>(), |p, step, j| {
+                    p.cast::<u16>().add(step * row + j * col).read_unaligned()
+                }),
+                Store::Bf16 => panels(s, b, k.div_ceil(2), k / 2, n, to.cast::<u32>(), |p, step, j| {
+                    let at = p.cast::<u16>().add(2 * step * row + j * col);
+                    let low = u32::from(at.read_unaligned());
+                    if 2 * step + 1 < k { low | u32::from(at.add(row).read_unaligned()) << 16 } else { low }
+                }),
             },
         )
     }
 }
 
-/// Packs panel after panel: `any` one of any width, `full` one of full width whose rows are contiguous.
+/// Packs panel after panel of what `element(panel's start, step, column)` gives. The first `contiguous` steps of a column
+/// lie next to each other where B's row stride is 1.
+///
+/// # Safety
+/// As [`pack_b`].
 #[inline(always)]
-unsafe fn panels<S: Lanes, T>(
+unsafe fn panels<S: Lanes, T: Copy + Default>(
     s: S,
     b: Source,
     steps: usize,
+    contiguous: usize,
     n: usize,
     to: *mut T,
-    any: impl Fn(S, Source, usize, usize, *mut T),
-    full: impl Fn(S, Source, usize, usize, *mut T),
+    element: impl Fn(*const u8, usize, usize) -> T,
 ) {
-    let width = S::NV * S::LANES;
-    for from in (0..n).step_by(width) {
-        let cols = width.min(n - from);
+    let full = S::NV * S::LANES;
+    for from in (0..n).step_by(full) {
+        let cols = full.min(n - from);
+        let width = cols.next_multiple_of(S::LANES);
+        let panel = b.at(0, from);
         // SAFETY: the caller promises n columns and room for all panels; every panel before this one was full.
-        let (b, to) = (b.at(0, from), unsafe { to.add(from * steps) });
-        if cols == width && b.col == 1 { full(s, b, steps, cols, to) } else { any(s, b, steps, cols, to) }
-    }
-}
-
-/// A panel whose step is one row of B.
-#[inline(always)]
-fn single<S: Lanes, T: Copy + Default>(_: S, b: Source, steps: usize, cols: usize, to: *mut T) {
-    let width = cols.next_multiple_of(S::LANES);
-    for step in 0..steps {
-        for j in 0..width {
-            // SAFETY: `panels` calls with a panel inside B and room for its padded width.
-            unsafe {
-                let at = b.ptr.cast::<T>().add(step * b.row + j.min(cols - 1) * b.col);
-                let x = if j < cols { at.read_unaligned() } else { T::default() };
-                to.add(step * width + j).write(x);
+        unsafe {
+            let to = to.add(from * steps);
+            if b.store == Store::F32 && b.col == 1 && cols == full {
+                copy(s, panel, steps, to.cast());
+                continue;
+            }
+            let (mut steps_done, mut cols_done) = (0, 0);
+            if size_of::<T>() == 4 && b.row == 1 {
+                (steps_done, cols_done) = (contiguous / SIDE * SIDE, cols / SIDE * SIDE);
+                transpose(s, panel, steps_done, cols_done, to.cast(), width);
+            }
+            for step in 0..steps {
+                let to = to.add(step * width);
+                for j in if step < steps_done { cols_done } else { 0 }..cols {
+                    to.add(j).write(element(panel.ptr, step, j));
+                }
+                (cols..width).for_each(|j| to.add(j).write(T::default()));
             }
         }
     }
 }
 
 /// A full panel of contiguous f32 rows.
+///
+/// # Safety
+/// `b` must be readable, and `to` writable, for a full panel of so many rows.
 #[inline(always)]
-fn copy_full<S: Lanes>(s: S, b: Source, steps: usize, cols: usize, to: *mut f32) {
+unsafe fn copy<S: Lanes>(s: S, b: Source, steps: usize, to: *mut f32) {
     for step in 0..steps {
-        // SAFETY: `panels` calls with a panel inside B and room for its width, a multiple of the lanes.
+        // SAFETY: the caller's promise.
         unsafe {
-            let (from, to) = (b.ptr.cast::<f32>().add(step * b.row), to.add(step * cols));
+            let (from, to) = (b.ptr.cast::<f32>().add(step * b.row), to.add(step * S::NV * S::LANES));
             for v in 0..S::NV {
                 s.store(to.add(v * S::LANES), s.load(from.add(v * S::LANES)));
             }
@@ -121,23 +140,17 @@ fn copy_full<S: Lanes>(s: S, b: Source, steps: usize, cols: usize, to: *mut f32)
     }
 }
 
-/// A panel whose step is two rows of B, the last one alone where `k` is odd.
+/// Transposes 32-bit steps that are contiguous in B's columns; `steps` and `cols` are multiples of [`SIDE`].
+///
+/// # Safety
+/// `b` must be readable for so many steps and columns, and `to` writable for steps of `width`.
 #[inline(always)]
-fn pairs<S: Lanes>(k: usize) -> impl Fn(S, Source, usize, usize, *mut u32) {
-    #[inline(always)]
-    move |_, b, steps, cols, to| {
-        let width = cols.next_multiple_of(S::LANES);
-        for step in 0..steps {
-            let both = 2 * step + 1 < k;
-            for j in 0..width {
-                // SAFETY: `panels` calls with a panel inside B and room for its padded width; the second row of the
-                // pair is read only where it exists.
-                unsafe {
-                    let at = b.ptr.cast::<u16>().add(2 * step * b.row + j.min(cols - 1) * b.col);
-                    let low = u32::from(at.read_unaligned());
-                    let high = if both { u32::from(at.add(b.row).read_unaligned()) } else { 0 };
-                    to.add(step * width + j).write(if j < cols { low | high << 16 } else { 0 });
-                }
+unsafe fn transpose<S: Lanes>(s: S, b: Source, steps: usize, cols: usize, to: *mut u32, width: usize) {
+    for j in (0..cols).step_by(SIDE) {
+        for step in (0..steps).step_by(SIDE) {
+            // SAFETY: the caller's promise.
+            unsafe {
+                s.transpose(b.at(0, j).ptr.add(4 * step), b.col * b.store.size(), to.add(step * width + j), width);
             }
         }
     }
