@@ -24,17 +24,22 @@ pub(super) struct Place {
 
 type Acc<S> = [<S as Simd>::F; WIDTH];
 
-/// The same expression for each of the eight registers, written out: the accumulator must never be indexed by a
-/// variable, and a closure might not inline into code compiled for another instruction set.
+/// The same expression for each of the eight registers, written out: the accumulator must not be indexed by a variable,
+/// and a closure might not inline into code compiled for another instruction set. Where lanes are arrays, none of this
+/// helps, and a loop compiles faster.
 macro_rules! each {
     ($v:ident => $e:expr) => {
-        [
-            each!(@ $v 0 $e), each!(@ $v 1 $e), each!(@ $v 2 $e), each!(@ $v 3 $e),
-            each!(@ $v 4 $e), each!(@ $v 5 $e), each!(@ $v 6 $e), each!(@ $v 7 $e),
-        ]
+        if S::FUSED {
+            [
+                each!(@ $v 0 $e), each!(@ $v 1 $e), each!(@ $v 2 $e), each!(@ $v 3 $e),
+                each!(@ $v 4 $e), each!(@ $v 5 $e), each!(@ $v 6 $e), each!(@ $v 7 $e),
+            ]
+        } else {
+            std::array::from_fn(|$v| $e)
+        }
     };
     (@ $v:ident $n:literal $e:expr) => {{
-        const $v: usize = $n;
+        let $v: usize = $n;
         $e
     }};
 }
@@ -44,7 +49,7 @@ macro_rules! each {
 #[inline(always)]
 unsafe fn load<S: Simd>(s: S, place: Place) -> Acc<S> {
     // SAFETY: the caller's promise.
-    unsafe { each!(V => s.load(place.at.add(V * place.step))) }
+    unsafe { each!(v => s.load(place.at.add(v * place.step))) }
 }
 
 /// Lane by lane, through memory, out of line so that the calls do not disturb the other steps.
@@ -72,24 +77,24 @@ fn scalar<S: Simd>(s: S, a: Acc<S>, b: Acc<S>, f: fn(f32, f32) -> f32) -> Acc<S>
 #[inline(always)]
 fn unary<S: Simd>(s: S, f: Unary, x: Acc<S>) -> Acc<S> {
     match f {
-        Unary::Neg => each!(V => s.neg(x[V])),
-        Unary::Abs => each!(V => s.abs(x[V])),
-        Unary::Sign => each!(V => math::sign(s, x[V])),
-        Unary::Sqrt => each!(V => s.sqrt(x[V])),
-        Unary::Recip => each!(V => math::recip(s, x[V])),
-        Unary::Square => each!(V => math::square(s, x[V])),
-        Unary::Exp => each!(V => math::exp(s, x[V])),
-        Unary::Log => each!(V => math::log(s, x[V])),
-        Unary::Tanh => each!(V => math::tanh(s, x[V])),
-        Unary::Sigmoid => each!(V => math::sigmoid(s, x[V])),
-        Unary::Softplus => each!(V => math::softplus(s, x[V])),
-        Unary::Relu => each!(V => math::relu(s, x[V])),
-        Unary::Silu => each!(V => math::silu(s, x[V])),
-        Unary::Gelu => each!(V => math::gelu(s, x[V])),
-        Unary::Erf => each!(V => math::erf(s, x[V])),
-        Unary::Floor => each!(V => s.floor(x[V])),
-        Unary::Round => each!(V => s.round(x[V])),
-        Unary::Not => each!(V => truth(s, s.eq(x[V], s.splat(0.0)))),
+        Unary::Neg => each!(v => s.neg(x[v])),
+        Unary::Abs => each!(v => s.abs(x[v])),
+        Unary::Sign => each!(v => math::sign(s, x[v])),
+        Unary::Sqrt => each!(v => s.sqrt(x[v])),
+        Unary::Recip => each!(v => math::recip(s, x[v])),
+        Unary::Square => each!(v => math::square(s, x[v])),
+        Unary::Exp => each!(v => math::exp(s, x[v])),
+        Unary::Log => each!(v => math::log(s, x[v])),
+        Unary::Tanh => each!(v => math::tanh(s, x[v])),
+        Unary::Sigmoid => each!(v => math::sigmoid(s, x[v])),
+        Unary::Softplus => each!(v => math::softplus(s, x[v])),
+        Unary::Relu => each!(v => math::relu(s, x[v])),
+        Unary::Silu => each!(v => math::silu(s, x[v])),
+        Unary::Gelu => each!(v => math::gelu(s, x[v])),
+        Unary::Erf => each!(v => math::erf(s, x[v])),
+        Unary::Floor => each!(v => s.floor(x[v])),
+        Unary::Round => each!(v => s.round(x[v])),
+        Unary::Not => each!(v => truth(s, s.eq(x[v], s.splat(0.0)))),
         Unary::Sin => scalar(s, x, x, |x, _| x.sin()),
         Unary::Cos => scalar(s, x, x, |x, _| x.cos()),
     }
@@ -109,24 +114,24 @@ fn is_zero<S: Simd>(s: S, x: S::F) -> S::M {
 #[inline(always)]
 fn binary<S: Simd>(s: S, f: Binary, x: Acc<S>, y: Acc<S>) -> Acc<S> {
     match f {
-        Binary::Add => each!(V => s.add(x[V], y[V])),
-        Binary::Sub => each!(V => s.sub(x[V], y[V])),
-        Binary::Mul => each!(V => s.mul(x[V], y[V])),
-        Binary::Div => each!(V => s.div(x[V], y[V])),
-        Binary::Min => each!(V => math::min(s, x[V], y[V])),
-        Binary::Max => each!(V => math::max(s, x[V], y[V])),
+        Binary::Add => each!(v => s.add(x[v], y[v])),
+        Binary::Sub => each!(v => s.sub(x[v], y[v])),
+        Binary::Mul => each!(v => s.mul(x[v], y[v])),
+        Binary::Div => each!(v => s.div(x[v], y[v])),
+        Binary::Min => each!(v => math::min(s, x[v], y[v])),
+        Binary::Max => each!(v => math::max(s, x[v], y[v])),
         Binary::Pow => scalar(s, x, y, f32::powf),
-        Binary::Eq => each!(V => truth(s, s.eq(x[V], y[V]))),
-        Binary::Ne => each!(V => truth(s, s.mask_not(s.eq(x[V], y[V])))),
-        Binary::Lt => each!(V => truth(s, s.lt(x[V], y[V]))),
-        Binary::Le => each!(V => truth(s, s.le(x[V], y[V]))),
-        Binary::Gt => each!(V => truth(s, s.lt(y[V], x[V]))),
-        Binary::Ge => each!(V => truth(s, s.le(y[V], x[V]))),
+        Binary::Eq => each!(v => truth(s, s.eq(x[v], y[v]))),
+        Binary::Ne => each!(v => truth(s, s.mask_not(s.eq(x[v], y[v])))),
+        Binary::Lt => each!(v => truth(s, s.lt(x[v], y[v]))),
+        Binary::Le => each!(v => truth(s, s.le(x[v], y[v]))),
+        Binary::Gt => each!(v => truth(s, s.lt(y[v], x[v]))),
+        Binary::Ge => each!(v => truth(s, s.le(y[v], x[v]))),
         Binary::And => {
-            each!(V => truth(s, s.mask_not(s.mask_or(is_zero(s, x[V]), is_zero(s, y[V])))))
+            each!(v => truth(s, s.mask_not(s.mask_or(is_zero(s, x[v]), is_zero(s, y[v])))))
         }
         Binary::Or => {
-            each!(V => truth(s, s.mask_not(s.mask_and(is_zero(s, x[V]), is_zero(s, y[V])))))
+            each!(v => truth(s, s.mask_not(s.mask_and(is_zero(s, x[v]), is_zero(s, y[v])))))
         }
     }
 }
@@ -134,16 +139,16 @@ fn binary<S: Simd>(s: S, f: Binary, x: Acc<S>, y: Acc<S>) -> Acc<S> {
 #[inline(always)]
 fn fused<S: Simd>(s: S, f: Fused, a: Acc<S>, b: Acc<S>, c: Acc<S>) -> Acc<S> {
     match f {
-        Fused::Add => each!(V => s.mul_add(a[V], b[V], c[V])),
-        Fused::Sub => each!(V => s.mul_add(a[V], b[V], s.neg(c[V]))),
-        Fused::From => each!(V => s.neg_mul_add(a[V], b[V], c[V])),
+        Fused::Add => each!(v => s.mul_add(a[v], b[v], c[v])),
+        Fused::Sub => each!(v => s.mul_add(a[v], b[v], s.neg(c[v]))),
+        Fused::From => each!(v => s.neg_mul_add(a[v], b[v], c[v])),
     }
 }
 
 /// Where `c` is not 0, `a`, else `b`.
 #[inline(always)]
 fn choose<S: Simd>(s: S, c: Acc<S>, a: Acc<S>, b: Acc<S>) -> Acc<S> {
-    each!(V => s.select(is_zero(s, c[V]), b[V], a[V]))
+    each!(v => s.select(is_zero(s, c[v]), b[v], a[v]))
 }
 
 /// Runs every step once, on the blocks that `places` names.
