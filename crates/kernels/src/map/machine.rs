@@ -7,7 +7,7 @@
 //! enough (128 floats with AVX-512) that all slots of a large program stay in L1 and that loads from beyond L1 overlap
 //! with arithmetic.
 
-use super::program::{Binary, Fused, Op, Step, Unary};
+use super::program::{Op, Step};
 use crate::{Simd, math};
 
 /// Registers in a block.
@@ -52,6 +52,16 @@ unsafe fn load<S: Simd>(s: S, place: Place) -> Acc<S> {
     unsafe { each!(v => s.load(place.at.add(v * place.step))) }
 }
 
+/// # Safety
+/// A block must be writable at `to`.
+#[inline(always)]
+unsafe fn store<S: Simd>(s: S, to: *mut f32, acc: Acc<S>) {
+    for (v, &x) in acc.iter().enumerate() {
+        // SAFETY: the caller's promise.
+        unsafe { s.store(to.add(v * S::LANES), x) }
+    }
+}
+
 /// Lane by lane, through memory, out of line so that the calls do not disturb the other steps.
 #[inline(never)]
 fn lanewise(block: &mut [f32], other: &[f32], f: fn(f32, f32) -> f32) {
@@ -62,42 +72,14 @@ fn lanewise(block: &mut [f32], other: &[f32], f: fn(f32, f32) -> f32) {
 fn scalar<S: Simd>(s: S, a: Acc<S>, b: Acc<S>, f: fn(f32, f32) -> f32) -> Acc<S> {
     let mut x = [0.0f32; MAX_BLOCK];
     let mut y = [0.0f32; MAX_BLOCK];
-    for v in 0..WIDTH {
-        // SAFETY: eight registers of at most 16 lanes fit the arrays.
-        unsafe {
-            s.store(x.as_mut_ptr().add(v * S::LANES), a[v]);
-            s.store(y.as_mut_ptr().add(v * S::LANES), b[v]);
-        }
+    // SAFETY: eight registers of at most 16 lanes fit the arrays.
+    unsafe {
+        store(s, x.as_mut_ptr(), a);
+        store(s, y.as_mut_ptr(), b);
     }
     lanewise(&mut x[..WIDTH * S::LANES], &y, f);
     // SAFETY: as above.
     unsafe { load(s, Place { at: x.as_mut_ptr(), step: S::LANES }) }
-}
-
-#[inline(always)]
-fn unary<S: Simd>(s: S, f: Unary, x: Acc<S>) -> Acc<S> {
-    match f {
-        Unary::Neg => each!(v => s.neg(x[v])),
-        Unary::Abs => each!(v => s.abs(x[v])),
-        Unary::Sign => each!(v => math::sign(s, x[v])),
-        Unary::Sqrt => each!(v => s.sqrt(x[v])),
-        Unary::Recip => each!(v => math::recip(s, x[v])),
-        Unary::Square => each!(v => math::square(s, x[v])),
-        Unary::Exp => each!(v => math::exp(s, x[v])),
-        Unary::Log => each!(v => math::log(s, x[v])),
-        Unary::Tanh => each!(v => math::tanh(s, x[v])),
-        Unary::Sigmoid => each!(v => math::sigmoid(s, x[v])),
-        Unary::Softplus => each!(v => math::softplus(s, x[v])),
-        Unary::Relu => each!(v => math::relu(s, x[v])),
-        Unary::Silu => each!(v => math::silu(s, x[v])),
-        Unary::Gelu => each!(v => math::gelu(s, x[v])),
-        Unary::Erf => each!(v => math::erf(s, x[v])),
-        Unary::Floor => each!(v => s.floor(x[v])),
-        Unary::Round => each!(v => s.round(x[v])),
-        Unary::Not => each!(v => truth(s, s.eq(x[v], s.splat(0.0)))),
-        Unary::Sin => scalar(s, x, x, |x, _| x.sin()),
-        Unary::Cos => scalar(s, x, x, |x, _| x.cos()),
-    }
 }
 
 /// 1 where the mask holds, else 0.
@@ -111,44 +93,16 @@ fn is_zero<S: Simd>(s: S, x: S::F) -> S::M {
     s.eq(x, s.splat(0.0))
 }
 
+/// a · b − c
 #[inline(always)]
-fn binary<S: Simd>(s: S, f: Binary, x: Acc<S>, y: Acc<S>) -> Acc<S> {
-    match f {
-        Binary::Add => each!(v => s.add(x[v], y[v])),
-        Binary::Sub => each!(v => s.sub(x[v], y[v])),
-        Binary::Mul => each!(v => s.mul(x[v], y[v])),
-        Binary::Div => each!(v => s.div(x[v], y[v])),
-        Binary::Min => each!(v => math::min(s, x[v], y[v])),
-        Binary::Max => each!(v => math::max(s, x[v], y[v])),
-        Binary::Pow => scalar(s, x, y, f32::powf),
-        Binary::Eq => each!(v => truth(s, s.eq(x[v], y[v]))),
-        Binary::Ne => each!(v => truth(s, s.mask_not(s.eq(x[v], y[v])))),
-        Binary::Lt => each!(v => truth(s, s.lt(x[v], y[v]))),
-        Binary::Le => each!(v => truth(s, s.le(x[v], y[v]))),
-        Binary::Gt => each!(v => truth(s, s.lt(y[v], x[v]))),
-        Binary::Ge => each!(v => truth(s, s.le(y[v], x[v]))),
-        Binary::And => {
-            each!(v => truth(s, s.mask_not(s.mask_or(is_zero(s, x[v]), is_zero(s, y[v])))))
-        }
-        Binary::Or => {
-            each!(v => truth(s, s.mask_not(s.mask_and(is_zero(s, x[v]), is_zero(s, y[v])))))
-        }
-    }
-}
-
-#[inline(always)]
-fn fused<S: Simd>(s: S, f: Fused, a: Acc<S>, b: Acc<S>, c: Acc<S>) -> Acc<S> {
-    match f {
-        Fused::Add => each!(v => s.mul_add(a[v], b[v], c[v])),
-        Fused::Sub => each!(v => s.mul_add(a[v], b[v], s.neg(c[v]))),
-        Fused::From => each!(v => s.neg_mul_add(a[v], b[v], c[v])),
-    }
+fn mul_sub<S: Simd>(s: S, a: S::F, b: S::F, c: S::F) -> S::F {
+    s.mul_add(a, b, s.neg(c))
 }
 
 /// Where `c` is not 0, `a`, else `b`.
 #[inline(always)]
-fn choose<S: Simd>(s: S, c: Acc<S>, a: Acc<S>, b: Acc<S>) -> Acc<S> {
-    each!(v => s.select(is_zero(s, c[v]), b[v], a[v]))
+fn choose<S: Simd>(s: S, c: S::F, a: S::F, b: S::F) -> S::F {
+    s.select(is_zero(s, c), b, a)
 }
 
 /// Runs every step once, on the blocks that `places` names.
@@ -163,33 +117,77 @@ pub(super) unsafe fn block<S: Simd>(s: S, steps: &[Step], places: *const Place, 
         // SAFETY: the caller vouches for every operand index and for the memory behind it.
         unsafe {
             let a = *places.add(step.a as usize);
+            // x is the accumulator, y the first memory operand and z the second.
+            let x = acc;
+            macro_rules! two {
+                ($y:ident, $v:ident => $e:expr) => {{
+                    let $y = load(s, a);
+                    each!($v => $e)
+                }};
+            }
+            macro_rules! three {
+                ($y:ident, $z:ident, $v:ident => $e:expr) => {{
+                    let $y = load(s, a);
+                    let $z = load(s, *places.add(step.b as usize));
+                    each!($v => $e)
+                }};
+            }
             match step.op {
                 Op::Load => acc = load(s, a),
-                Op::Save => {
-                    for (v, &x) in acc.iter().enumerate() {
-                        s.store(a.at.add(v * S::LANES), x);
-                    }
-                }
+                Op::Save => store(s, a.at, x),
                 Op::Output if stream => {
-                    for (v, &x) in acc.iter().enumerate() {
+                    for (v, &x) in x.iter().enumerate() {
                         s.stream(a.at.add(v * S::LANES), x);
                     }
                 }
-                Op::Output => {
-                    for (v, &x) in acc.iter().enumerate() {
-                        s.store(a.at.add(v * S::LANES), x);
-                    }
-                }
-                Op::Unary(f) => acc = unary(s, f, acc),
-                Op::Binary(f) => acc = binary(s, f, acc, load(s, a)),
-                Op::SubFrom => acc = binary(s, Binary::Sub, load(s, a), acc),
-                Op::DivInto => acc = binary(s, Binary::Div, load(s, a), acc),
-                Op::PowOf => acc = binary(s, Binary::Pow, load(s, a), acc),
-                Op::Product(f) => acc = fused(s, f, acc, load(s, a), load(s, *places.add(step.b as usize))),
-                Op::Accumulate(f) => acc = fused(s, f, load(s, a), load(s, *places.add(step.b as usize)), acc),
-                Op::SelectBy => acc = choose(s, acc, load(s, a), load(s, *places.add(step.b as usize))),
-                Op::SelectThen => acc = choose(s, load(s, a), acc, load(s, *places.add(step.b as usize))),
-                Op::SelectElse => acc = choose(s, load(s, a), load(s, *places.add(step.b as usize)), acc),
+                Op::Output => store(s, a.at, x),
+                Op::Neg => acc = each!(v => s.neg(x[v])),
+                Op::Abs => acc = each!(v => s.abs(x[v])),
+                Op::Sign => acc = each!(v => math::sign(s, x[v])),
+                Op::Sqrt => acc = each!(v => s.sqrt(x[v])),
+                Op::Recip => acc = each!(v => math::recip(s, x[v])),
+                Op::Square => acc = each!(v => math::square(s, x[v])),
+                Op::Exp => acc = each!(v => math::exp(s, x[v])),
+                Op::Log => acc = each!(v => math::log(s, x[v])),
+                Op::Tanh => acc = each!(v => math::tanh(s, x[v])),
+                Op::Sigmoid => acc = each!(v => math::sigmoid(s, x[v])),
+                Op::Softplus => acc = each!(v => math::softplus(s, x[v])),
+                Op::Relu => acc = each!(v => math::relu(s, x[v])),
+                Op::Silu => acc = each!(v => math::silu(s, x[v])),
+                Op::Gelu => acc = each!(v => math::gelu(s, x[v])),
+                Op::Erf => acc = each!(v => math::erf(s, x[v])),
+                Op::Floor => acc = each!(v => s.floor(x[v])),
+                Op::Round => acc = each!(v => s.round(x[v])),
+                Op::Not => acc = each!(v => truth(s, s.eq(x[v], s.splat(0.0)))),
+                Op::Sin => acc = scalar(s, x, x, |x, _| x.sin()),
+                Op::Cos => acc = scalar(s, x, x, |x, _| x.cos()),
+                Op::Add => acc = two!(y, v => s.add(x[v], y[v])),
+                Op::Sub => acc = two!(y, v => s.sub(x[v], y[v])),
+                Op::Mul => acc = two!(y, v => s.mul(x[v], y[v])),
+                Op::Div => acc = two!(y, v => s.div(x[v], y[v])),
+                Op::Min => acc = two!(y, v => math::min(s, x[v], y[v])),
+                Op::Max => acc = two!(y, v => math::max(s, x[v], y[v])),
+                Op::Eq => acc = two!(y, v => truth(s, s.eq(x[v], y[v]))),
+                Op::Ne => acc = two!(y, v => truth(s, s.mask_not(s.eq(x[v], y[v])))),
+                Op::Lt => acc = two!(y, v => truth(s, s.lt(x[v], y[v]))),
+                Op::Le => acc = two!(y, v => truth(s, s.le(x[v], y[v]))),
+                Op::Gt => acc = two!(y, v => truth(s, s.lt(y[v], x[v]))),
+                Op::Ge => acc = two!(y, v => truth(s, s.le(y[v], x[v]))),
+                Op::And => acc = two!(y, v => truth(s, s.mask_not(s.mask_or(is_zero(s, x[v]), is_zero(s, y[v]))))),
+                Op::Or => acc = two!(y, v => truth(s, s.mask_not(s.mask_and(is_zero(s, x[v]), is_zero(s, y[v]))))),
+                Op::SubFrom => acc = two!(y, v => s.sub(y[v], x[v])),
+                Op::DivInto => acc = two!(y, v => s.div(y[v], x[v])),
+                Op::Pow => acc = scalar(s, x, load(s, a), f32::powf),
+                Op::PowOf => acc = scalar(s, load(s, a), x, f32::powf),
+                Op::ProductAdd => acc = three!(y, z, v => s.mul_add(x[v], y[v], z[v])),
+                Op::ProductSub => acc = three!(y, z, v => mul_sub(s, x[v], y[v], z[v])),
+                Op::ProductFrom => acc = three!(y, z, v => s.neg_mul_add(x[v], y[v], z[v])),
+                Op::AccumulateAdd => acc = three!(y, z, v => s.mul_add(y[v], z[v], x[v])),
+                Op::AccumulateSub => acc = three!(y, z, v => mul_sub(s, y[v], z[v], x[v])),
+                Op::AccumulateFrom => acc = three!(y, z, v => s.neg_mul_add(y[v], z[v], x[v])),
+                Op::SelectBy => acc = three!(y, z, v => choose(s, x[v], y[v], z[v])),
+                Op::SelectThen => acc = three!(y, z, v => choose(s, y[v], x[v], z[v])),
+                Op::SelectElse => acc = three!(y, z, v => choose(s, y[v], z[v], x[v])),
             }
         }
     }
