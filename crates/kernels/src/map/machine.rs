@@ -7,7 +7,7 @@
 //! enough (128 floats with AVX-512) that all slots of a large program stay in L1 and that loads from beyond L1 overlap
 //! with arithmetic.
 
-use super::program::{Binary, Fused, Op, Step, Unary};
+use super::program::{Op, Step};
 use crate::{Simd, math};
 
 /// Registers in a block.
@@ -24,17 +24,22 @@ pub(super) struct Place {
 
 type Acc<S> = [<S as Simd>::F; WIDTH];
 
-/// The same expression for each of the eight registers, written out: the accumulator must never be indexed by a
-/// variable, and a closure might not inline into code compiled for another instruction set.
+/// The same expression for each of the eight registers, written out: the accumulator must not be indexed by a variable,
+/// and a closure might not inline into code compiled for another instruction set. Where lanes are arrays, none of this
+/// helps, and a loop compiles faster.
 macro_rules! each {
     ($v:ident => $e:expr) => {
-        [
-            each!(@ $v 0 $e), each!(@ $v 1 $e), each!(@ $v 2 $e), each!(@ $v 3 $e),
-            each!(@ $v 4 $e), each!(@ $v 5 $e), each!(@ $v 6 $e), each!(@ $v 7 $e),
-        ]
+        if S::FUSED {
+            [
+                each!(@ $v 0 $e), each!(@ $v 1 $e), each!(@ $v 2 $e), each!(@ $v 3 $e),
+                each!(@ $v 4 $e), each!(@ $v 5 $e), each!(@ $v 6 $e), each!(@ $v 7 $e),
+            ]
+        } else {
+            std::array::from_fn(|$v| $e)
+        }
     };
     (@ $v:ident $n:literal $e:expr) => {{
-        const $v: usize = $n;
+        let $v: usize = $n;
         $e
     }};
 }
@@ -44,7 +49,17 @@ macro_rules! each {
 #[inline(always)]
 unsafe fn load<S: Simd>(s: S, place: Place) -> Acc<S> {
     // SAFETY: the caller's promise.
-    unsafe { each!(V => s.load(place.at.add(V * place.step))) }
+    unsafe { each!(v => s.load(place.at.add(v * place.step))) }
+}
+
+/// # Safety
+/// A block must be writable at `to`.
+#[inline(always)]
+unsafe fn store<S: Simd>(s: S, to: *mut f32, acc: Acc<S>) {
+    for (v, &x) in acc.iter().enumerate() {
+        // SAFETY: the caller's promise.
+        unsafe { s.store(to.add(v * S::LANES), x) }
+    }
 }
 
 /// Lane by lane, through memory, out of line so that the calls do not disturb the other steps.
@@ -57,42 +72,14 @@ fn lanewise(block: &mut [f32], other: &[f32], f: fn(f32, f32) -> f32) {
 fn scalar<S: Simd>(s: S, a: Acc<S>, b: Acc<S>, f: fn(f32, f32) -> f32) -> Acc<S> {
     let mut x = [0.0f32; MAX_BLOCK];
     let mut y = [0.0f32; MAX_BLOCK];
-    for v in 0..WIDTH {
-        // SAFETY: eight registers of at most 16 lanes fit the arrays.
-        unsafe {
-            s.store(x.as_mut_ptr().add(v * S::LANES), a[v]);
-            s.store(y.as_mut_ptr().add(v * S::LANES), b[v]);
-        }
+    // SAFETY: eight registers of at most 16 lanes fit the arrays.
+    unsafe {
+        store(s, x.as_mut_ptr(), a);
+        store(s, y.as_mut_ptr(), b);
     }
     lanewise(&mut x[..WIDTH * S::LANES], &y, f);
     // SAFETY: as above.
     unsafe { load(s, Place { at: x.as_mut_ptr(), step: S::LANES }) }
-}
-
-#[inline(always)]
-fn unary<S: Simd>(s: S, f: Unary, x: Acc<S>) -> Acc<S> {
-    match f {
-        Unary::Neg => each!(V => s.neg(x[V])),
-        Unary::Abs => each!(V => s.abs(x[V])),
-        Unary::Sign => each!(V => math::sign(s, x[V])),
-        Unary::Sqrt => each!(V => s.sqrt(x[V])),
-        Unary::Recip => each!(V => math::recip(s, x[V])),
-        Unary::Square => each!(V => math::square(s, x[V])),
-        Unary::Exp => each!(V => math::exp(s, x[V])),
-        Unary::Log => each!(V => math::log(s, x[V])),
-        Unary::Tanh => each!(V => math::tanh(s, x[V])),
-        Unary::Sigmoid => each!(V => math::sigmoid(s, x[V])),
-        Unary::Softplus => each!(V => math::softplus(s, x[V])),
-        Unary::Relu => each!(V => math::relu(s, x[V])),
-        Unary::Silu => each!(V => math::silu(s, x[V])),
-        Unary::Gelu => each!(V => math::gelu(s, x[V])),
-        Unary::Erf => each!(V => math::erf(s, x[V])),
-        Unary::Floor => each!(V => s.floor(x[V])),
-        Unary::Round => each!(V => s.round(x[V])),
-        Unary::Not => each!(V => truth(s, s.eq(x[V], s.splat(0.0)))),
-        Unary::Sin => scalar(s, x, x, |x, _| x.sin()),
-        Unary::Cos => scalar(s, x, x, |x, _| x.cos()),
-    }
 }
 
 /// 1 where the mask holds, else 0.
@@ -106,44 +93,16 @@ fn is_zero<S: Simd>(s: S, x: S::F) -> S::M {
     s.eq(x, s.splat(0.0))
 }
 
+/// a · b − c
 #[inline(always)]
-fn binary<S: Simd>(s: S, f: Binary, x: Acc<S>, y: Acc<S>) -> Acc<S> {
-    match f {
-        Binary::Add => each!(V => s.add(x[V], y[V])),
-        Binary::Sub => each!(V => s.sub(x[V], y[V])),
-        Binary::Mul => each!(V => s.mul(x[V], y[V])),
-        Binary::Div => each!(V => s.div(x[V], y[V])),
-        Binary::Min => each!(V => math::min(s, x[V], y[V])),
-        Binary::Max => each!(V => math::max(s, x[V], y[V])),
-        Binary::Pow => scalar(s, x, y, f32::powf),
-        Binary::Eq => each!(V => truth(s, s.eq(x[V], y[V]))),
-        Binary::Ne => each!(V => truth(s, s.mask_not(s.eq(x[V], y[V])))),
-        Binary::Lt => each!(V => truth(s, s.lt(x[V], y[V]))),
-        Binary::Le => each!(V => truth(s, s.le(x[V], y[V]))),
-        Binary::Gt => each!(V => truth(s, s.lt(y[V], x[V]))),
-        Binary::Ge => each!(V => truth(s, s.le(y[V], x[V]))),
-        Binary::And => {
-            each!(V => truth(s, s.mask_not(s.mask_or(is_zero(s, x[V]), is_zero(s, y[V])))))
-        }
-        Binary::Or => {
-            each!(V => truth(s, s.mask_not(s.mask_and(is_zero(s, x[V]), is_zero(s, y[V])))))
-        }
-    }
-}
-
-#[inline(always)]
-fn fused<S: Simd>(s: S, f: Fused, a: Acc<S>, b: Acc<S>, c: Acc<S>) -> Acc<S> {
-    match f {
-        Fused::Add => each!(V => s.mul_add(a[V], b[V], c[V])),
-        Fused::Sub => each!(V => s.mul_add(a[V], b[V], s.neg(c[V]))),
-        Fused::From => each!(V => s.neg_mul_add(a[V], b[V], c[V])),
-    }
+fn mul_sub<S: Simd>(s: S, a: S::F, b: S::F, c: S::F) -> S::F {
+    s.mul_add(a, b, s.neg(c))
 }
 
 /// Where `c` is not 0, `a`, else `b`.
 #[inline(always)]
-fn choose<S: Simd>(s: S, c: Acc<S>, a: Acc<S>, b: Acc<S>) -> Acc<S> {
-    each!(V => s.select(is_zero(s, c[V]), b[V], a[V]))
+fn choose<S: Simd>(s: S, c: S::F, a: S::F, b: S::F) -> S::F {
+    s.select(is_zero(s, c), b, a)
 }
 
 /// Runs every step once, on the blocks that `places` names.
@@ -158,33 +117,77 @@ pub(super) unsafe fn block<S: Simd>(s: S, steps: &[Step], places: *const Place, 
         // SAFETY: the caller vouches for every operand index and for the memory behind it.
         unsafe {
             let a = *places.add(step.a as usize);
+            // x is the accumulator, y the first memory operand and z the second.
+            let x = acc;
+            macro_rules! two {
+                ($y:ident, $v:ident => $e:expr) => {{
+                    let $y = load(s, a);
+                    each!($v => $e)
+                }};
+            }
+            macro_rules! three {
+                ($y:ident, $z:ident, $v:ident => $e:expr) => {{
+                    let $y = load(s, a);
+                    let $z = load(s, *places.add(step.b as usize));
+                    each!($v => $e)
+                }};
+            }
             match step.op {
                 Op::Load => acc = load(s, a),
-                Op::Save => {
-                    for (v, &x) in acc.iter().enumerate() {
-                        s.store(a.at.add(v * S::LANES), x);
-                    }
-                }
+                Op::Save => store(s, a.at, x),
                 Op::Output if stream => {
-                    for (v, &x) in acc.iter().enumerate() {
+                    for (v, &x) in x.iter().enumerate() {
                         s.stream(a.at.add(v * S::LANES), x);
                     }
                 }
-                Op::Output => {
-                    for (v, &x) in acc.iter().enumerate() {
-                        s.store(a.at.add(v * S::LANES), x);
-                    }
-                }
-                Op::Unary(f) => acc = unary(s, f, acc),
-                Op::Binary(f) => acc = binary(s, f, acc, load(s, a)),
-                Op::SubFrom => acc = binary(s, Binary::Sub, load(s, a), acc),
-                Op::DivInto => acc = binary(s, Binary::Div, load(s, a), acc),
-                Op::PowOf => acc = binary(s, Binary::Pow, load(s, a), acc),
-                Op::Product(f) => acc = fused(s, f, acc, load(s, a), load(s, *places.add(step.b as usize))),
-                Op::Accumulate(f) => acc = fused(s, f, load(s, a), load(s, *places.add(step.b as usize)), acc),
-                Op::SelectBy => acc = choose(s, acc, load(s, a), load(s, *places.add(step.b as usize))),
-                Op::SelectThen => acc = choose(s, load(s, a), acc, load(s, *places.add(step.b as usize))),
-                Op::SelectElse => acc = choose(s, load(s, a), load(s, *places.add(step.b as usize)), acc),
+                Op::Output => store(s, a.at, x),
+                Op::Neg => acc = each!(v => s.neg(x[v])),
+                Op::Abs => acc = each!(v => s.abs(x[v])),
+                Op::Sign => acc = each!(v => math::sign(s, x[v])),
+                Op::Sqrt => acc = each!(v => s.sqrt(x[v])),
+                Op::Recip => acc = each!(v => math::recip(s, x[v])),
+                Op::Square => acc = each!(v => math::square(s, x[v])),
+                Op::Exp => acc = each!(v => math::exp(s, x[v])),
+                Op::Log => acc = each!(v => math::log(s, x[v])),
+                Op::Tanh => acc = each!(v => math::tanh(s, x[v])),
+                Op::Sigmoid => acc = each!(v => math::sigmoid(s, x[v])),
+                Op::Softplus => acc = each!(v => math::softplus(s, x[v])),
+                Op::Relu => acc = each!(v => math::relu(s, x[v])),
+                Op::Silu => acc = each!(v => math::silu(s, x[v])),
+                Op::Gelu => acc = each!(v => math::gelu(s, x[v])),
+                Op::Erf => acc = each!(v => math::erf(s, x[v])),
+                Op::Floor => acc = each!(v => s.floor(x[v])),
+                Op::Round => acc = each!(v => s.round(x[v])),
+                Op::Not => acc = each!(v => truth(s, s.eq(x[v], s.splat(0.0)))),
+                Op::Sin => acc = scalar(s, x, x, |x, _| x.sin()),
+                Op::Cos => acc = scalar(s, x, x, |x, _| x.cos()),
+                Op::Add => acc = two!(y, v => s.add(x[v], y[v])),
+                Op::Sub => acc = two!(y, v => s.sub(x[v], y[v])),
+                Op::Mul => acc = two!(y, v => s.mul(x[v], y[v])),
+                Op::Div => acc = two!(y, v => s.div(x[v], y[v])),
+                Op::Min => acc = two!(y, v => math::min(s, x[v], y[v])),
+                Op::Max => acc = two!(y, v => math::max(s, x[v], y[v])),
+                Op::Eq => acc = two!(y, v => truth(s, s.eq(x[v], y[v]))),
+                Op::Ne => acc = two!(y, v => truth(s, s.mask_not(s.eq(x[v], y[v])))),
+                Op::Lt => acc = two!(y, v => truth(s, s.lt(x[v], y[v]))),
+                Op::Le => acc = two!(y, v => truth(s, s.le(x[v], y[v]))),
+                Op::Gt => acc = two!(y, v => truth(s, s.lt(y[v], x[v]))),
+                Op::Ge => acc = two!(y, v => truth(s, s.le(y[v], x[v]))),
+                Op::And => acc = two!(y, v => truth(s, s.mask_not(s.mask_or(is_zero(s, x[v]), is_zero(s, y[v]))))),
+                Op::Or => acc = two!(y, v => truth(s, s.mask_not(s.mask_and(is_zero(s, x[v]), is_zero(s, y[v]))))),
+                Op::SubFrom => acc = two!(y, v => s.sub(y[v], x[v])),
+                Op::DivInto => acc = two!(y, v => s.div(y[v], x[v])),
+                Op::Pow => acc = scalar(s, x, load(s, a), f32::powf),
+                Op::PowOf => acc = scalar(s, load(s, a), x, f32::powf),
+                Op::ProductAdd => acc = three!(y, z, v => s.mul_add(x[v], y[v], z[v])),
+                Op::ProductSub => acc = three!(y, z, v => mul_sub(s, x[v], y[v], z[v])),
+                Op::ProductFrom => acc = three!(y, z, v => s.neg_mul_add(x[v], y[v], z[v])),
+                Op::AccumulateAdd => acc = three!(y, z, v => s.mul_add(y[v], z[v], x[v])),
+                Op::AccumulateSub => acc = three!(y, z, v => mul_sub(s, y[v], z[v], x[v])),
+                Op::AccumulateFrom => acc = three!(y, z, v => s.neg_mul_add(y[v], z[v], x[v])),
+                Op::SelectBy => acc = three!(y, z, v => choose(s, x[v], y[v], z[v])),
+                Op::SelectThen => acc = three!(y, z, v => choose(s, y[v], x[v], z[v])),
+                Op::SelectElse => acc = three!(y, z, v => choose(s, y[v], z[v], x[v])),
             }
         }
     }

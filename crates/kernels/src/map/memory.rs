@@ -37,6 +37,26 @@ impl Elem {
     }
 }
 
+/// Reads one element as a float.
+///
+/// # Safety
+/// `from` must be readable for an aligned element.
+#[inline(never)]
+pub(super) unsafe fn read(elem: Elem, from: *const u8) -> f32 {
+    // SAFETY: the caller's promise.
+    unsafe {
+        match elem {
+            Elem::F32 => *from.cast(),
+            Elem::F16 => half::f16::from_bits(*from.cast()).to_f32(),
+            Elem::Bf16 => half::bf16::from_bits(*from.cast()).to_f32(),
+            Elem::I8 => f32::from(*from.cast::<i8>()),
+            Elem::U8 => f32::from(*from),
+            Elem::I32 => *from.cast::<i32>() as f32,
+            Elem::Bool => f32::from(*from != 0),
+        }
+    }
+}
+
 /// Copies `n` floats.
 ///
 /// # Safety

@@ -89,12 +89,10 @@ impl Plan {
         assert!(inputs == program.inputs && outputs == program.outputs, "a program runs with its own operands");
         let none = Port { elem: Elem::F32, kind: Kind::Splat, strides: [0; 4] };
         let mut ports = [none; MAX_OPERANDS];
-        let mut count = 0;
-        for (port, (elem, strides)) in ports.iter_mut().zip(layouts) {
+        for (k, (port, (elem, strides))) in ports.iter_mut().zip(layouts).enumerate() {
             let inner = strides[3];
-            assert!(inner == 1 || (inner == 0 && count < inputs) || dims[3] <= 1, "an innermost stride is 0 or 1");
+            assert!(inner == 1 || (inner == 0 && k < inputs) || dims[3] <= 1, "an innermost stride is 0 or 1");
             *port = Port { elem, strides, ..none };
-            count += 1;
         }
         let used = &mut ports[..inputs + outputs];
         let dims = collapse(dims, used);
@@ -128,7 +126,11 @@ impl Plan {
                 port.kind = if port.strides[3] == 1 || row == 1 { Kind::Linear } else { Kind::Splat };
             }
         }
-        let plain = |p: &Port| (p.kind == Kind::Linear && p.elem == Elem::F32) || p.kind == Kind::Splat;
+        let plain = |p: &Port| match p.kind {
+            Kind::Linear => p.elem == Elem::F32,
+            Kind::Splat | Kind::Periodic => true,
+            Kind::Gather => false,
+        };
         let direct = used.iter().all(plain);
         let stream = direct && !by_rows && len * outputs * 4 > STREAM_BYTES;
         Plan { dims, len, by_rows, direct, stream, ports }
@@ -179,7 +181,7 @@ impl Plan {
         ports: &[*mut u8; MAX_OPERANDS],
         scratch: *mut u8,
     ) {
-        if program.outputs > 0 {
+        if program.outputs > 0 && self.len > 0 {
             // SAFETY: the caller's promise.
             unsafe { walk(s, &Job { plan: self, program, ports, scratch, stream: false }, 0, 0..self.len) }
         }
@@ -256,6 +258,7 @@ unsafe fn walk<S: Simd>(s: S, job: &Job<'_>, part: usize, range: Range<usize>) {
     let (inputs, operands) = (program.inputs, program.operands());
     let block = WIDTH * S::LANES;
     let row = plan.dims[3];
+    let advance = block % row;
     let mut base = *job.ports;
     // SAFETY: the scratch memory is laid out as `Scratch` says; every address is an element of an operand's domain or
     // of scratch memory, by the caller's promise and the bounds of the walk.
@@ -306,40 +309,35 @@ unsafe fn walk<S: Simd>(s: S, job: &Job<'_>, part: usize, range: Range<usize>) {
                 let step = if port.kind == Kind::Splat { 0 } else { S::LANES };
                 places.add(k).write(Place { at: buffer(k), step });
                 if port.kind == Kind::Splat {
-                    let mut x = 0.0;
-                    memory::widen(s, port.elem, base[k], &mut x, 1);
-                    s.store(buffer(k), s.splat(x));
+                    s.store(buffer(k), s.splat(memory::read(port.elem, base[k])));
                 }
             }
-            let mut at = start;
+            let (mut at, mut phase) = (start, start % row);
             while at < end {
                 let n = if peel > 0 { peel.min(end - at) } else { block.min(end - at) };
                 peel = 0;
-                let in_place = |port: &Port| n == block && port.kind == Kind::Linear && port.elem == Elem::F32;
-                if plan.direct && n == block {
-                    for (k, port) in plan.ports[..operands].iter().enumerate() {
-                        if port.kind == Kind::Linear {
-                            (*places.add(k)).at = base[k].cast::<f32>().add(at);
-                        }
+                let whole = n == block;
+                // Operands that are used where they lie; the others pass through their buffers.
+                let in_place = |port: &Port| whole && port.kind == Kind::Linear && port.elem == Elem::F32;
+                for (k, port) in plan.ports[..operands].iter().enumerate() {
+                    let place = &mut *places.add(k);
+                    match port.kind {
+                        _ if in_place(port) => place.at = base[k].cast::<f32>().add(at),
+                        Kind::Splat => {}
+                        Kind::Periodic => place.at = buffer(k).add(phase),
+                        _ => place.at = buffer(k),
                     }
-                } else {
-                    for (k, port) in plan.ports[..operands].iter().enumerate() {
-                        let place = &mut *places.add(k);
-                        if in_place(port) {
-                            place.at = base[k].cast::<f32>().add(at);
-                        } else if k >= inputs {
-                            place.at = buffer(k);
-                        } else if port.kind == Kind::Periodic {
-                            place.at = buffer(k).add(at % row);
-                        } else if port.kind != Kind::Splat {
-                            place.at = buffer(k);
+                }
+                if !(plan.direct && whole) {
+                    for (k, port) in plan.ports[..inputs].iter().enumerate() {
+                        if !in_place(port) && matches!(port.kind, Kind::Linear | Kind::Gather) {
                             fetch(s, plan, port, base[k], at, buffer(k), n);
                             memory::fill(s, 0.0, buffer(k).add(n), block - n);
                         }
                     }
                 }
-                machine::block(s, &program.steps, places, job.stream && n == block);
-                if !(plan.direct && n == block) {
+                machine::block(s, &program.steps, places, job.stream && whole);
+                if !(plan.direct && whole) {
                     for (k, port) in plan.ports[..operands].iter().enumerate().skip(inputs) {
                         if !in_place(port) {
                             put(s, plan, port, base[k], at, buffer(k), n);
@@ -347,6 +345,8 @@ unsafe fn walk<S: Simd>(s: S, job: &Job<'_>, part: usize, range: Range<usize>) {
                     }
                 }
                 at += n;
+                phase += if whole { advance } else { n % row };
+                phase -= if phase >= row { row } else { 0 };
             }
             i += end - start;
         }
@@ -376,9 +376,7 @@ unsafe fn fetch<S: Simd>(s: S, plan: &Plan, port: &Port, base: *mut u8, at: usiz
             if port.strides[3] == 1 || len == 1 {
                 memory::widen(s, port.elem, from, to.add(done), len);
             } else {
-                let mut x = 0.0;
-                memory::widen(s, port.elem, from, &mut x, 1);
-                memory::fill(s, x, to.add(done), len);
+                memory::fill(s, memory::read(port.elem, from), to.add(done), len);
             }
             (r, c, done) = (r + 1, 0, done + len);
         }

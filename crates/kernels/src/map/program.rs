@@ -88,7 +88,7 @@ impl Instr {
 
 /// Where the product of a fused multiplication goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Fused {
+enum Fused {
     /// a · b + c
     Add,
     /// a · b − c
@@ -97,35 +97,129 @@ pub(super) enum Fused {
     From,
 }
 
-/// What a step does to the accumulator; `a` and `b` are its memory operands.
+/// What a step does to the accumulator; `a` and `b` are its memory operands. One flat list, so that a step costs one
+/// jump: functions of one value (acc = f(acc)) and of two (acc = f(acc, a)) first, by the names they have above.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
 pub(super) enum Op {
+    Neg,
+    Abs,
+    Sign,
+    Sqrt,
+    Recip,
+    Square,
+    Exp,
+    Log,
+    Tanh,
+    Sigmoid,
+    Softplus,
+    Relu,
+    Silu,
+    Gelu,
+    Erf,
+    Floor,
+    Round,
+    Not,
+    Sin,
+    Cos,
+    Add,
+    Sub,
+    Mul,
+    Div,
+    Min,
+    Max,
+    Pow,
+    Eq,
+    Ne,
+    Lt,
+    Le,
+    Gt,
+    Ge,
+    And,
+    Or,
     /// acc = a
     Load,
     /// a = acc
     Save,
     /// a = acc, where `a` is an output
     Output,
-    /// acc = f(acc)
-    Unary(Unary),
-    /// acc = f(acc, a)
-    Binary(Binary),
     /// acc = a − acc
     SubFrom,
     /// acc = a / acc
     DivInto,
     /// acc = a to the power acc
     PowOf,
-    /// acc = acc · a with b
-    Product(Fused),
-    /// acc = a · b with acc
-    Accumulate(Fused),
+    /// acc = acc · a + b
+    ProductAdd,
+    /// acc = acc · a − b
+    ProductSub,
+    /// acc = b − acc · a
+    ProductFrom,
+    /// acc = a · b + acc
+    AccumulateAdd,
+    /// acc = a · b − acc
+    AccumulateSub,
+    /// acc = acc − a · b
+    AccumulateFrom,
     /// acc = acc ? a : b
     SelectBy,
     /// acc = a ? acc : b
     SelectThen,
     /// acc = a ? b : acc
     SelectElse,
+}
+
+/// Maps variants to those of [`Op`] with the same names.
+macro_rules! same_names {
+    ($value:expr, $from:ident: $($name:ident)*) => {
+        match $value {
+            $($from::$name => Op::$name,)*
+        }
+    };
+}
+
+impl Op {
+    fn unary(f: Unary) -> Op {
+        same_names!(f, Unary:
+            Neg Abs Sign Sqrt Recip Square Exp Log Tanh Sigmoid Softplus Relu Silu Gelu Erf Floor Round Not Sin Cos)
+    }
+
+    /// acc = f(acc, a)
+    fn binary(f: Binary) -> Op {
+        same_names!(f, Binary: Add Sub Mul Div Min Max Pow Eq Ne Lt Le Gt Ge And Or)
+    }
+
+    /// acc = f(a, acc)
+    fn reversed(f: Binary) -> Op {
+        match f {
+            Binary::Sub => Op::SubFrom,
+            Binary::Div => Op::DivInto,
+            Binary::Pow => Op::PowOf,
+            Binary::Lt => Op::Gt,
+            Binary::Le => Op::Ge,
+            Binary::Gt => Op::Lt,
+            Binary::Ge => Op::Le,
+            symmetric => Op::binary(symmetric),
+        }
+    }
+
+    /// The accumulator as a factor.
+    fn product(f: Fused) -> Op {
+        match f {
+            Fused::Add => Op::ProductAdd,
+            Fused::Sub => Op::ProductSub,
+            Fused::From => Op::ProductFrom,
+        }
+    }
+
+    /// The accumulator as the other summand.
+    fn accumulate(f: Fused) -> Op {
+        match f {
+            Fused::Add => Op::AccumulateAdd,
+            Fused::Sub => Op::AccumulateSub,
+            Fused::From => Op::AccumulateFrom,
+        }
+    }
 }
 
 /// One step of the machine. Operands are numbered: inputs, outputs, constants, slots.
@@ -415,24 +509,12 @@ impl<'a> Emit<'a> {
         let acc = self.acc;
         match node {
             Node::Leaf(_) => unreachable!("leaves are not computed"),
-            Node::Unary(f, _) => self.step(Op::Unary(f), 0, 0),
-            Node::Binary(f, ..) if acc == Some(a) => self.step(Op::Binary(f), self.place(b), 0),
-            Node::Binary(f, ..) => {
-                let op = match f {
-                    Binary::Sub => Op::SubFrom,
-                    Binary::Div => Op::DivInto,
-                    Binary::Pow => Op::PowOf,
-                    Binary::Lt => Op::Binary(Binary::Gt),
-                    Binary::Le => Op::Binary(Binary::Ge),
-                    Binary::Gt => Op::Binary(Binary::Lt),
-                    Binary::Ge => Op::Binary(Binary::Le),
-                    same => Op::Binary(same),
-                };
-                self.step(op, self.place(a), 0);
-            }
-            Node::Fused(f, ..) if acc == Some(a) => self.step(Op::Product(f), self.place(b), self.place(c)),
-            Node::Fused(f, ..) if acc == Some(b) => self.step(Op::Product(f), self.place(a), self.place(c)),
-            Node::Fused(f, ..) => self.step(Op::Accumulate(f), self.place(a), self.place(b)),
+            Node::Unary(f, _) => self.step(Op::unary(f), 0, 0),
+            Node::Binary(f, ..) if acc == Some(a) => self.step(Op::binary(f), self.place(b), 0),
+            Node::Binary(f, ..) => self.step(Op::reversed(f), self.place(a), 0),
+            Node::Fused(f, ..) if acc == Some(a) => self.step(Op::product(f), self.place(b), self.place(c)),
+            Node::Fused(f, ..) if acc == Some(b) => self.step(Op::product(f), self.place(a), self.place(c)),
+            Node::Fused(f, ..) => self.step(Op::accumulate(f), self.place(a), self.place(b)),
             Node::Select(..) if acc == Some(a) => self.step(Op::SelectBy, self.place(b), self.place(c)),
             Node::Select(..) if acc == Some(b) => self.step(Op::SelectThen, self.place(a), self.place(c)),
             Node::Select(..) => self.step(Op::SelectElse, self.place(a), self.place(b)),
