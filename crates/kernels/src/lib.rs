@@ -2,6 +2,7 @@
 
 pub mod attention;
 pub mod copy;
+pub mod gather;
 pub mod math;
 pub mod norm;
 pub mod reduce;
