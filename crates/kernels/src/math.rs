@@ -11,7 +11,7 @@
 //! states the error that its test checks against `f64` over all exponents.
 
 use crate::Simd;
-use std::f32::consts::{FRAC_1_SQRT_2, LN_2, LOG2_E};
+use std::f32::consts::{FRAC_1_SQRT_2, FRAC_2_SQRT_PI, LN_2, LOG2_E};
 
 /// 1.5 · 2²³: adding it rounds to an integer and leaves that integer in the low bits.
 const ROUND: f32 = 12_582_912.0;
@@ -49,7 +49,7 @@ pub fn exp<S: Simd>(s: S, x: S::F) -> S::F {
     let (n, _) = whole(s, x, LOG2_E);
     let r = s.neg_mul_add(n, s.splat(LN_2_HI), x);
     let r = s.neg_mul_add(n, s.splat(LN_2_LO), r);
-    let q = poly(s, r, [0.499_999_94, 0.166_665_2, 0.041_668_4, 0.008_368_85, 0.001_381_432_1]);
+    let q = poly(s, r, [0.499_999_94, 0.166_665_2, 0.041_668_4, 0.008_368_85, 0.001_381_432]);
     let e = s.add(s.mul_add(s.mul(r, r), q, r), s.splat(1.0));
     s.scale(e, n)
 }
@@ -151,7 +151,7 @@ pub fn erf<S: Simd>(s: S, x: S::F) -> S::F {
     let one = s.splat(1.0);
     let a = s.min_fast(end, s.abs(x));
     let u = s.mul(a, a);
-    let p = poly(s, u, [1.128_379, 0.192_419_48, 0.053_014_897, 0.003_853_437_3, 0.000_287_127_77, 2.037_237e-6]);
+    let p = poly(s, u, [FRAC_2_SQRT_PI, 0.192_419_48, 0.053_014_897, 0.003_853_437_3, 0.000_287_127_77, 2.037_237e-6]);
     let q = poly(s, u, [1.0, 0.503_859_1, 0.114_942_1, 0.015_142_651, 0.001_184_463_6, 3.807_800_7e-5]);
     let y = s.min_fast(one, s.div(s.mul(a, p), q));
     s.copysign(s.select(s.le(end, a), one, y), x)
