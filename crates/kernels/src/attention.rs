@@ -14,7 +14,7 @@
 use crate::simd::{Isa, Simd, with_simd};
 use crate::softmax;
 use crate::team::Team;
-use std::f32::consts::LOG2_E;
+use std::f32::consts::{LN_2, LOG2_E};
 
 /// Keys of one block.
 const KEYS: usize = 256;
@@ -579,6 +579,7 @@ impl<'a> Task<'a> {
 
 /// `c` (= 0, or `c` times `start` by rows) + a · b for a tile of `TILE` rows and `WIDE` vectors, over `depth`.
 #[inline(always)]
+#[expect(clippy::needless_range_loop, reason = "the accumulators are registers, named by row and vector")]
 unsafe fn tile<S: Simd, const WIDE: usize>(
     s: S,
     depth: usize,
@@ -640,8 +641,8 @@ fn exp2<S: Simd>(s: S, x: S::F) -> S::F {
     let x = s.max_fast(s.splat(-151.0), x);
     let n = s.sub(s.add(x, round), round);
     let r = s.sub(x, n);
-    let mut y = s.splat(0.001_326_459_1);
-    for c in [0.009_671_619, 0.055_507_35, 0.240_222_4, 0.693_147, 1.0] {
+    let mut y = s.splat(0.001_330_019);
+    for c in [0.009_669_81, 0.055_505_604, 0.240_222_8, LN_2, 1.0] {
         y = s.mul_add(y, r, s.splat(c));
     }
     s.scale(y, n)

@@ -3,6 +3,7 @@
 pub mod map;
 pub mod attention;
 pub mod copy;
+pub mod gather;
 pub mod math;
 pub mod norm;
 pub mod reduce;

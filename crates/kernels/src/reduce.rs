@@ -254,7 +254,7 @@ pub(crate) unsafe fn sum_row_of<S: Simd>(s: S, src: *const f32, len: usize, f: i
         }
         let mut tail = 0.0;
         if rest < len {
-            let mut lanes = [0.0f32; 64];
+            let mut lanes = [0.0f32; 16];
             s.store_n(lanes.as_mut_ptr(), f(s.load_n(src.add(rest), len - rest)), len - rest);
             tail = s.sum(s.load(lanes.as_ptr()));
         }
@@ -289,6 +289,8 @@ trait Extreme: Copy {
     const EMPTY: f32;
     /// The better of two, NaN if either is.
     fn pick<S: Simd>(self, s: S, a: S::F, b: S::F) -> S::F;
+    /// The best lane; unspecified with NaN.
+    fn across<S: Simd>(self, s: S, a: S::F) -> f32;
 }
 
 #[derive(Clone, Copy)]
@@ -302,6 +304,10 @@ impl Extreme for Largest {
     fn pick<S: Simd>(self, s: S, a: S::F, b: S::F) -> S::F {
         math::max(s, a, b)
     }
+    #[inline(always)]
+    fn across<S: Simd>(self, s: S, a: S::F) -> f32 {
+        s.max_lane(a)
+    }
 }
 
 impl Extreme for Smallest {
@@ -309,6 +315,10 @@ impl Extreme for Smallest {
     #[inline(always)]
     fn pick<S: Simd>(self, s: S, a: S::F, b: S::F) -> S::F {
         math::min(s, a, b)
+    }
+    #[inline(always)]
+    fn across<S: Simd>(self, s: S, a: S::F) -> f32 {
+        -s.max_lane(s.neg(a))
     }
 }
 
@@ -324,21 +334,19 @@ unsafe fn extreme_row<S: Simd, E: Extreme>(s: S, e: E, src: *const f32, len: usi
             }
             i += 4 * S::LANES;
         }
-        let mut lanes = [E::EMPTY; 64];
-        while i < len {
-            let n = S::LANES.min(len - i);
-            s.store_n(lanes.as_mut_ptr(), s.load_n(src.add(i), n), n);
+        while i + S::LANES <= len {
+            best[0] = e.pick(s, best[0], s.load(src.add(i)));
+            i += S::LANES;
+        }
+        if i < len {
+            let mut lanes = [E::EMPTY; 16];
+            s.store_n(lanes.as_mut_ptr(), s.load_n(src.add(i), len - i), len - i);
             best[0] = e.pick(s, best[0], s.load(lanes.as_ptr()));
-            i += n;
         }
         let best = e.pick(s, e.pick(s, best[0], best[1]), e.pick(s, best[2], best[3]));
-        s.store(lanes.as_mut_ptr(), best);
-        let better = |a: f32, b: f32| match E::EMPTY < 0.0 {
-            _ if a.is_nan() || b.is_nan() => f32::NAN,
-            true => a.max(b),
-            false => a.min(b),
-        };
-        lanes[..S::LANES].iter().copied().fold(E::EMPTY, better)
+        // NaN if any lane is, else 0.
+        let nan = s.sum(s.select(s.eq(best, best), s.splat(0.0), s.splat(f32::NAN)));
+        nan + e.across(s, best)
     }
 }
 

@@ -79,7 +79,7 @@ unsafe fn row<S: Simd, const LOG: bool>(s: S, len: usize, src: *const f32, dst: 
         let mut sum = s.sum(total);
         if tail > 0 {
             let e = math::exp(s, s.sub(s.load_n(src.add(whole), tail), top));
-            let mut lanes = [0.0f32; 64];
+            let mut lanes = [0.0f32; 16];
             s.store_n(lanes.as_mut_ptr(), e, tail);
             if !LOG {
                 s.store_n(dst.add(whole), e, tail);
