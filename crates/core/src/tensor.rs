@@ -286,6 +286,11 @@ fn check_bools(dtype: DType, bytes: &[u8]) -> Result<()> {
     }
 }
 
+impl AsRef<[u8]> for Tensor {
+    fn as_ref(&self) -> &[u8] {
+        self.bytes()
+    }
+}
 impl PartialEq for Tensor {
     /// Same type, shape and bits (so NaN equals itself, and 0 differs from −0).
     fn eq(&self, other: &Tensor) -> bool {

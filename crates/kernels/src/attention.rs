@@ -110,9 +110,9 @@ impl Attention {
     }
 }
 
-/// The bytes of scratch that [`attention`] needs.
-pub fn attention_scratch_bytes(isa: Isa, team: &Team, shape: &Attention) -> usize {
-    shape.layout(isa.lanes())[7] * team.threads() * size_of::<f32>() + 64
+/// The bytes of scratch that [`attention`] needs on a team of so many threads.
+pub fn attention_scratch_bytes(isa: Isa, threads: usize, shape: &Attention) -> usize {
+    shape.layout(isa.lanes())[7] * threads.max(1) * size_of::<f32>() + 64
 }
 
 /// `out` = softmax(q · kᵀ · scale + mask) · v. A row that sees no key, or whose mask is −∞ everywhere, is 0.

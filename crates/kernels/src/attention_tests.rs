@@ -70,7 +70,7 @@ impl Case {
         let a = &self.shape;
         let mut out = vec![7.0f32; reach(&a.out, &[a.batch, a.heads, a.queries], a.value_dim)];
         let team = Team::new(threads).unwrap();
-        let mut scratch = vec![0xFFu8; attention_scratch_bytes(isa, &team, a)];
+        let mut scratch = vec![0xFFu8; attention_scratch_bytes(isa, team.threads(), a)];
         let (q, k, v, mask) = (self.q.as_ptr(), self.k.as_ptr(), self.v.as_ptr(), self.mask.as_ptr());
         // SAFETY: the buffers were sized for the shape.
         unsafe { attention(isa, &team, a, q, k, v, mask, out.as_mut_ptr(), scratch.as_mut_ptr()) };

@@ -210,7 +210,9 @@ mod tests {
                 let hits: Vec<AtomicUsize> = (0..len).map(|_| AtomicUsize::new(0)).collect();
                 team.split(len, grain, &|_, range| {
                     assert_eq!(range.start % grain, 0);
-                    range.for_each(|i| drop(hits[i].fetch_add(1, Ordering::Relaxed)));
+                    range.for_each(|i| {
+                        hits[i].fetch_add(1, Ordering::Relaxed);
+                    });
                 });
                 assert!(hits.iter().all(|h| h.load(Ordering::Relaxed) == 1));
             }
@@ -223,7 +225,9 @@ mod tests {
         let caught = catch_unwind(AssertUnwindSafe(|| team.run(&|i| assert_ne!(i, 1, "planted"))));
         assert!(caught.is_err());
         let ran = AtomicUsize::new(0);
-        team.run(&|_| drop(ran.fetch_add(1, Ordering::Relaxed)));
+        team.run(&|_| {
+            ran.fetch_add(1, Ordering::Relaxed);
+        });
         assert_eq!(ran.load(Ordering::Relaxed), 2);
     }
 
@@ -235,7 +239,9 @@ mod tests {
                 scope.spawn(|| {
                     for _ in 0..100 {
                         let ran = AtomicUsize::new(0);
-                        team.run(&|_| drop(ran.fetch_add(1, Ordering::Relaxed)));
+                        team.run(&|_| {
+                            ran.fetch_add(1, Ordering::Relaxed);
+                        });
                         assert_eq!(ran.load(Ordering::Relaxed), 2);
                     }
                 });

@@ -4,6 +4,7 @@ mod build;
 mod print;
 
 pub use build::GraphBuilder;
+pub(crate) use print::quote;
 
 use crate::error::{Error, Result};
 use crate::op::{Cost, Op, Type};

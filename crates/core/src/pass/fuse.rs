@@ -152,6 +152,7 @@ impl Groups {
             for id in self.members(root) {
                 code.node(graph, id);
             }
+            code.end(Value { node: root, slot: 0 });
             code
         };
         let mut code = with(true);
@@ -296,8 +297,15 @@ impl Coder {
             }
             other => unreachable!("{} is not elementwise", other.name()),
         };
-        // The program's result is its last value: give an input or earlier value that ends one a place of its own.
         self.values.insert(Value { node: id, slot: 0 }, result);
+    }
+
+    /// Makes `result` the last value, which is what a program gives.
+    fn end(&mut self, result: Value) {
+        let at = self.values[&result];
+        if usize::from(at) + 1 != self.code.len() {
+            self.emit(MapInstr::Binary(Binary::Max, at, at));
+        }
     }
 
     fn cast(&mut self, from: DType, to: DType, x: u16) -> u16 {
@@ -308,7 +316,7 @@ impl Coder {
             }
             DType::I8 | DType::U8 | DType::I32 if from.is_float() => self.emit(MapInstr::Trunc(x)),
             // Widening happens on load and rounding on store: the value itself passes through.
-            _ => self.emit(MapInstr::Binary(Binary::Max, x, x)),
+            _ => x,
         }
     }
 }

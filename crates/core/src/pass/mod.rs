@@ -9,6 +9,7 @@ mod fold;
 mod fuse;
 mod hoist;
 mod layout;
+mod normalize;
 mod pattern;
 
 pub use fuse::{Opportunity, fusion_opportunities};
@@ -21,6 +22,8 @@ use crate::op::Op;
 /// What passes may do.
 #[derive(Clone, Debug)]
 pub struct PassOptions {
+    /// Whether graphs are rewritten at all, beyond the form that backends need.
+    pub rewrite: bool,
     /// Patterns of the user's, tried before the built-in rules.
     pub patterns: Vec<Pattern>,
     /// Whether elementwise work is fused.
@@ -31,32 +34,33 @@ pub struct PassOptions {
 
 impl Default for PassOptions {
     fn default() -> Self {
-        PassOptions { patterns: Vec::new(), fuse: true, fold_weights: true }
+        PassOptions { rewrite: true, patterns: Vec::new(), fuse: true, fold_weights: true }
     }
 }
 
 impl PassOptions {
-    /// No rewriting at all: the graph as it was built.
+    /// The graph as it was built, one kernel a node.
     pub fn none() -> Self {
-        PassOptions { fuse: false, ..Self::default() }
+        PassOptions { rewrite: false, fuse: false, ..Self::default() }
     }
 }
 
 /// One line of the recipe.
 pub type Pass = fn(&Graph, &PassOptions) -> Result<Graph>;
 
-/// The recipe.
-pub const PASSES: &[(&str, Pass)] = &[
-    ("dead code", dead::dead_code),
-    ("user patterns", pattern::user_patterns),
-    ("hoist out of loops", hoist::hoist),
-    ("fold constants", fold::fold),
-    ("algebra", algebra::algebra),
-    ("layout", layout::layout),
-    ("common subexpressions", dead::common_subexpressions),
-    ("fold what that exposed", fold::fold),
-    ("fuse", fuse::fuse),
-    ("sweep up", dead::dead_code),
+/// The recipe: a name, what it does, and whether backends rely on it (the others only make graphs better).
+pub const PASSES: &[(&str, Pass, bool)] = &[
+    ("dead code", dead::dead_code, false),
+    ("user patterns", pattern::user_patterns, false),
+    ("hoist out of loops", hoist::hoist, false),
+    ("fold constants", fold::fold, false),
+    ("algebra", algebra::algebra, false),
+    ("layout", layout::layout, false),
+    ("common subexpressions", dead::common_subexpressions, false),
+    ("normalize", normalize::normalize, true),
+    ("fold what that exposed", fold::fold, false),
+    ("fuse", fuse::fuse, true),
+    ("sweep up", dead::dead_code, true),
 ];
 
 /// What one pass did.
@@ -74,7 +78,10 @@ pub struct PassRecord {
 pub fn optimize(graph: &Graph, options: &PassOptions) -> Result<(Graph, Vec<PassRecord>)> {
     let mut current = graph.clone();
     let mut records = Vec::with_capacity(PASSES.len());
-    for (name, pass) in PASSES {
+    for (name, pass, required) in PASSES {
+        if !required && !options.rewrite {
+            continue;
+        }
         let nodes_before = node_count(&current);
         current = in_bodies(&current, *pass, options).and_then(|g| pass(&g, options))?;
         if cfg!(debug_assertions) {

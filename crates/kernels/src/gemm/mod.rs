@@ -182,6 +182,12 @@ impl PackedB {
         self.n
     }
 
+    /// Whether it was packed for the kernels of this instruction set.
+    pub fn is_for(&self, isa: Isa) -> bool {
+        let kernels = Kernels::get(isa);
+        (self.width, self.lanes) == (kernels.width, kernels.lanes)
+    }
+
     /// How its elements are stored.
     pub fn store(&self) -> Store {
         self.store

@@ -150,7 +150,13 @@ unsafe fn transpose<S: Lanes>(s: S, b: Source, steps: usize, cols: usize, to: *m
         for step in (0..steps).step_by(SIDE) {
             // SAFETY: the caller's promise.
             unsafe {
-                s.transpose(b.at(0, j).ptr.add(4 * step), b.col * b.store.size(), to.add(step * width + j), width);
+                Lanes::transpose(
+                    s,
+                    b.at(0, j).ptr.add(4 * step),
+                    b.col * b.store.size(),
+                    to.add(step * width + j),
+                    width,
+                );
             }
         }
     }

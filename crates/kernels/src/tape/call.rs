@@ -57,7 +57,11 @@ impl Map {
     ) -> Result<Map, String> {
         let fits = program.inputs() == inputs.len() && program.outputs() == 1 && inputs.len() < MAX_OPERANDS;
         if !fits || inputs.iter().any(|(.., strides)| strides[3] > 1) {
-            return Err(format!("a program of {} inputs and {} outputs over {inputs:?}", program.inputs(), program.outputs()));
+            return Err(format!(
+                "a program of {} inputs and {} outputs over {inputs:?}",
+                program.inputs(),
+                program.outputs()
+            ));
         }
         let layouts: Vec<Layout> = inputs.iter().map(|(_, elem, strides)| (*elem, *strides)).collect();
         let prepared = Prepared::new(isa, program, dims, &layouts, &[(out.1, dense(dims))]);
@@ -101,7 +105,11 @@ impl Epilogue {
     ) -> Result<Epilogue, String> {
         let fits = program.inputs() == inputs.len() + 1 && program.outputs() == 1 && inputs.len() + 1 < MAX_OPERANDS;
         if !fits || inputs.iter().any(|(.., [_, col])| *col > 1) {
-            return Err(format!("an epilogue of {} inputs and {} outputs over {inputs:?}", program.inputs(), program.outputs()));
+            return Err(format!(
+                "an epilogue of {} inputs and {} outputs over {inputs:?}",
+                program.inputs(),
+                program.outputs()
+            ));
         }
         let rect = |row: usize, col: usize| [0, 0, row, col];
         let mut layouts: Vec<Layout> = vec![(Elem::F32, rect(product_row, 1))];
@@ -212,8 +220,7 @@ impl gemm::Epilogue for Finish<'_> {
         }
         let strides = |row: usize, col: usize| [0, 0, row, col];
         let at = |size: usize, row: usize, col: usize| (rows.start * row + cols.start * col) * size;
-        let mut inputs =
-            [Operand { ptr: std::ptr::null(), elem: Elem::F32, strides: [0; 4] }; MAX_OPERANDS];
+        let mut inputs = [Operand { ptr: std::ptr::null(), elem: Elem::F32, strides: [0; 4] }; MAX_OPERANDS];
         inputs[0] = Operand {
             ptr: self.product.wrapping_add(at(4, self.product_row, 1)),
             elem: Elem::F32,
@@ -231,14 +238,25 @@ impl gemm::Epilogue for Finish<'_> {
         };
         // SAFETY: the rectangle lies within the product, over which the tape verified every operand.
         unsafe {
-            map::run_rect(self.isa, &e.program, (rows.len(), cols.len()), &inputs[..e.inputs.len() + 1], &[out], scratch);
+            map::run_rect(
+                self.isa,
+                &e.program,
+                (rows.len(), cols.len()),
+                &inputs[..e.inputs.len() + 1],
+                &[out],
+                scratch,
+            );
         }
     }
 }
 
 impl Gemm {
     /// The kernel's description of this product, with pointers resolved by `at`.
-    fn describe<'a>(&'a self, at: impl Fn(&Ref) -> *mut u8, epilogue: Option<&'a dyn gemm::Epilogue>) -> gemm::Gemm<'a> {
+    fn describe<'a>(
+        &'a self,
+        at: impl Fn(&Ref) -> *mut u8,
+        epilogue: Option<&'a dyn gemm::Epilogue>,
+    ) -> gemm::Gemm<'a> {
         let [_, m, n, k] = self.shape;
         gemm::Gemm {
             m,
@@ -309,6 +327,84 @@ impl Gemm {
 }
 
 impl Call {
+    /// Calls `f` with every reference; used to place buffers once their offsets are known.
+    pub fn for_each_ref(&mut self, f: &mut dyn FnMut(&mut Ref)) {
+        self.visit(&mut |r, _| f(r));
+    }
+
+    /// Every reference, and whether it is written.
+    pub fn refs(&mut self) -> Vec<(Ref, bool)> {
+        let mut all = Vec::new();
+        self.visit(&mut |r, written| all.push((*r, written)));
+        all
+    }
+
+    fn visit(&mut self, f: &mut dyn FnMut(&mut Ref, bool)) {
+        match self {
+            Call::Gemm(g) => {
+                f(&mut g.a.at, false);
+                if let GemmB::Plain(b) = &mut g.b {
+                    f(&mut b.at, false);
+                }
+                g.bias.iter_mut().for_each(|r| f(r, false));
+                f(&mut g.c.at, true);
+                f(&mut g.scratch, true);
+                if let Some(e) = &mut g.epilogue {
+                    e.inputs.iter_mut().for_each(|(r, ..)| f(r, false));
+                    f(&mut e.out.0, true);
+                    f(&mut e.scratch, true);
+                }
+            }
+            Call::Map(m) => {
+                m.inputs.iter_mut().for_each(|(r, ..)| f(r, false));
+                f(&mut m.out.0, true);
+                f(&mut m.scratch, true);
+            }
+            Call::Int { inputs, out, .. } => {
+                inputs.iter_mut().for_each(|(r, ..)| f(r, false));
+                f(&mut out.0, true);
+            }
+            Call::LayerNorm { gamma, src, dst, .. } | Call::RmsNorm { gamma, src, dst, .. } => {
+                gamma.iter_mut().for_each(|r| f(r, false));
+                f(src, false);
+                f(dst, true);
+                if let Call::LayerNorm { beta, .. } = self {
+                    beta.iter_mut().for_each(|r| f(r, false));
+                }
+            }
+            Call::Attention(a) => {
+                a.qkv.iter_mut().chain(&mut a.mask).for_each(|r| f(r, false));
+                f(&mut a.out, true);
+                f(&mut a.scratch, true);
+            }
+            Call::Zero { dst } => f(dst, true),
+            Call::Reduce { src, dst, .. }
+            | Call::IntReduce { src, dst, .. }
+            | Call::Softmax { src, dst, .. }
+            | Call::Copy { src, dst, .. } => {
+                f(src, false);
+                f(dst, true);
+            }
+            Call::Gather { indices: extra, src, dst, .. }
+            | Call::SegmentSum { segments: extra, src, dst, .. }
+            | Call::IntSegmentSum { segments: extra, src, dst, .. } => {
+                f(extra, false);
+                f(src, false);
+                f(dst, true);
+            }
+            Call::Scan(s) => {
+                for state in &mut s.states {
+                    f(&mut state.init, false);
+                    f(&mut state.last, true);
+                }
+                s.sequences.iter_mut().for_each(|q| f(&mut q.at, false));
+                s.fixed.iter_mut().for_each(|r| f(r, false));
+                s.outputs.iter_mut().for_each(|q| f(&mut q.at, true));
+                f(&mut s.scratch, true);
+            }
+        }
+    }
+
     /// # Safety
     /// The call must have passed verification, and the slots must point to memory as it was verified against.
     #[inline]

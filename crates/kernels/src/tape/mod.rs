@@ -40,7 +40,7 @@ pub struct Extent {
 }
 
 /// The memories of a tape.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Default)]
 pub struct Memory {
     /// Bytes of the arena.
     pub arena: usize,
@@ -103,7 +103,9 @@ impl Memory {
             0 => ARENA_ALIGN,
             s if s < inputs => self.inputs[s - 1].align,
             s if s < outputs => self.outputs[s - inputs].align,
-            s => self.consts.get(s - outputs).map_or(1, |c| 1 << (**c).as_ref().as_ptr().addr().trailing_zeros().min(6)),
+            s => {
+                self.consts.get(s - outputs).map_or(1, |c| 1 << (**c).as_ref().as_ptr().addr().trailing_zeros().min(6))
+            }
         }
     }
 
@@ -193,6 +195,11 @@ impl Tape {
         self.memory.arena
     }
 
+    /// How many inputs a run takes.
+    pub fn inputs(&self) -> usize {
+        self.memory.inputs.len()
+    }
+
     /// How many calls.
     pub fn len(&self) -> usize {
         self.calls.len()
@@ -257,7 +264,12 @@ impl Tape {
             at += 1;
         }
         if at != 1 + self.memory.inputs.len() + self.memory.outputs.len() {
-            return refuse(format!("{} buffers for {} inputs and {} outputs", at - 1, self.memory.inputs.len(), self.memory.outputs.len()));
+            return refuse(format!(
+                "{} buffers for {} inputs and {} outputs",
+                at - 1,
+                self.memory.inputs.len(),
+                self.memory.outputs.len()
+            ));
         }
         // SAFETY: every slot was just set to memory of the size that the calls were verified against: the inputs,
         // outputs and arena are borrowed for the whole run, the constants are kept alive by `self`.

@@ -116,7 +116,9 @@ impl Scan {
         let stride = self.worker_bytes();
         let Some((rows, block)) = self.blocks else {
             // SAFETY: one worker, all rows; the rest is the caller's promise.
-            return unsafe { self.run_block(slots, 0..usize::MAX, &self.body, &mut workers[0][0], scratch, team, cancel) };
+            return unsafe {
+                self.run_block(slots, 0..usize::MAX, &self.body, &mut workers[0][0], scratch, team, cancel)
+            };
         };
         let blocks = rows.div_ceil(block);
         let run = |worker: &mut Vec<Frame>, slots: Slots<'_>, scratch: *mut u8, b: usize| {

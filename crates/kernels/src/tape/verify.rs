@@ -3,10 +3,10 @@
 use super::call::{Attend, Call, Epilogue, Gemm, GemmB, Map, Strided, dense};
 use super::scan::{Scan, ScanState, Sequence};
 use super::{Memory, Ref, Tape};
+use crate::Isa;
 use crate::attention::{Attention, attention_scratch_bytes};
 use crate::gemm::Store;
 use crate::map::{self, Elem};
-use crate::Isa;
 
 type Check = Result<(), String>;
 
@@ -129,7 +129,8 @@ pub(super) fn check(call: &Call, memory: &Memory, isa: Isa, threads: usize) -> C
                 return Err("a copy of mismatched axes".into());
             }
             let forward = |s: &[isize]| s.iter().map(|&s| usize::try_from(s).ok()).collect::<Option<Vec<_>>>();
-            let (from, to) = (forward(src_strides).ok_or("a negative stride")?, forward(dst_strides).ok_or("a negative stride")?);
+            let (from, to) =
+                (forward(src_strides).ok_or("a negative stride")?, forward(dst_strides).ok_or("a negative stride")?);
             distinct(dims, &to)?;
             a.read(src, reach(dims, &from), *elem)?;
             a.write(dst, reach(dims, &to), *elem)?;
@@ -143,7 +144,8 @@ pub(super) fn check(call: &Call, memory: &Memory, isa: Isa, threads: usize) -> C
             a.read(src, product(shape), *elem)?;
             a.write(dst, product(&[shape[0], *count, shape[2]]), *elem)?;
         }
-        Call::SegmentSum { shape, segments, count, src, dst } | Call::IntSegmentSum { shape, segments, count, src, dst } => {
+        Call::SegmentSum { shape, segments, count, src, dst }
+        | Call::IntSegmentSum { shape, segments, count, src, dst } => {
             a.read(segments, Some(shape[1]), 4)?;
             a.read(src, product(shape), 4)?;
             a.write(dst, product(&[shape[0], *count, shape[2]]), 4)?;
@@ -246,7 +248,8 @@ fn attend(t: &Attend, a: &mut Accesses<'_>, isa: Isa, threads: usize) -> Check {
         strides.iter().map(|&s| usize::try_from(s).map_err(|_| "a negative stride".to_owned())).collect()
     };
     let rows = |heads, rows, width| [s.batch, heads, rows, width];
-    let dims = [rows(s.heads, s.queries, s.dim), rows(s.kv_heads, s.keys, s.dim), rows(s.kv_heads, s.keys, s.value_dim)];
+    let dims =
+        [rows(s.heads, s.queries, s.dim), rows(s.kv_heads, s.keys, s.dim), rows(s.kv_heads, s.keys, s.value_dim)];
     for ((r, dims), strides) in t.qkv.iter().zip(dims).zip([s.q, s.k, s.v]) {
         let mut strides = forward(&strides)?;
         strides.push(1);
@@ -313,10 +316,16 @@ fn body(s: &Scan, tape: &Tape, a: &Accesses<'_>, rows: impl Fn(usize) -> usize) 
         return Err(format!("a body of {} inputs and {} outputs", memory.inputs.len(), memory.outputs.len()));
     }
     let same = |what: &str, i: usize, want: usize, have: usize| {
-        if want == have { Ok(()) } else { Err(format!("{what} {i} of the body has {have} bytes, the scan gives {want}")) }
+        if want == have {
+            Ok(())
+        } else {
+            Err(format!("{what} {i} of the body has {have} bytes, the scan gives {want}"))
+        }
     };
     let aligned = |what: &str, i: usize, r: &Ref, step: usize, align: usize| {
-        let fits = r.offset.is_multiple_of(align) && step.is_multiple_of(align) && a.memory.align(r.slot).is_multiple_of(align);
+        let fits = r.offset.is_multiple_of(align)
+            && step.is_multiple_of(align)
+            && a.memory.align(r.slot).is_multiple_of(align);
         if fits { Ok(()) } else { Err(format!("{what} {i} of the body wants an alignment of {align}")) }
     };
     for (i, st) in s.states.iter().enumerate() {

@@ -1,0 +1,479 @@
+//! Which kernel runs a node, and with what arguments.
+
+use super::lower::{Label, Lower, Sized};
+use super::matmul;
+use crate::dtype::DType;
+use crate::error::{Error, Result};
+use crate::graph::{Node, Value};
+use crate::op::{Binary, Compare, Map, MapInstr, Op, Reduction, Unary};
+use schwann_kernels::attention::{Attention, attention_scratch_bytes};
+use schwann_kernels::exact::{IntOp, IntReduce};
+use schwann_kernels::map::{self as kernel, Elem, Instr, Program};
+use schwann_kernels::reduce::Reduce;
+use schwann_kernels::tape::{self, Attend, Call, Ref};
+
+pub(super) fn elem(dtype: DType) -> Elem {
+    match dtype {
+        DType::F32 => Elem::F32,
+        DType::F16 => Elem::F16,
+        DType::Bf16 => Elem::Bf16,
+        DType::I8 => Elem::I8,
+        DType::U8 => Elem::U8,
+        DType::I32 => Elem::I32,
+        DType::Bool => Elem::Bool,
+    }
+}
+
+fn isizes(strides: &[usize]) -> Vec<isize> {
+    strides.iter().map(|&s| s as isize).collect()
+}
+
+/// A contiguous copy.
+pub(super) fn plain_copy(sized: &Sized, src: Ref, dst: Ref) -> Call {
+    let n = sized.count();
+    Call::Copy { elem: sized.dtype.size(), dims: vec![n], src, src_strides: vec![1], dst, dst_strides: vec![1] }
+}
+
+/// Lowers one node with one output.
+pub(super) fn lower(l: &mut Lower<'_>, value: Value, node: &Node) -> Result<()> {
+    let out = l.sized(value)?;
+    let cost = l.graph.node_cost(node, l.bindings)?;
+    let label = |kernel: String| Label { kernel, cost, in_place: false, looped: None };
+    if out.count() == 0 {
+        l.write(value)?;
+        return Ok(());
+    }
+    let input = |l: &Lower<'_>, i: usize| l.sized(node.inputs[i]);
+    match &node.op {
+        Op::Map { map, .. } => elementwise(l, value, node, map, &out),
+        Op::MatMul { .. } | Op::MatMulMap { .. } => matmul::lower(l, value, node),
+        Op::Unary(_) | Op::Binary(_) | Op::Compare(_) | Op::Select | Op::Cast { .. } => integers(l, value, node, &out),
+        Op::Reduce { kind, axes, .. } => {
+            let x = input(l, 0)?;
+            let (first, last) = (axes[0], axes[axes.len() - 1]);
+            let size = |r: std::ops::Range<usize>| x.shape[r].iter().product::<usize>();
+            let shape = [size(0..first), size(first..last + 1), size(last + 1..x.shape.len())];
+            let (src, dst) = (l.read(node.inputs[0])?, l.write(value)?);
+            let call = if x.dtype == DType::I32 {
+                let op = match kind {
+                    Reduction::Sum | Reduction::Mean => IntReduce::Sum,
+                    Reduction::Max => IntReduce::Max,
+                    Reduction::Min => IntReduce::Min,
+                };
+                Call::IntReduce { op, shape, src, dst }
+            } else {
+                let op = match kind {
+                    Reduction::Sum => Reduce::Sum,
+                    Reduction::Mean => Reduce::Mean,
+                    Reduction::Max => Reduce::Max,
+                    Reduction::Min => Reduce::Min,
+                };
+                Call::Reduce { op, shape, src, dst }
+            };
+            let [outer, len, inner] = shape;
+            l.call(value, call, label(format!("{} {outer}×{len}×{inner}", kind.name())))
+        }
+        Op::Softmax { .. } => {
+            let len = *out.shape.last().unwrap_or(&1);
+            let rows = out.count() / len;
+            let src = l.read(node.inputs[0])?;
+            let (dst, in_place) = l.write_over(value, &node.inputs[..1])?;
+            let call = Call::Softmax { rows, len, src, dst };
+            l.call(value, call, Label { in_place, ..label(format!("softmax {rows}×{len}")) })
+        }
+        Op::LayerNorm { eps } | Op::RmsNorm { eps } => {
+            let len = *out.shape.last().unwrap_or(&1);
+            let rows = out.count() / len;
+            let src = l.read(node.inputs[0])?;
+            let mut extra = |i: usize| node.inputs.get(i).map(|v| l.read(*v)).transpose();
+            let (gamma, beta) = (extra(1)?, extra(2)?);
+            let (dst, in_place) = l.write_over(value, &node.inputs[..1])?;
+            let (call, name) = match node.op {
+                Op::LayerNorm { .. } => {
+                    (Call::LayerNorm { rows, len, eps: eps.0, gamma, beta, src, dst }, "layer norm")
+                }
+                _ => (Call::RmsNorm { rows, len, eps: eps.0, gamma, src, dst }, "rms norm"),
+            };
+            l.call(value, call, Label { in_place, ..label(format!("{name} {rows}×{len}")) })
+        }
+        Op::Attention { causal, scale } => {
+            let call = attention(l, value, node, *causal, scale.map(|s| s.0))?;
+            let Call::Attention(a) = &call else { unreachable!("attention lowers to attention") };
+            let s = &a.shape;
+            let kernel = format!("attention {}×{}×{}×{}, {} keys", s.batch, s.heads, s.queries, s.dim, s.keys);
+            l.call(value, call, label(kernel))
+        }
+        Op::Transpose { perm } => {
+            let x = input(l, 0)?;
+            let strides = x.strides();
+            let from: Vec<usize> = perm.iter().map(|&p| strides[p]).collect();
+            strided_copy(l, value, node.inputs[0], 0, &from, &out, label(format!("transpose {perm:?}")))
+        }
+        Op::Broadcast { .. } => {
+            let from = input(l, 0)?.strides_in(&out.shape);
+            strided_copy(l, value, node.inputs[0], 0, &from, &out, label("broadcast".into()))
+        }
+        Op::Slice { axis, start, .. } => {
+            let strides = input(l, 0)?.strides();
+            let at = start.eval(l.bindings)? * strides[*axis];
+            strided_copy(l, value, node.inputs[0], at, &strides, &out, label(format!("slice axis {axis}")))
+        }
+        Op::Pad { axis, before, .. } => {
+            let (x, strides) = (input(l, 0)?, out.strides());
+            let src = l.read(node.inputs[0])?;
+            let dst = l.write(value)?;
+            l.call(value, Call::Zero { dst }, Label { cost: Default::default(), ..label("zero".into()) })?;
+            let at = before.eval(l.bindings)? * strides[*axis];
+            place_within(l, value, &x, src, dst, at, &strides, label("copy into padding".into()))
+        }
+        Op::Concat { axis } => {
+            let strides = out.strides();
+            let dst = l.write(value)?;
+            let mut at = 0;
+            for &v in &node.inputs {
+                let x = l.sized(v)?;
+                let src = l.read(v)?;
+                let bytes = x.bytes() as u64;
+                let cost = crate::op::Cost { bytes_read: bytes, bytes_written: bytes, ..Default::default() };
+                let label = Label { cost, ..label(format!("join axis {axis}")) };
+                place_within(l, value, &x, src, dst, at * strides[*axis], &strides, label)?;
+                at += x.shape[*axis];
+            }
+            Ok(())
+        }
+        Op::Gather { axis } => {
+            let (x, indices) = (input(l, 0)?, input(l, 1)?);
+            let shape = around(&x, *axis);
+            let (src, index, dst) = (l.read(node.inputs[0])?, l.read(node.inputs[1])?, l.write(value)?);
+            let count = indices.count();
+            let call = Call::Gather { elem: x.dtype.size(), shape, indices: index, count, src, dst };
+            l.call(value, call, label(format!("gather {count} of {}", shape[1])))
+        }
+        Op::SegmentSum { axis, .. } => {
+            let x = input(l, 0)?;
+            let (shape, count) = (around(&x, *axis), out.shape[*axis]);
+            let (src, segments, dst) = (l.read(node.inputs[0])?, l.read(node.inputs[1])?, l.write(value)?);
+            let call = match x.dtype {
+                DType::I32 => Call::IntSegmentSum { shape, segments, count, src, dst },
+                _ => Call::SegmentSum { shape, segments, count, src, dst },
+            };
+            l.call(value, call, label(format!("segment sum {} into {count}", shape[1])))
+        }
+        Op::Input { .. }
+        | Op::Weight { .. }
+        | Op::Const(_)
+        | Op::Reshape { .. }
+        | Op::Quantize { .. }
+        | Op::Dequantize
+        | Op::Scan(_) => Err(Error::Internal(format!("`{}` ({}) reached the kernels", node.name, node.op.name()))),
+    }
+}
+
+/// [outer, axis, inner] around an axis.
+fn around(x: &Sized, axis: usize) -> [usize; 3] {
+    [x.shape[..axis].iter().product(), x.shape[axis], x.shape[axis + 1..].iter().product()]
+}
+
+fn strided_copy(
+    l: &mut Lower<'_>,
+    value: Value,
+    from: Value,
+    at: usize,
+    strides: &[usize],
+    out: &Sized,
+    label: Label,
+) -> Result<()> {
+    let mut src = l.read(from)?;
+    let dst = l.write(value)?;
+    let skip = at * out.dtype.size();
+    src.offset += skip;
+    src.len -= skip;
+    let call = Call::Copy {
+        elem: out.dtype.size(),
+        dims: out.shape.clone(),
+        src,
+        src_strides: isizes(strides),
+        dst,
+        dst_strides: isizes(&out.strides()),
+    };
+    l.call(value, call, label)
+}
+
+/// Copies `x` into a larger result at element `at`.
+#[expect(clippy::too_many_arguments, reason = "two operands and where one goes in the other")]
+fn place_within(
+    l: &mut Lower<'_>,
+    value: Value,
+    x: &Sized,
+    src: Ref,
+    dst: Ref,
+    at: usize,
+    strides: &[usize],
+    label: Label,
+) -> Result<()> {
+    if x.count() == 0 {
+        return Ok(());
+    }
+    let skip = at * x.dtype.size();
+    let dst = Ref { offset: dst.offset + skip, len: dst.len - skip, ..dst };
+    let (dims, elem) = (x.shape.clone(), x.dtype.size());
+    let call = Call::Copy { elem, dims, src, src_strides: isizes(&x.strides()), dst, dst_strides: isizes(strides) };
+    l.call(value, call, label)
+}
+
+fn attention(l: &mut Lower<'_>, value: Value, node: &Node, causal: bool, scale: Option<f32>) -> Result<Call> {
+    let [q, k, v] = [l.sized(node.inputs[0])?, l.sized(node.inputs[1])?, l.sized(node.inputs[2])?];
+    let out = l.sized(value)?;
+    let three = |s: &Sized| {
+        let strides = s.strides();
+        [strides[0] as isize, strides[1] as isize, strides[2] as isize]
+    };
+    let scores = [q.shape[0], q.shape[1], q.shape[2], k.shape[2]];
+    let mask = node.inputs.get(3).map(|&m| {
+        let strides = l.sized(m)?.strides_in(&scores);
+        Ok::<_, Error>((l.read(m)?, [0, 1, 2, 3].map(|i| strides[i] as isize)))
+    });
+    let mask = mask.transpose()?;
+    let shape = Attention {
+        batch: q.shape[0],
+        heads: q.shape[1],
+        kv_heads: k.shape[1],
+        queries: q.shape[2],
+        keys: k.shape[2],
+        dim: q.shape[3],
+        value_dim: v.shape[3],
+        scale: scale.unwrap_or_else(|| 1.0 / (q.shape[3] as f32).sqrt()),
+        causal,
+        q: three(&q),
+        k: three(&k),
+        v: three(&v),
+        out: three(&out),
+        mask: mask.as_ref().map(|(_, strides)| *strides),
+    };
+    let qkv = [l.read(node.inputs[0])?, l.read(node.inputs[1])?, l.read(node.inputs[2])?];
+    let scratch = l.scratch(attention_scratch_bytes(l.target.isa, l.target.threads, &shape));
+    let out = l.write(value)?;
+    Ok(Call::Attention(Box::new(Attend { shape, qkv, mask: mask.map(|(r, _)| r), out, scratch })))
+}
+
+/// Merges neighbouring axes that every operand steps through alike; gives sizes and each operand's strides.
+pub(super) fn collapse(shape: &[usize], operands: &[Vec<usize>]) -> (Vec<usize>, Vec<Vec<usize>>) {
+    let mut dims: Vec<usize> = Vec::new();
+    let mut strides: Vec<Vec<usize>> = vec![Vec::new(); operands.len()];
+    for (axis, &size) in shape.iter().enumerate() {
+        if size == 1 {
+            continue;
+        }
+        let merges = !dims.is_empty()
+            && operands.iter().zip(&strides).all(|(o, s)| s.last().is_some_and(|outer| *outer == o[axis] * size));
+        if merges {
+            *dims.last_mut().expect("not empty") *= size;
+        } else {
+            dims.push(size);
+        }
+        for (own, o) in strides.iter_mut().zip(operands) {
+            if merges {
+                own.pop();
+            }
+            own.push(o[axis]);
+        }
+    }
+    (dims, strides)
+}
+
+fn pad4(values: &[usize], fill: usize) -> [usize; 4] {
+    let mut padded = [fill; 4];
+    padded[4 - values.len()..].copy_from_slice(values);
+    padded
+}
+
+fn elementwise(l: &mut Lower<'_>, value: Value, node: &Node, map: &Map, out: &Sized) -> Result<()> {
+    let cost = l.graph.node_cost(node, l.bindings)?;
+    let inputs: Vec<Sized> = node.inputs.iter().map(|&v| l.sized(v)).collect::<Result<_>>()?;
+    let mut strides: Vec<Vec<usize>> = inputs.iter().map(|x| x.strides_in(&out.shape)).collect();
+    let mut stretched: Vec<Option<Ref>> = vec![None; inputs.len()];
+    // The kernel walks four axes. Where broadcasts in several places leave more, stretch operands in memory.
+    for i in 0..inputs.len() {
+        let with_out: Vec<Vec<usize>> = strides.iter().cloned().chain([out.strides()]).collect();
+        if collapse(&out.shape, &with_out).0.len() <= 4 {
+            break;
+        }
+        if strides[i] == out.strides() || inputs[i].count() == 1 {
+            continue;
+        }
+        let full = Sized { dtype: inputs[i].dtype, shape: out.shape.clone() };
+        let (src, dst) = (l.read(node.inputs[i])?, l.scratch(full.bytes()));
+        let call = Call::Copy {
+            elem: full.dtype.size(),
+            dims: full.shape.clone(),
+            src,
+            src_strides: isizes(&strides[i]),
+            dst,
+            dst_strides: isizes(&full.strides()),
+        };
+        let moved = crate::op::Cost {
+            bytes_read: inputs[i].bytes() as u64,
+            bytes_written: full.bytes() as u64,
+            ..Default::default()
+        };
+        l.call(value, call, Label { kernel: "stretch".into(), cost: moved, in_place: false, looped: None })?;
+        stretched[i] = Some(dst);
+        strides[i] = full.strides();
+    }
+    let with_out: Vec<Vec<usize>> = strides.iter().cloned().chain([out.strides()]).collect();
+    let (dims, collapsed) = collapse(&out.shape, &with_out);
+    if dims.len() > 4 {
+        return Err(Error::Internal(format!("`{}` has too many axes to walk", node.name)));
+    }
+    let (program, kernel_name) = compile(map, node.inputs.len())?;
+    // Operands of the result's own layout and element size may be overwritten.
+    let candidates: Vec<Value> = (0..inputs.len())
+        .filter(|&i| {
+            inputs[i].shape == out.shape && inputs[i].dtype.size() == out.dtype.size() && stretched[i].is_none()
+        })
+        .map(|i| node.inputs[i])
+        .collect();
+    let mut operands = Vec::with_capacity(inputs.len());
+    for (i, x) in inputs.iter().enumerate() {
+        let at = match stretched[i] {
+            Some(at) => at,
+            None => l.read(node.inputs[i])?,
+        };
+        operands.push((at, elem(x.dtype), pad4(&collapsed[i], 0)));
+    }
+    let scratch = l.scratch(kernel::scratch_bytes(&program, l.target.threads));
+    let (dst, in_place) = l.write_over(value, &candidates)?;
+    let map = tape::Map::new(l.target.isa, program, pad4(&dims, 1), operands, (dst, elem(out.dtype)), scratch);
+    let call = Call::Map(Box::new(map.map_err(Error::Internal)?));
+    l.call(value, call, Label { kernel: kernel_name, cost, in_place, looped: None })
+}
+
+/// The kernel's form of a program, and its name for people.
+pub(super) fn compile(map: &Map, inputs: usize) -> Result<(Program, String)> {
+    let mut code: Vec<Instr> = Vec::with_capacity(map.code.len());
+    let mut at: Vec<u16> = Vec::with_capacity(map.code.len());
+    for instr in &map.code {
+        let mut emit = |i: Instr| {
+            code.push(i);
+            (code.len() - 1) as u16
+        };
+        let reg = |o: u16| at[usize::from(o)];
+        let result = match *instr {
+            MapInstr::Input(n) => emit(Instr::Input(n)),
+            MapInstr::Const(c) => emit(Instr::constant(c.0)),
+            MapInstr::Unary(u, a) => emit(Instr::Unary(unary(u), reg(a))),
+            MapInstr::Binary(b, x, y) => emit(Instr::Binary(binary(b), reg(x), reg(y))),
+            MapInstr::Compare(c, x, y) => emit(Instr::Binary(compare(c), reg(x), reg(y))),
+            MapInstr::Select(c, x, y) => emit(Instr::Select(reg(c), reg(x), reg(y))),
+            // sign(x)·⌊|x|⌋
+            MapInstr::Trunc(a) => {
+                let size = emit(Instr::Unary(kernel::Unary::Abs, reg(a)));
+                let whole = emit(Instr::Unary(kernel::Unary::Floor, size));
+                let sign = emit(Instr::Unary(kernel::Unary::Sign, reg(a)));
+                emit(Instr::Binary(kernel::Binary::Mul, sign, whole))
+            }
+        };
+        at.push(result);
+    }
+    let last = *at.last().ok_or_else(|| Error::Internal("an empty program".into()))?;
+    let program = Program::new(code, vec![last], inputs).map_err(Error::Internal)?;
+    let mut name = map.to_string();
+    if name.chars().count() > 40 {
+        let work = map.code.iter().filter(|i| !matches!(i, MapInstr::Input(_) | MapInstr::Const(_))).count();
+        name = format!("map of {work} operations");
+    }
+    Ok((program, name))
+}
+
+fn unary(u: Unary) -> kernel::Unary {
+    use kernel::Unary as K;
+    match u {
+        Unary::Neg => K::Neg,
+        Unary::Abs => K::Abs,
+        Unary::Sign => K::Sign,
+        Unary::Sqrt => K::Sqrt,
+        Unary::Recip => K::Recip,
+        Unary::Square => K::Square,
+        Unary::Exp => K::Exp,
+        Unary::Log => K::Log,
+        Unary::Tanh => K::Tanh,
+        Unary::Sigmoid => K::Sigmoid,
+        Unary::Softplus => K::Softplus,
+        Unary::Relu => K::Relu,
+        Unary::Silu => K::Silu,
+        Unary::Gelu => K::Gelu,
+        Unary::Erf => K::Erf,
+        Unary::Floor => K::Floor,
+        Unary::Round => K::Round,
+        Unary::Sin => K::Sin,
+        Unary::Cos => K::Cos,
+        Unary::Not => K::Not,
+    }
+}
+
+fn binary(b: Binary) -> kernel::Binary {
+    use kernel::Binary as K;
+    match b {
+        Binary::Add => K::Add,
+        Binary::Sub => K::Sub,
+        Binary::Mul => K::Mul,
+        Binary::Div => K::Div,
+        Binary::Min => K::Min,
+        Binary::Max => K::Max,
+        Binary::Pow => K::Pow,
+        Binary::And => K::And,
+        Binary::Or => K::Or,
+    }
+}
+
+fn compare(c: Compare) -> kernel::Binary {
+    use kernel::Binary as K;
+    match c {
+        Compare::Eq => K::Eq,
+        Compare::Ne => K::Ne,
+        Compare::Lt => K::Lt,
+        Compare::Le => K::Le,
+        Compare::Gt => K::Gt,
+        Compare::Ge => K::Ge,
+    }
+}
+
+/// Elementwise work on 32-bit integers, and casts between integers: exact, outside `f32`.
+fn integers(l: &mut Lower<'_>, value: Value, node: &Node, out: &Sized) -> Result<()> {
+    let op = match node.op {
+        Op::Unary(Unary::Neg) => IntOp::Neg,
+        Op::Unary(Unary::Abs) => IntOp::Abs,
+        Op::Unary(Unary::Sign) => IntOp::Sign,
+        Op::Unary(Unary::Square) => IntOp::Square,
+        Op::Unary(Unary::Relu) => IntOp::Relu,
+        Op::Binary(Binary::Add) => IntOp::Add,
+        Op::Binary(Binary::Sub) => IntOp::Sub,
+        Op::Binary(Binary::Mul) => IntOp::Mul,
+        Op::Binary(Binary::Div) => IntOp::Div,
+        Op::Binary(Binary::Min) => IntOp::Min,
+        Op::Binary(Binary::Max) => IntOp::Max,
+        Op::Compare(Compare::Eq) => IntOp::Eq,
+        Op::Compare(Compare::Ne) => IntOp::Ne,
+        Op::Compare(Compare::Lt) => IntOp::Lt,
+        Op::Compare(Compare::Le) => IntOp::Le,
+        Op::Compare(Compare::Gt) => IntOp::Gt,
+        Op::Compare(Compare::Ge) => IntOp::Ge,
+        Op::Select => IntOp::Select,
+        Op::Cast { .. } => IntOp::Cast,
+        _ => return Err(Error::Internal(format!("`{}` ({}) is no integer operation", node.name, node.op.name()))),
+    };
+    let cost = l.graph.node_cost(node, l.bindings)?;
+    let pad6 = |values: &[usize], fill: usize| {
+        let mut padded = [fill; 6];
+        padded[6 - values.len()..].copy_from_slice(values);
+        padded
+    };
+    let mut inputs = Vec::with_capacity(node.inputs.len());
+    for &v in &node.inputs {
+        let x = l.sized(v)?;
+        inputs.push((l.read(v)?, elem(x.dtype), pad6(&x.strides_in(&out.shape), 0)));
+    }
+    let dst = l.write(value)?;
+    let call = Call::Int { op, dims: pad6(&out.shape, 1), inputs, out: (dst, elem(out.dtype)) };
+    l.call(value, call, Label { kernel: format!("integer {}", node.op.name()), cost, in_place: false, looped: None })
+}

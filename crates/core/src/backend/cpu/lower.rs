@@ -1,0 +1,480 @@
+//! Lowering: a graph and sizes become kernel calls over one arena, and the plan that describes them.
+//!
+//! Nodes are visited in schedule order. Each result gets a place: an output of the run if it is one, the memory of an
+//! input that dies here if the kernel can work in place, or a buffer of its own. Buffers have no offsets yet; calls name
+//! them by number, and the numbers become offsets once all lifetimes are known.
+
+use super::calls;
+use super::packs::Packs;
+use super::scan;
+use crate::error::{Error, Result};
+use crate::graph::{Graph, Node, Value};
+use crate::op::{Cost, Op};
+use crate::plan::memory::{self, Lifetime};
+use crate::plan::{self, Buffer, Loop, Plan, Step};
+use crate::shape::Bindings;
+use crate::tensor::Tensor;
+use crate::{DType, Type};
+use schwann_kernels::Isa;
+use schwann_kernels::tape::{ARENA_ALIGN, Call, Extent, Memory, Ref, Space, Tape};
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// What lowering aims at.
+#[derive(Clone, Copy)]
+pub(super) struct Target<'a> {
+    pub(super) isa: Isa,
+    pub(super) threads: usize,
+    pub(super) packs: &'a Packs,
+}
+
+/// A plan and the tape that carries it out.
+#[derive(Debug)]
+pub(super) struct Lowered {
+    pub(super) plan: Plan,
+    pub(super) tape: Tape,
+}
+
+/// Buffers that have no offset yet are slots from here on.
+const UNPLACED: u32 = 1 << 31;
+
+/// Where a value lies: in which memory, from which byte on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Place {
+    home: Home,
+    offset: usize,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Home {
+    Input(usize),
+    Output(usize),
+    Const(usize),
+    Buffer(usize),
+}
+
+struct BufferInfo {
+    name: String,
+    bytes: usize,
+    first: usize,
+    last: usize,
+    /// Reads still to come, through whichever value.
+    readers: u32,
+    scratch: bool,
+}
+
+pub(super) struct Lower<'a> {
+    pub(super) graph: &'a Graph,
+    pub(super) bindings: &'a Bindings,
+    pub(super) target: Target<'a>,
+    /// Inputs whose data is known: a loop's fixed values that are weights outside.
+    known: &'a HashMap<usize, Tensor>,
+    memory: Memory,
+    const_names: Vec<String>,
+    places: HashMap<Value, Place>,
+    /// Values to be written straight to an output.
+    direct: HashMap<Value, usize>,
+    uses: Vec<Vec<u32>>,
+    buffers: Vec<BufferInfo>,
+    calls: Vec<Call>,
+    steps: Vec<Step>,
+    /// Bytes of packed weights, each counted once.
+    packed: HashMap<usize, usize>,
+}
+
+/// Lowers `graph` for the sizes in `bindings`.
+pub(super) fn lower(
+    graph: &Graph,
+    bindings: &Bindings,
+    target: Target<'_>,
+    known: &HashMap<usize, Tensor>,
+) -> Result<Lowered> {
+    let mut lower = Lower {
+        graph,
+        bindings,
+        target,
+        known,
+        memory: Memory::default(),
+        const_names: Vec::new(),
+        places: HashMap::new(),
+        direct: HashMap::new(),
+        uses: graph.uses(),
+        buffers: Vec::new(),
+        calls: Vec::new(),
+        steps: Vec::new(),
+        packed: HashMap::new(),
+    };
+    lower.interface()?;
+    let mut bytes = Vec::with_capacity(graph.nodes().len());
+    for node in graph.nodes() {
+        let sizes = node.outs.iter().map(|t| Ok(byte_size(t.dtype, &t.shape.eval(bindings)?)));
+        bytes.push(sizes.sum::<Result<Option<usize>>>()?.ok_or_else(|| too_large(node))?);
+    }
+    for id in plan::schedule(graph, &bytes) {
+        lower.node(id)?;
+    }
+    lower.copy_outputs()?;
+    lower.finish()
+}
+
+fn too_large(node: &Node) -> Error {
+    Error::Value { node: node.name.clone(), problem: "its size does not fit the address space".into() }
+}
+
+/// Bytes of a tensor; `None` beyond the address space.
+pub(super) fn byte_size(dtype: DType, shape: &[usize]) -> Option<usize> {
+    dtype.bytes_for(crate::tensor::count(shape)?).filter(|n| *n <= isize::MAX as usize)
+}
+
+/// A type with its sizes as numbers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Sized {
+    pub(super) dtype: DType,
+    pub(super) shape: Vec<usize>,
+}
+impl Sized {
+    pub(super) fn count(&self) -> usize {
+        self.shape.iter().product()
+    }
+    pub(super) fn bytes(&self) -> usize {
+        self.count() * self.dtype.size()
+    }
+    /// Row-major strides in elements.
+    pub(super) fn strides(&self) -> Vec<usize> {
+        let mut strides = vec![1; self.shape.len()];
+        for i in (1..self.shape.len()).rev() {
+            strides[i - 1] = strides[i] * self.shape[i].max(1);
+        }
+        strides
+    }
+    /// Strides with which this stretches to `shape`: 0 where an axis is repeated.
+    pub(super) fn strides_in(&self, shape: &[usize]) -> Vec<usize> {
+        let missing = shape.len() - self.shape.len();
+        let own = self.strides();
+        (0..shape.len())
+            .map(|i| if i < missing || (self.shape[i - missing] == 1 && shape[i] != 1) { 0 } else { own[i - missing] })
+            .collect()
+    }
+}
+
+/// What a step says of itself.
+pub(super) struct Label {
+    pub(super) kernel: String,
+    pub(super) cost: Cost,
+    pub(super) in_place: bool,
+    pub(super) looped: Option<Box<Loop>>,
+}
+
+impl Lower<'_> {
+    /// The type of a value, with sizes.
+    pub(super) fn sized(&self, value: Value) -> Result<Sized> {
+        let Type { dtype, shape } = self.graph.ty(value);
+        Ok(Sized { dtype: *dtype, shape: shape.eval(self.bindings)? })
+    }
+
+    fn interface(&mut self) -> Result<()> {
+        for (i, (_, value)) in self.graph.inputs().enumerate() {
+            let sized = self.sized(value)?;
+            self.memory.inputs.push(Extent { bytes: sized.bytes(), align: sized.dtype.size() });
+            self.places.insert(value, Place { home: Home::Input(i), offset: 0 });
+        }
+        for (i, output) in self.graph.outputs().iter().enumerate() {
+            let sized = self.sized(output.value)?;
+            self.memory.outputs.push(Extent { bytes: sized.bytes(), align: sized.dtype.size() });
+            // A reshape only renames, so what it renames can be written to the output too.
+            let mut root = output.value;
+            while let Op::Reshape { .. } = self.graph.node(root).op {
+                root = self.graph.node(root).inputs[0];
+            }
+            if !self.graph.node(root).op.is_source() {
+                self.direct.entry(root).or_insert(i);
+            }
+        }
+        Ok(())
+    }
+
+    fn node(&mut self, id: u32) -> Result<()> {
+        let node = &self.graph.nodes()[id as usize];
+        let value = Value { node: id, slot: 0 };
+        match &node.op {
+            Op::Input { .. } => return Ok(()),
+            Op::Weight { .. } | Op::Const(_) => {
+                // Registered when somebody reads it, so that a weight that is only read packed is not kept twice.
+                return Ok(());
+            }
+            Op::Scan(s) => scan::lower(self, id, s)?,
+            _ if self.alias(value, node)? => {}
+            _ => calls::lower(self, value, node)?,
+        }
+        for v in &node.inputs {
+            if let Some(Place { home: Home::Buffer(b), .. }) = self.places.get(v) {
+                let last = self.calls.len().saturating_sub(1);
+                let buffer = &mut self.buffers[*b];
+                buffer.readers -= 1;
+                buffer.last = buffer.last.max(last);
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives the result its input's memory where the operation only renames it.
+    fn alias(&mut self, value: Value, node: &Node) -> Result<bool> {
+        let Some(&x) = node.inputs.first() else { return Ok(false) };
+        let (from, to) = (self.sized(x)?, self.sized(value)?);
+        let moved = match &node.op {
+            Op::Reshape { .. } => Some(0),
+            Op::Broadcast { .. } if from.count() == to.count() => Some(0),
+            // Only axes of size 1 change places.
+            Op::Transpose { perm } => {
+                let real: Vec<usize> = perm.iter().copied().filter(|p| from.shape[*p] != 1).collect();
+                real.is_sorted().then_some(0)
+            }
+            Op::Slice { axis, start, .. } => {
+                let outer: usize = from.shape[..*axis].iter().product();
+                let inner: usize = from.shape[axis + 1..].iter().product();
+                let start = start.eval(self.bindings)?;
+                if start + to.shape[*axis] > from.shape[*axis] {
+                    let problem =
+                        format!("slice {start}..{} of {} elements", start + to.shape[*axis], from.shape[*axis]);
+                    return Err(Error::Value { node: node.name.clone(), problem });
+                }
+                (outer <= 1 || from.shape[*axis] == to.shape[*axis]).then_some(start * inner * from.dtype.size())
+            }
+            _ => None,
+        };
+        // A value that an output wants in its own memory is made there instead, unless it is a reshape, whose root is.
+        let Some(moved) = moved else { return Ok(false) };
+        if self.direct.contains_key(&value) && to.count() > 0 {
+            return Ok(false);
+        }
+        let mut place = self.place(x)?;
+        place.offset += moved;
+        if let Home::Buffer(b) = place.home {
+            self.buffers[b].readers += self.readers(value);
+        }
+        self.places.insert(value, place);
+        Ok(true)
+    }
+
+    pub(super) fn readers(&self, value: Value) -> u32 {
+        self.uses[value.node as usize][usize::from(value.slot)]
+    }
+
+    fn place(&mut self, value: Value) -> Result<Place> {
+        if let Some(place) = self.places.get(&value) {
+            return Ok(*place);
+        }
+        let data = self.data(value)?.ok_or_else(|| {
+            Error::Internal(format!("`{}` is read before it is computed", self.graph.node(value).name))
+        })?;
+        self.memory.consts.push(Arc::new(data));
+        self.const_names.push(self.graph.node(value).name.clone());
+        let place = Place { home: Home::Const(self.memory.consts.len() - 1), offset: 0 };
+        self.places.insert(value, place);
+        Ok(place)
+    }
+
+    /// The data of a value that is known before the run.
+    pub(super) fn data(&self, value: Value) -> Result<Option<Tensor>> {
+        Ok(match &self.graph.node(value).op {
+            Op::Const(t) => Some(t.clone()),
+            Op::Weight { name, .. } => Some(self.graph.weight(name)?.clone()),
+            Op::Input { .. } => {
+                let index = self.graph.inputs().position(|(_, v)| v == value);
+                index.and_then(|i| self.known.get(&i)).cloned()
+            }
+            // A reshape of known data is known too.
+            Op::Reshape { .. } => {
+                let shape = self.sized(value)?.shape;
+                self.data(self.graph.node(value).inputs[0])?.map(|t| t.reshaped(&shape)).transpose()?
+            }
+            _ => None,
+        })
+    }
+
+    fn reference(&self, place: Place, bytes: usize) -> Ref {
+        let slot = match place.home {
+            Home::Input(i) => self.memory.slot(Space::Input(i)),
+            Home::Output(i) => self.memory.slot(Space::Output(i)),
+            Home::Const(i) => self.memory.slot(Space::Const(i)),
+            Home::Buffer(b) => UNPLACED + b as u32,
+        };
+        Ref { slot, offset: place.offset, len: bytes }
+    }
+
+    /// A value to read.
+    pub(super) fn read(&mut self, value: Value) -> Result<Ref> {
+        let place = self.place(value)?;
+        let bytes = self.sized(value)?.bytes();
+        Ok(self.reference(place, bytes))
+    }
+
+    fn new_buffer(&mut self, name: &str, bytes: usize, readers: u32, scratch: bool) -> Place {
+        let step = self.calls.len();
+        let buffer = BufferInfo { name: name.into(), bytes, first: step, last: step, readers, scratch };
+        self.buffers.push(buffer);
+        Place { home: Home::Buffer(self.buffers.len() - 1), offset: 0 }
+    }
+
+    /// Memory for a result; `last_step` calls from now it is complete.
+    pub(super) fn write(&mut self, value: Value) -> Result<Ref> {
+        let bytes = self.sized(value)?.bytes();
+        let place = match self.direct.get(&value) {
+            Some(&output) => Place { home: Home::Output(output), offset: 0 },
+            None => self.new_buffer(&self.graph.node(value).name.clone(), bytes, self.readers(value), false),
+        };
+        self.places.insert(value, place);
+        Ok(self.reference(place, bytes))
+    }
+
+    /// Memory for a result that may take the place of one of `candidates`, if that one dies with this node. Also says
+    /// whether it did.
+    pub(super) fn write_over(&mut self, value: Value, candidates: &[Value]) -> Result<(Ref, bool)> {
+        let node = self.graph.node(value);
+        let bytes = self.sized(value)?.bytes();
+        if !self.direct.contains_key(&value) && bytes > 0 {
+            for &candidate in candidates {
+                let Some(&place) = self.places.get(&candidate) else { continue };
+                let Home::Buffer(b) = place.home else { continue };
+                let here = node.inputs.iter().filter(|v| **v == candidate).count() as u32;
+                // Any other input in the same memory would be overwritten while it is still read.
+                let shared = node
+                    .inputs
+                    .iter()
+                    .any(|v| *v != candidate && self.places.get(v).is_some_and(|p| p.home == place.home));
+                let dies = self.buffers[b].readers == here && !shared;
+                if dies && place.offset == 0 && self.buffers[b].bytes == bytes && !self.buffers[b].scratch {
+                    self.buffers[b].readers += self.readers(value);
+                    self.places.insert(value, place);
+                    return Ok((self.reference(place, bytes), true));
+                }
+            }
+        }
+        Ok((self.write(value)?, false))
+    }
+
+    /// Working memory for the next call.
+    pub(super) fn scratch(&mut self, bytes: usize) -> Ref {
+        if bytes == 0 {
+            return Ref { slot: 0, offset: 0, len: 0 };
+        }
+        let place = self.new_buffer("scratch", bytes, 0, true);
+        self.reference(place, bytes)
+    }
+
+    /// Counts a packed weight's memory, once.
+    pub(super) fn count_packed(&mut self, identity: usize, bytes: usize) {
+        self.packed.insert(identity, bytes);
+    }
+
+    /// Adds a call. Working memory taken before lives until it.
+    pub(super) fn call(&mut self, value: Value, mut call: Call, label: Label) -> Result<()> {
+        let node = self.graph.node(value);
+        let out = self.sized(value)?;
+        let refs = call.refs();
+        let at = self.calls.len();
+        for (r, _) in &refs {
+            if r.slot >= UNPLACED {
+                let buffer = &mut self.buffers[(r.slot - UNPLACED) as usize];
+                buffer.last = buffer.last.max(at);
+            }
+        }
+        let places = |written: bool| {
+            refs.iter().filter(|(r, w)| *w == written && r.len > 0).map(|(r, _)| self.describe(r)).collect::<Vec<_>>()
+        };
+        let step = Step {
+            name: node.name.clone(),
+            op: node.op.name().into(),
+            kernel: label.kernel,
+            out: format!("{}{:?}", out.dtype, out.shape),
+            reads: places(false),
+            writes: places(true),
+            cost: label.cost,
+            in_place: label.in_place,
+            looped: label.looped,
+        };
+        self.steps.push(step);
+        self.calls.push(call);
+        Ok(())
+    }
+
+    fn describe(&self, r: &Ref) -> plan::Place {
+        if r.slot >= UNPLACED {
+            return plan::Place::Buffer((r.slot - UNPLACED) as usize);
+        }
+        let slot = r.slot as usize;
+        let (inputs, outputs) =
+            (1 + self.memory.inputs.len(), 1 + self.memory.inputs.len() + self.memory.outputs.len());
+        if slot < inputs {
+            plan::Place::Input(self.graph.inputs().nth(slot - 1).map(|(n, _)| n.to_owned()).unwrap_or_default())
+        } else if slot < outputs {
+            plan::Place::Output(self.graph.outputs()[slot - inputs].name.clone())
+        } else {
+            plan::Place::Constant(self.const_names[slot - outputs].clone())
+        }
+    }
+
+    /// Copies results that lie elsewhere: inputs, weights, parts of other values, and those wanted twice.
+    fn copy_outputs(&mut self) -> Result<()> {
+        for i in 0..self.graph.outputs().len() {
+            let output = &self.graph.outputs()[i];
+            let value = output.value;
+            let place = self.place(value)?;
+            if place.home == Home::Output(i) {
+                continue;
+            }
+            let sized = self.sized(value)?;
+            if sized.count() == 0 {
+                continue;
+            }
+            let src = self.reference(place, sized.bytes());
+            let dst = self.reference(Place { home: Home::Output(i), offset: 0 }, sized.bytes());
+            let call = calls::plain_copy(&sized, src, dst);
+            let bytes = sized.bytes() as u64;
+            let cost = Cost { bytes_read: bytes, bytes_written: bytes, ..Cost::default() };
+            self.call(value, call, Label { kernel: "copy to output".into(), cost, in_place: false, looped: None })?;
+        }
+        Ok(())
+    }
+
+    fn finish(mut self) -> Result<Lowered> {
+        let lifetimes: Vec<Lifetime> =
+            self.buffers.iter().map(|b| Lifetime { bytes: b.bytes, first: b.first, last: b.last }).collect();
+        let (offsets, arena_bytes) = memory::assign(&lifetimes);
+        self.memory.arena = arena_bytes;
+        for call in &mut self.calls {
+            call.for_each_ref(&mut |r| {
+                if r.slot >= UNPLACED {
+                    r.offset += offsets[(r.slot - UNPLACED) as usize];
+                    r.slot = 0;
+                }
+            });
+        }
+        let buffers = self.buffers.iter().zip(&offsets).map(|(b, &offset)| Buffer {
+            name: b.name.clone(),
+            offset,
+            bytes: b.bytes,
+            first: b.first,
+            last: b.last,
+            scratch: b.scratch,
+        });
+        let buffers: Vec<Buffer> = buffers.collect();
+        let constants: usize = self.memory.consts.iter().map(|c| (**c).as_ref().len()).sum();
+        let Target { isa, threads, .. } = self.target;
+        let bodies = self.steps.iter().filter_map(|s| s.looped.as_ref());
+        let in_bodies: usize = bodies.map(|l| l.body.weight_bytes).sum();
+        let plan = Plan {
+            backend: format!("cpu ({isa})"),
+            threads,
+            bindings: self.bindings.clone(),
+            steps: self.steps,
+            buffers,
+            arena_bytes,
+            live_bytes: memory::largest_live_set(&lifetimes),
+            weight_bytes: constants + self.packed.values().sum::<usize>() + in_bodies,
+        };
+        let tape = Tape::new(isa, threads, self.memory, self.calls).map_err(Error::Internal)?;
+        debug_assert_eq!(ARENA_ALIGN, memory::ALIGN);
+        Ok(Lowered { plan, tape })
+    }
+}

@@ -1,0 +1,184 @@
+//! Matrix products: weights packed ahead, bias in the kernel, the rest of the program on the hot result.
+
+use super::calls::{compile, elem};
+use super::lower::{Label, Lower, Sized};
+use crate::dtype::DType;
+use crate::error::{Error, Result};
+use crate::graph::{Node, Value};
+use crate::op::{Binary, Map, MapInstr, Op};
+use schwann_kernels::gemm::Store;
+use schwann_kernels::map::{self as kernel};
+use schwann_kernels::tape::{Call, Epilogue, Gemm, GemmB, Ref, Strided};
+
+fn store(dtype: DType) -> Store {
+    match dtype {
+        DType::F16 => Store::F16,
+        DType::Bf16 => Store::Bf16,
+        _ => Store::F32,
+    }
+}
+
+/// Rows, columns and their strides of the last two axes.
+fn matrix(x: &Sized, transposed: bool) -> ([usize; 2], [usize; 2]) {
+    let rank = x.shape.len();
+    let (sizes, strides) = ([x.shape[rank - 2], x.shape[rank - 1]], [x.shape[rank - 1], 1]);
+    if transposed { ([sizes[1], sizes[0]], [strides[1], strides[0]]) } else { (sizes, strides) }
+}
+
+pub(super) fn lower(l: &mut Lower<'_>, value: Value, node: &Node) -> Result<()> {
+    let (transpose_a, transpose_b, map) = match &node.op {
+        Op::MatMul { transpose_a, transpose_b } => (*transpose_a, *transpose_b, None),
+        Op::MatMulMap { transpose_a, transpose_b, map, .. } => (*transpose_a, *transpose_b, Some(map)),
+        other => return Err(Error::Internal(format!("{} is no matrix product", other.name()))),
+    };
+    let cost = l.graph.node_cost(node, l.bindings)?;
+    let out = l.sized(value)?;
+    let (a, b) = (l.sized(node.inputs[0])?, l.sized(node.inputs[1])?);
+    let ([mut m, k], [a_row, a_col]) = matrix(&a, transpose_a);
+    let ([_, n], [b_row, b_col]) = matrix(&b, transpose_b);
+    let leading = |x: &Sized| x.shape[..x.shape.len() - 2].iter().product::<usize>();
+    let mut batch = leading(&out);
+    let (a_batch, b_batch) = (leading(&a), leading(&b));
+    // One right-hand matrix for a whole batch of rows that lie together is one taller product.
+    let flat = b_batch == 1 && a_batch == batch && (!transpose_a || batch == 1);
+    if flat {
+        m *= batch;
+        batch = 1;
+    }
+    if map.is_some() && !flat {
+        return Err(Error::Internal(format!("`{}`: an epilogue on a batch of products", node.name)));
+    }
+    let a = Strided {
+        at: l.read(node.inputs[0])?,
+        store: store(a.dtype),
+        batch: if a_batch == 1 { 0 } else { m * k },
+        row: a_row,
+        col: a_col,
+    };
+    let data = if b_batch == 1 && batch == 1 { l.data(node.inputs[1])? } else { None };
+    let b = match data {
+        Some(data) => {
+            let packed = l.target.packs.get(l.target.isa, store(b.dtype), &data, [k, n], [b_row, b_col])?;
+            l.count_packed(std::sync::Arc::as_ptr(&packed).addr(), packed.bytes());
+            GemmB::Packed(packed)
+        }
+        None => GemmB::Plain(Strided {
+            at: l.read(node.inputs[1])?,
+            store: store(b.dtype),
+            batch: if b_batch == 1 { 0 } else { k * n },
+            row: b_row,
+            col: b_col,
+        }),
+    };
+    let packed = matches!(b, GemmB::Packed(_));
+    let c = |at: Ref, dtype: DType| Strided { at, store: store(dtype), batch: m * n, row: n, col: 1 };
+    let nothing = Ref { slot: 0, offset: 0, len: 0 };
+    let mut gemm =
+        Gemm { shape: [batch, m, n, k], a, c: c(nothing, DType::F32), b, bias: None, epilogue: None, scratch: nothing };
+    let mut extra = String::new();
+    match map {
+        None => gemm.c = c(l.write(value)?, out.dtype),
+        Some(map) => {
+            let dst = l.write(value)?;
+            let (map, bias) = split_bias(l, node, map)?;
+            gemm.bias = bias;
+            extra += if gemm.bias.is_some() { " + bias" } else { "" };
+            if map.code.len() == 1 && out.dtype.is_float() {
+                gemm.c = c(dst, out.dtype);
+            } else {
+                // The program works on f32: on the result itself where that is f32, else on a copy.
+                let product = if out.dtype == DType::F32 { dst } else { l.scratch(m * n * 4) };
+                gemm.c = c(product, DType::F32);
+                let (epilogue, name) = epilogue(l, node, &map, &out, (m, n), dst)?;
+                gemm.epilogue = Some(Box::new(epilogue));
+                extra += &format!(", then {name}");
+            }
+        }
+    }
+    let bytes = gemm.scratch_bytes(l.target.isa, l.target.threads);
+    gemm.scratch = l.scratch(bytes);
+    let kind = if m == 1 { "gemv" } else { "gemm" };
+    let times = if batch > 1 { format!("{batch} × ") } else { String::new() };
+    let how = if packed { " packed" } else { "" };
+    let kernel = format!("{kind}{how} {times}{m}×{n}×{k}{extra}");
+    l.call(value, Call::Gemm(Box::new(gemm)), Label { kernel, cost, in_place: false, looped: None })
+}
+
+/// Takes the addition of one float a column out of a program that starts with it: the kernel adds it for free.
+fn split_bias(l: &mut Lower<'_>, node: &Node, map: &Map) -> Result<(Map, Option<Ref>)> {
+    let reads = |n: u16| map.code.iter().flat_map(|i| i.operands()).flatten().filter(|o| *o == n).count();
+    let product = map.code.iter().position(|i| *i == MapInstr::Input(0)).map(|i| i as u16);
+    let sum = map.code.iter().position(|i| match i {
+        MapInstr::Binary(Binary::Add, x, y) => product.is_some_and(|p| (*x == p) != (*y == p) && reads(p) == 1),
+        _ => false,
+    });
+    let (Some(product), Some(sum)) = (product, sum) else { return Ok((map.clone(), None)) };
+    let MapInstr::Binary(_, x, y) = map.code[sum] else { unreachable!("found above") };
+    let other = if x == product { y } else { x };
+    let MapInstr::Input(input) = map.code[usize::from(other)] else { return Ok((map.clone(), None)) };
+    let bias = node.inputs[usize::from(input) + 1];
+    let (ty, out) = (l.sized(bias)?, l.sized(node.inputs[1])?);
+    let one_a_column =
+        ty.dtype == DType::F32 && ty.shape.last() == Some(&ty.count()) && ty.count() > 1 && !out.shape.is_empty();
+    if !one_a_column || reads(other) != 1 {
+        return Ok((map.clone(), None));
+    }
+    // The sum takes the product's part; input numbers stay, so that operands keep their order.
+    let mut code = Vec::with_capacity(map.code.len());
+    let mut at: Vec<u16> = Vec::with_capacity(map.code.len());
+    for (i, instr) in map.code.iter().enumerate() {
+        if i == sum {
+            at.push(at[usize::from(product)]);
+        } else if i == usize::from(other) {
+            at.push(u16::MAX);
+        } else {
+            code.push(instr.map_operands(|o| at[usize::from(o)]));
+            at.push((code.len() - 1) as u16);
+        }
+    }
+    // If the sum was the last value, the product must be.
+    let last = at[at.len() - 1];
+    if usize::from(last) + 1 != code.len() {
+        code.push(MapInstr::Binary(Binary::Max, last, last));
+    }
+    let bias = l.read(bias)?;
+    Ok((Map { code }, Some(bias)))
+}
+
+fn epilogue(
+    l: &mut Lower<'_>,
+    node: &Node,
+    map: &Map,
+    out: &Sized,
+    (m, n): (usize, usize),
+    dst: Ref,
+) -> Result<(Epilogue, String)> {
+    // Inputs that the program no longer reads (the bias) are left out.
+    let mut inputs = Vec::new();
+    let mut number = vec![0u16; node.inputs.len()];
+    for (i, &v) in node.inputs.iter().enumerate().skip(2) {
+        let read = map.code.contains(&MapInstr::Input((i - 1) as u16));
+        if !read {
+            continue;
+        }
+        let x = l.sized(v)?;
+        let strides = x.strides_in(&out.shape);
+        let rank = out.shape.len();
+        let col = if out.shape[rank - 1] == 1 { 0 } else { strides[rank - 1] };
+        // One stride over all leading axes, as fusion made sure: either none, or whole rows of this operand's own width.
+        let repeats = (0..rank - 1).all(|a| strides[a] == 0 || out.shape[a] == 1);
+        let row = if repeats { 0 } else { *x.shape.last().unwrap_or(&1) };
+        inputs.push((l.read(v)?, elem(x.dtype), [row, col]));
+        number[i - 1] = inputs.len() as u16;
+    }
+    let code = map.code.iter().map(|i| match i {
+        MapInstr::Input(0) => MapInstr::Input(0),
+        MapInstr::Input(n) => MapInstr::Input(number[usize::from(*n)]),
+        other => *other,
+    });
+    let map = Map { code: code.collect() };
+    let (program, name) = compile(&map, inputs.len() + 1)?;
+    let scratch = l.scratch(kernel::scratch_bytes(&program, l.target.threads));
+    let epilogue = Epilogue::new(l.target.isa, program, (m, n), n, inputs, (dst, elem(out.dtype)), scratch);
+    Ok((epilogue.map_err(Error::Internal)?, name))
+}

@@ -1,0 +1,159 @@
+//! The CPU: SIMD kernels chosen at run time, weights packed ahead, one arena a stream.
+
+mod calls;
+mod lower;
+mod matmul;
+mod packs;
+mod rows;
+mod scan;
+
+use super::{Backend, Bound, Inputs, Observer, Prepared, Stream};
+use crate::error::{Error, Result};
+use crate::graph::Graph;
+use crate::pass::PassOptions;
+use crate::plan::Plan;
+use crate::shape::Bindings;
+use crate::tensor::{Bytes, Tensor};
+use lower::{Lowered, Target};
+use packs::Packs;
+use schwann_kernels::tape::{Frame, Stopped, Watch};
+use schwann_kernels::{Isa, Team};
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+/// The CPU backend with an instruction set and a team of threads.
+#[derive(Clone, Debug)]
+pub struct Cpu {
+    isa: Isa,
+    team: Arc<Team>,
+}
+
+impl Cpu {
+    /// The widest instruction set of this CPU, and `threads` threads (0 for one a core).
+    pub fn new(threads: usize) -> Result<Cpu> {
+        Cpu::with_isa(Isa::detect(), threads)
+    }
+
+    /// A given instruction set.
+    pub fn with_isa(isa: Isa, threads: usize) -> Result<Cpu> {
+        let cores = || std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        let threads = if threads == 0 { cores() } else { threads };
+        Ok(Cpu { isa, team: Arc::new(Team::new(threads).map_err(Error::Thread)?) })
+    }
+
+    /// Its instruction set.
+    pub fn isa(&self) -> Isa {
+        self.isa
+    }
+
+    /// Its threads.
+    pub fn threads(&self) -> usize {
+        self.team.threads()
+    }
+}
+
+impl Backend for Cpu {
+    fn name(&self) -> String {
+        format!("cpu ({})", self.isa)
+    }
+
+    fn pass_options(&self, wanted: &PassOptions) -> PassOptions {
+        wanted.clone()
+    }
+
+    fn prepare(&self, graph: Arc<Graph>) -> Result<Box<dyn Prepared>> {
+        // A weight without data is found now, not in the middle of a run.
+        for (name, _) in graph.weight_types() {
+            graph.weight(name)?;
+        }
+        Ok(Box::new(CpuPrepared { cpu: self.clone(), graph, packs: Packs::default() }))
+    }
+}
+
+struct CpuPrepared {
+    cpu: Cpu,
+    graph: Arc<Graph>,
+    packs: Packs,
+}
+
+impl Prepared for CpuPrepared {
+    fn bind(&self, bindings: &Bindings) -> Result<Arc<dyn Bound>> {
+        let target = Target { isa: self.cpu.isa, threads: self.cpu.threads(), packs: &self.packs };
+        let lowered = lower::lower(&self.graph, bindings, target, &HashMap::new())?;
+        Ok(Arc::new(CpuBound { team: Arc::clone(&self.cpu.team), lowered }))
+    }
+}
+
+struct CpuBound {
+    team: Arc<Team>,
+    lowered: Lowered,
+}
+
+impl Bound for CpuBound {
+    fn plan(&self) -> &Plan {
+        &self.lowered.plan
+    }
+
+    fn stream(self: Arc<Self>) -> Result<Box<dyn Stream>> {
+        let arena = Bytes::zeroed(self.lowered.tape.arena_bytes());
+        let frame = self.lowered.tape.frame();
+        Ok(Box::new(CpuStream { bound: self, arena, frame }))
+    }
+}
+
+struct CpuStream {
+    bound: Arc<CpuBound>,
+    arena: Bytes,
+    frame: Frame,
+}
+
+/// The tape's view of an observer.
+struct Watching<'a>(&'a mut dyn Observer);
+impl Watch for Watching<'_> {
+    fn begin(&mut self, call: usize) {
+        self.0.begin(call);
+    }
+    fn end(&mut self, call: usize) {
+        self.0.end(call);
+    }
+}
+
+impl Stream for CpuStream {
+    fn bytes(&self) -> usize {
+        self.arena.capacity()
+    }
+
+    fn run(
+        &mut self,
+        inputs: &dyn Inputs,
+        outputs: &mut [Tensor],
+        observer: Option<&mut dyn Observer>,
+        cancel: &AtomicBool,
+    ) -> Result<()> {
+        let CpuStream { bound, arena, frame } = self;
+        let count = bound.lowered.tape.inputs();
+        let given = (0..count).map(|i| inputs.bytes(i));
+        let taken = outputs.iter_mut().map(Tensor::bytes_mut);
+        let mut watching = observer.map(Watching);
+        let watch = watching.as_mut().map(|w| w as &mut dyn Watch);
+        let tape = &bound.lowered.tape;
+        tape.run(frame, &bound.team, arena, given, taken, watch, cancel).map_err(|stopped| match stopped {
+            Stopped::Cancelled => Error::Cancelled,
+            Stopped::Buffer(problem) => Error::Internal(problem),
+            Stopped::Value { call, problem } => {
+                Error::Value { node: step_name(&bound.lowered.plan, &call).unwrap_or_default(), problem }
+            }
+        })
+    }
+}
+
+/// The name of the step at a path through loops.
+fn step_name(plan: &Plan, path: &[usize]) -> Option<String> {
+    let (first, rest) = path.split_first()?;
+    let step = plan.steps.get(*first)?;
+    match &step.looped {
+        Some(looped) => step_name(&looped.body, rest),
+        None => Some(step.name.clone()),
+    }
+}

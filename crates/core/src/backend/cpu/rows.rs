@@ -1,0 +1,170 @@
+//! Which loops can be cut by rows: those whose body treats every row of the batch alone.
+//!
+//! The first axis of every state and sequence element is taken as the batch. If each operation of the body keeps its
+//! rows apart, the body is given back with that axis as a symbol of its own, so that it can be planned for any number of
+//! rows.
+
+use crate::graph::{Graph, Value};
+use crate::op::{Op, Scan, Type};
+use crate::shape::{Dim, Shape};
+use std::collections::HashMap;
+
+/// The symbol for a block's rows. Users have no reason to write it.
+pub(super) const ROWS: &str = "__rows";
+
+/// The body for any number of rows, if rows are independent.
+pub(super) fn independent(scan: &Scan) -> Option<Graph> {
+    let body = &scan.body;
+    let carried = scan.states + scan.sequences;
+    let types = body.input_types();
+    let batch = types.first()?.shape.dims().first()?.clone();
+    if batch.is(1) || !types[..carried].iter().all(|t| t.shape.dims().first() == Some(&batch)) {
+        return None;
+    }
+    let mut rows = Rows { batch, axis: HashMap::new(), new: Graph::default(), map: HashMap::new() };
+    let inputs: HashMap<Value, usize> = body.inputs().enumerate().map(|(i, (_, v))| (v, i)).collect();
+    for (id, node) in body.nodes().iter().enumerate() {
+        let value = Value { node: id as u32, slot: 0 };
+        let mut op = node.op.clone();
+        let axis = match &mut op {
+            Op::Input { ty, .. } => {
+                let axis = (inputs[&value] < carried).then_some(0);
+                if axis.is_some() {
+                    ty.shape = rows.with_rows(&ty.shape, 0);
+                }
+                axis
+            }
+            Op::Const(_) => None,
+            _ => rows.axis_of(body, node.inputs.as_slice(), &node.op, &node.outs[0])?,
+        };
+        if let (Op::Reshape { shape } | Op::Broadcast { shape }, Some(axis)) = (&mut op, axis) {
+            *shape = rows.with_rows(shape, axis);
+        }
+        let new = node.inputs.iter().map(|v| rows.map.get(v).copied()).collect::<Option<Vec<_>>>()?;
+        let new = rows.new.push(op, new, node.name.clone()).ok()?;
+        rows.map.insert(value, new);
+        if let Some(axis) = axis {
+            rows.axis.insert(value, axis);
+        }
+    }
+    for output in body.outputs() {
+        // A state must keep its rows, and every output must have them first.
+        if rows.axis.get(&output.value) != Some(&0) {
+            return None;
+        }
+        rows.new.push_output(output.name.clone(), *rows.map.get(&output.value)?).ok()?;
+    }
+    Some(rows.new)
+}
+
+struct Rows {
+    batch: Dim,
+    /// Which axis of a value is the batch; absent where the value is the same for all rows.
+    axis: HashMap<Value, usize>,
+    new: Graph,
+    map: HashMap<Value, Value>,
+}
+
+impl Rows {
+    fn with_rows(&self, shape: &Shape, axis: usize) -> Shape {
+        let mut dims = shape.dims().to_vec();
+        dims[axis] = Dim::symbol(ROWS);
+        dims.into()
+    }
+
+    /// `Some(axis)` of the result; the outer `None` where the operation mixes rows (or is not known not to).
+    fn axis_of(&self, body: &Graph, inputs: &[Value], op: &Op, out: &Type) -> Option<Option<usize>> {
+        let axis = |i: usize| inputs.get(i).and_then(|v| self.axis.get(v)).copied();
+        let shape = |i: usize| &body.ty(inputs[i]).shape;
+        let any = (0..inputs.len()).any(|i| axis(i).is_some());
+        let rank = out.shape.rank();
+        if !any {
+            // The same for all rows, unless it is stretched over them here.
+            return Some(match op {
+                Op::Broadcast { shape: to } if to.dims().first() == Some(&self.batch) => {
+                    let own = shape(0);
+                    (own.rank() < rank || own[0].is(1)).then_some(0)
+                }
+                _ => None,
+            });
+        }
+        let found = match op {
+            op if op.is_elementwise() => self.elementwise(inputs, body, rank)?,
+            Op::MatMul { transpose_a, .. } => self.matmul(inputs, body, *transpose_a, rank)?,
+            Op::MatMulMap { transpose_a, .. } => {
+                let at = self.matmul(&inputs[..2], body, *transpose_a, rank)?;
+                let others = inputs[2..].iter().all(|v| self.stretches(*v, body, at, rank));
+                others.then_some(at)?
+            }
+            Op::Reduce { axes, keep, .. } => {
+                let at = axis(0)?;
+                if axes.contains(&at) {
+                    return None;
+                }
+                if *keep { at } else { at - axes.iter().filter(|a| **a < at).count() }
+            }
+            Op::Softmax { axis: over } => axis(0).filter(|at| at != over)?,
+            Op::LayerNorm { .. } | Op::RmsNorm { .. } => {
+                let alone = inputs[1..].iter().all(|v| !self.axis.contains_key(v));
+                axis(0).filter(|at| at + 1 < rank && alone)?
+            }
+            Op::Attention { .. } => {
+                let all = (0..3).all(|i| axis(i) == Some(0));
+                let mask = inputs.get(3).is_none_or(|v| self.stretches(*v, body, 0, rank));
+                (all && mask).then_some(0)?
+            }
+            Op::Reshape { shape: to } => (axis(0) == Some(0) && to.dims().first() == Some(&self.batch)).then_some(0)?,
+            Op::Transpose { perm } => perm.iter().position(|p| Some(*p) == axis(0))?,
+            Op::Slice { axis: over, .. } | Op::Pad { axis: over, .. } => axis(0).filter(|at| at != over)?,
+            Op::Concat { axis: over } => {
+                let first = axis(0)?;
+                let same = (0..inputs.len()).all(|i| axis(i) == Some(first));
+                (same && first != *over).then_some(first)?
+            }
+            Op::Broadcast { .. } => axis(0)? + rank - shape(0).rank(),
+            Op::Gather { axis: over } => match (axis(0), axis(1)) {
+                (Some(at), None) if at < *over => at,
+                (Some(at), None) if at > *over => at + shape(1).rank() - 1,
+                (None, Some(at)) => over + at,
+                _ => return None,
+            },
+            Op::SegmentSum { axis: over, .. } if axis(1).is_none() => axis(0).filter(|at| at != over)?,
+            _ => return None,
+        };
+        Some(Some(found))
+    }
+
+    /// The batch axis of a value within a result of `rank` axes to which it stretches.
+    fn aligned(&self, value: Value, body: &Graph, rank: usize) -> Option<usize> {
+        self.axis.get(&value).map(|at| at + rank - body.ty(value).shape.rank())
+    }
+
+    /// Whether a value goes along with rows at axis `at` of the result: it has them there, or is the same for all rows.
+    fn stretches(&self, value: Value, body: &Graph, at: usize, rank: usize) -> bool {
+        match self.aligned(value, body, rank) {
+            Some(own) => own == at,
+            None => {
+                let shape = &body.ty(value).shape;
+                (at + shape.rank()).checked_sub(rank).is_none_or(|i| shape[i].is(1))
+            }
+        }
+    }
+
+    fn elementwise(&self, inputs: &[Value], body: &Graph, rank: usize) -> Option<usize> {
+        let at = inputs.iter().find_map(|v| self.aligned(*v, body, rank))?;
+        inputs.iter().all(|v| self.stretches(*v, body, at, rank)).then_some(at)
+    }
+
+    fn matmul(&self, inputs: &[Value], body: &Graph, transpose_a: bool, rank: usize) -> Option<usize> {
+        let own = body.ty(inputs[0]).shape.rank();
+        let row_axis = if transpose_a { own - 1 } else { own - 2 };
+        match (self.axis.get(&inputs[0]), self.axis.get(&inputs[1])) {
+            (Some(&at), None) if at == row_axis => Some(rank - 2),
+            (Some(&at), _) if at < own - 2 => {
+                let at = at + rank - own;
+                self.stretches(inputs[1], body, at, rank).then_some(at)
+            }
+            _ => None,
+        }
+    }
+}

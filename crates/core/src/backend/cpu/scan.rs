@@ -1,0 +1,118 @@
+//! Loops: by blocks of rows where rows are independent, else step by step over all of them.
+
+use super::lower::{Label, Lower, Lowered, Target, byte_size, lower as lower_graph};
+use super::rows;
+use crate::error::{Error, Result};
+use crate::graph::Value;
+use crate::op::Scan;
+use crate::plan::Loop;
+use schwann_kernels::tape::{self, Call, Ref, ScanState, Sequence};
+use std::collections::HashMap;
+
+/// Rows of a block at most: enough for the matrix kernels to reach their speed.
+const MOST_ROWS: usize = 48;
+/// A block's working memory should stay within this, so that it stays in the first-level cache.
+const BLOCK_BYTES: usize = 32 << 10;
+
+pub(super) fn lower(l: &mut Lower<'_>, id: u32, scan: &Scan) -> Result<()> {
+    let node = &l.graph.nodes()[id as usize];
+    let out = |slot: usize| Value { node: id, slot: slot as u16 };
+    let carried = scan.states + scan.sequences;
+    let cost = l.graph.node_cost(node, l.bindings)?;
+
+    let steps = l.sized(node.inputs[scan.states])?.shape[scan.axis];
+    // Fixed values that are known now can be packed now.
+    let mut known = HashMap::new();
+    for (i, &v) in node.inputs.iter().enumerate().skip(carried) {
+        if let Some(data) = l.data(v)? {
+            known.insert(i, data);
+        }
+    }
+    let elements: Vec<Vec<usize>> = node.inputs[..carried]
+        .iter()
+        .enumerate()
+        .map(|(i, &v)| {
+            let mut shape = l.sized(v)?.shape;
+            if i >= scan.states {
+                shape.remove(scan.axis);
+            }
+            Ok(shape)
+        })
+        .collect::<Result<_>>()?;
+    let batch = elements.first().and_then(|s| s.first().copied()).unwrap_or(1);
+    let general = if batch > 0 { rows::independent(scan) } else { None };
+    let threads = l.target.threads;
+    let (blocks, body, tail) = match &general {
+        Some(body) => {
+            let at = |rows: usize| {
+                let bindings = l.bindings.clone().with(rows::ROWS, rows);
+                lower_graph(body, &bindings, Target { threads: 1, ..l.target }, &known)
+            };
+            let mut block = batch.div_ceil(threads).clamp(1, MOST_ROWS);
+            let mut lowered = at(block)?;
+            while lowered.tape.arena_bytes() > BLOCK_BYTES && block > 8 {
+                block = block.div_ceil(2);
+                lowered = at(block)?;
+            }
+            let left = batch % block;
+            let tail = if left > 0 { Some(at(left)?) } else { None };
+            (Some((batch, block)), lowered, tail)
+        }
+        None => (None, lower_graph(&scan.body, l.bindings, l.target, &known)?, None),
+    };
+
+    let row_shape = |i: usize, shape: &[usize]| {
+        // Rows matter where blocks are cut, or where time lies inside them.
+        let rows = if blocks.is_some() || scan.axis == 1 { shape.first().copied().unwrap_or(1) } else { 1 };
+        let bytes = byte_size(scan.body.input_types()[i].dtype, shape).unwrap_or(0);
+        (rows, bytes.checked_div(rows).unwrap_or(0))
+    };
+    let mut states = Vec::with_capacity(scan.states);
+    for i in 0..scan.states {
+        let (init, last) = (l.read(node.inputs[i])?, l.write(out(i))?);
+        let (rows, row_bytes) = row_shape(i, &elements[i]);
+        states.push(ScanState { init, last, rows, row_bytes });
+    }
+    let mut sequences = Vec::with_capacity(scan.sequences);
+    for i in scan.states..carried {
+        let (rows, row_bytes) = row_shape(i, &elements[i]);
+        sequences.push(Sequence { at: l.read(node.inputs[i])?, rows, row_bytes });
+    }
+    let fixed = node.inputs[carried..].iter().map(|&v| l.read(v)).collect::<Result<Vec<Ref>>>()?;
+    let mut outputs = Vec::with_capacity(node.outs.len() - scan.states);
+    for slot in scan.states..node.outs.len() {
+        let sized = l.sized(out(slot))?;
+        let mut shape = sized.shape.clone();
+        shape.remove(scan.axis);
+        let rows = if blocks.is_some() || scan.axis == 1 { shape.first().copied().unwrap_or(1) } else { 1 };
+        let bytes = byte_size(sized.dtype, &shape).unwrap_or(0);
+        let at = l.write(out(slot))?;
+        outputs.push(Sequence { at, rows, row_bytes: bytes.checked_div(rows).unwrap_or(0) });
+    }
+    let Lowered { plan, tape: body } = body;
+    let mut call = tape::Scan {
+        steps,
+        reverse: scan.reverse,
+        time_inside: scan.axis == 1,
+        states,
+        sequences,
+        fixed,
+        outputs,
+        blocks,
+        body,
+        tail: tail.map(|t| t.tape),
+        scratch: Ref { slot: 0, offset: 0, len: 0 },
+    };
+    let workers = if blocks.is_some() { threads } else { 1 };
+    let bytes = call.worker_bytes().checked_mul(workers).ok_or_else(|| Error::Value {
+        node: node.name.clone(),
+        problem: "its working memory does not fit the address space".into(),
+    })?;
+    call.scratch = l.scratch(bytes);
+    let looped = Loop { steps, block_rows: blocks.map(|(_, rows)| rows), body: plan };
+    let kernel = match blocks {
+        Some((rows, block)) => format!("scan of {steps} steps, {rows} rows by {block}"),
+        None => format!("scan of {steps} steps"),
+    };
+    l.call(out(0), Call::Scan(Box::new(call)), Label { kernel, cost, in_place: false, looped: Some(Box::new(looped)) })
+}

@@ -1,0 +1,108 @@
+//! One form for each kind of work, so that backends need one kernel for it: rows last, `f32` inside, batches that match.
+
+use super::{PassOptions, rewrite};
+use crate::dtype::DType;
+use crate::error::Result;
+use crate::graph::{Graph, Node, Value};
+use crate::op::Op;
+use crate::shape::{Dim, Shape};
+
+pub(super) fn normalize(graph: &Graph, _: &PassOptions) -> Result<Graph> {
+    rewrite(
+        graph,
+        &[
+            ("half precision through f32", &half_through_f32),
+            ("reduce adjacent axes", &reduce_adjacent_axes),
+            ("softmax over the last axis", &softmax_last),
+            ("matching batches", &matching_batches),
+        ],
+    )
+}
+
+/// Reductions, softmax, norms, attention and segment sums of half precision: widen, compute, round once.
+fn half_through_f32(graph: &mut Graph, value: Value) -> Result<Option<Value>> {
+    let node = graph.node(value).clone();
+    let dtype = node.outs[0].dtype;
+    let kind = matches!(
+        node.op,
+        Op::Reduce { .. }
+            | Op::Softmax { .. }
+            | Op::LayerNorm { .. }
+            | Op::RmsNorm { .. }
+            | Op::Attention { .. }
+            | Op::SegmentSum { .. }
+    );
+    if !kind || !matches!(dtype, DType::F16 | DType::Bf16) {
+        return Ok(None);
+    }
+    let mut inputs = Vec::with_capacity(node.inputs.len());
+    for &v in &node.inputs {
+        inputs.push(if graph.ty(v).dtype == dtype {
+            graph.push(Op::Cast { dtype: DType::F32 }, vec![v], format!("{}.wide", node.name))?
+        } else {
+            v
+        });
+    }
+    let wide = graph.push(node.op, inputs, node.name.clone())?;
+    graph.push(Op::Cast { dtype }, vec![wide], format!("{}.round", node.name)).map(Some)
+}
+
+/// A reduction over axes that are not neighbours: one run of neighbours after the other, innermost first.
+fn reduce_adjacent_axes(graph: &mut Graph, value: Value) -> Result<Option<Value>> {
+    let node = graph.node(value).clone();
+    let Op::Reduce { kind, axes, keep } = &node.op else { return Ok(None) };
+    let x = node.inputs[0];
+    if axes.is_empty() {
+        // Nothing is combined; a sum, mean, maximum or minimum of one element is that element.
+        return Ok(Some(x));
+    }
+    let last = *axes.last().expect("not empty");
+    let run = axes.iter().rev().enumerate().take_while(|(i, a)| **a + i == last).count();
+    if run == axes.len() {
+        return Ok(None);
+    }
+    let (rest, inner) = axes.split_at(axes.len() - run);
+    let part = |axes: &[usize]| Op::Reduce { kind: *kind, axes: axes.to_vec(), keep: *keep };
+    let first = graph.push(part(inner), vec![x], format!("{}.inner", node.name))?;
+    graph.push(part(rest), vec![first], node.name).map(Some)
+}
+
+/// Softmax over an inner axis: move it last and back.
+fn softmax_last(graph: &mut Graph, value: Value) -> Result<Option<Value>> {
+    let Node { op, inputs, outs, name } = graph.node(value).clone();
+    let Op::Softmax { axis } = op else { return Ok(None) };
+    let rank = outs[0].shape.rank();
+    if axis + 1 == rank {
+        return Ok(None);
+    }
+    let mut perm: Vec<usize> = (0..rank).collect();
+    perm.swap(axis, rank - 1);
+    let moved = graph.push(Op::Transpose { perm: perm.clone() }, inputs, format!("{name}.to_last"))?;
+    let soft = graph.push(Op::Softmax { axis: rank - 1 }, vec![moved], name.clone())?;
+    graph.push(Op::Transpose { perm }, vec![soft], format!("{name}.back")).map(Some)
+}
+
+/// A product whose operands' batches differ axis by axis: stretch each that is neither whole nor single.
+fn matching_batches(graph: &mut Graph, value: Value) -> Result<Option<Value>> {
+    let node = graph.node(value).clone();
+    if !matches!(node.op, Op::MatMul { .. }) {
+        return Ok(None);
+    }
+    let rank = node.outs[0].shape.rank();
+    let batch: Vec<Dim> = node.outs[0].shape.dims()[..rank - 2].to_vec();
+    let mut inputs = node.inputs.clone();
+    for v in &mut inputs {
+        let ty = graph.ty(*v).clone();
+        let own = &ty.shape.dims()[..ty.shape.rank() - 2];
+        let single = own.iter().all(|d| d.is(1));
+        if single || own == batch {
+            continue;
+        }
+        let shape: Shape = batch.iter().chain(&ty.shape.dims()[own.len()..]).cloned().collect::<Vec<_>>().into();
+        *v = graph.push(Op::Broadcast { shape }, vec![*v], format!("{}.batch", node.name))?;
+    }
+    if inputs == node.inputs {
+        return Ok(None);
+    }
+    graph.push(node.op, inputs, node.name).map(Some)
+}

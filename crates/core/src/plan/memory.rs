@@ -1,0 +1,118 @@
+//! Memory planning: lifetimes in, offsets in one arena out. A pure function.
+
+/// What buffers start at a multiple of: a cache line.
+pub const ALIGN: usize = 64;
+
+/// A buffer that is needed from step `first` to step `last`, both included.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lifetime {
+    /// Bytes.
+    pub bytes: usize,
+    /// The step that writes it first.
+    pub first: usize,
+    /// The last step that touches it.
+    pub last: usize,
+}
+
+impl Lifetime {
+    fn meets(&self, other: &Lifetime) -> bool {
+        self.first <= other.last && other.first <= self.last
+    }
+    fn size(&self) -> usize {
+        self.bytes.next_multiple_of(ALIGN)
+    }
+}
+
+/// Offsets for buffers such that none overlaps another that lives at the same time, and the arena's size.
+///
+/// Placing largest first at the lowest free offset is within a few percent of the lower bound on networks; two other
+/// orders are tried, and the best of the three taken.
+pub fn assign(lifetimes: &[Lifetime]) -> (Vec<usize>, usize) {
+    let all = || (0..lifetimes.len()).collect::<Vec<_>>();
+    let span = |i: &usize| lifetimes[*i].last - lifetimes[*i].first;
+    let mut by_size = all();
+    by_size.sort_by_key(|i| (std::cmp::Reverse(lifetimes[*i].bytes), lifetimes[*i].first));
+    let mut by_span = all();
+    by_span.sort_by_key(|i| (std::cmp::Reverse(span(i)), std::cmp::Reverse(lifetimes[*i].bytes)));
+    let mut by_area = all();
+    by_area.sort_by_key(|i| std::cmp::Reverse((span(i) + 1).saturating_mul(lifetimes[*i].bytes)));
+    let orders = [by_size, by_span, by_area];
+    let placed = orders.iter().map(|order| place(lifetimes, order));
+    placed.min_by_key(|(_, total)| *total).unwrap_or_default()
+}
+
+fn place(lifetimes: &[Lifetime], order: &[usize]) -> (Vec<usize>, usize) {
+    let mut offsets = vec![0; lifetimes.len()];
+    let mut done: Vec<usize> = Vec::with_capacity(order.len());
+    let mut total = 0;
+    for &i in order {
+        let mine = &lifetimes[i];
+        if mine.bytes == 0 {
+            continue;
+        }
+        // What is in the way, by offset; then the first gap that is wide enough.
+        let mut taken: Vec<(usize, usize)> = done
+            .iter()
+            .filter(|&&j| lifetimes[j].meets(mine))
+            .map(|&j| (offsets[j], offsets[j] + lifetimes[j].size()))
+            .collect();
+        taken.sort_unstable();
+        let mut at = 0;
+        for (start, end) in taken {
+            if at + mine.size() <= start {
+                break;
+            }
+            at = at.max(end);
+        }
+        offsets[i] = at;
+        total = total.max(at + mine.size());
+        done.push(i);
+    }
+    (offsets, total)
+}
+
+/// The most bytes that live at one step: no arena can be smaller.
+pub fn largest_live_set(lifetimes: &[Lifetime]) -> usize {
+    let steps = lifetimes.iter().map(|l| l.last + 1).max().unwrap_or(0);
+    let mut change = vec![0i64; steps + 1];
+    for l in lifetimes {
+        change[l.first] += l.size() as i64;
+        change[l.last + 1] -= l.size() as i64;
+    }
+    let mut live = 0;
+    change.into_iter().map(|c| { live += c; live }).max().unwrap_or(0) as usize
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn lifetimes() -> impl Strategy<Value = Vec<Lifetime>> {
+        let one = (0usize..5000, 0usize..40, 0usize..12);
+        prop::collection::vec(one, 0..60)
+            .prop_map(|v| v.into_iter().map(|(bytes, first, span)| Lifetime { bytes, first, last: first + span }).collect())
+    }
+
+    proptest! {
+        #[test]
+        fn live_buffers_never_overlap(l in lifetimes()) {
+            let (offsets, total) = assign(&l);
+            for i in 0..l.len() {
+                prop_assert!(offsets[i] % ALIGN == 0 && offsets[i] + l[i].bytes <= total || l[i].bytes == 0);
+                for j in 0..i {
+                    let apart = offsets[i] + l[i].bytes <= offsets[j] || offsets[j] + l[j].bytes <= offsets[i];
+                    prop_assert!(apart || !l[i].meets(&l[j]) || l[i].bytes == 0 || l[j].bytes == 0);
+                }
+            }
+            prop_assert!(total >= largest_live_set(&l));
+        }
+    }
+
+    #[test]
+    fn a_chain_of_equal_buffers_needs_two() {
+        let chain: Vec<Lifetime> = (0..10).map(|i| Lifetime { bytes: 640, first: i, last: i + 1 }).collect();
+        assert_eq!(assign(&chain).1, 1280);
+        assert_eq!(largest_live_set(&chain), 1280);
+    }
+}

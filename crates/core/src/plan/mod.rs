@@ -1,0 +1,301 @@
+//! The plan: what runs in which order, with which kernel, on which memory, and what that costs.
+//!
+//! A plan belongs to one set of sizes. It is what a backend made of a graph before running it, for people and tools to
+//! look at; nothing here executes.
+
+mod device;
+pub mod memory;
+mod schedule;
+
+pub use device::{Device, Figure, Provenance};
+pub use schedule::schedule;
+
+use crate::graph::quote;
+use crate::op::Cost;
+use crate::shape::Bindings;
+use serde::Serialize;
+use std::fmt::Write;
+
+/// Where a step reads or writes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Place {
+    /// A buffer of the arena, by number.
+    Buffer(usize),
+    /// An input of the run.
+    Input(String),
+    /// An output of the run.
+    Output(String),
+    /// A weight or literal.
+    Constant(String),
+}
+
+/// A buffer of the arena.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Buffer {
+    /// What it holds first.
+    pub name: String,
+    /// Where it begins.
+    pub offset: usize,
+    /// How long it is.
+    pub bytes: usize,
+    /// The step that writes it first.
+    pub first: usize,
+    /// The last step that touches it.
+    pub last: usize,
+    /// Whether it is a kernel's working memory rather than a value.
+    pub scratch: bool,
+}
+
+/// One kernel call.
+#[derive(Clone, Debug, Serialize)]
+pub struct Step {
+    /// The node it computes.
+    pub name: String,
+    /// The node's operation.
+    pub op: String,
+    /// The kernel chosen for it.
+    pub kernel: String,
+    /// Its output's type with sizes.
+    pub out: String,
+    /// What it reads.
+    pub reads: Vec<Place>,
+    /// What it writes.
+    pub writes: Vec<Place>,
+    /// Its work (derived from shapes).
+    pub cost: Cost,
+    /// Whether it writes over one of its inputs.
+    pub in_place: bool,
+    /// The loop's body, where it is a loop.
+    #[serde(rename = "loop")]
+    pub looped: Option<Box<Loop>>,
+}
+
+/// How a loop runs.
+#[derive(Clone, Debug, Serialize)]
+pub struct Loop {
+    /// Steps over time.
+    pub steps: usize,
+    /// Rows of a block that one worker takes through all steps; `None` where rows depend on each other.
+    pub block_rows: Option<usize>,
+    /// The body for one block.
+    pub body: Plan,
+}
+
+/// A schedule with its memory.
+#[derive(Clone, Debug, Serialize)]
+pub struct Plan {
+    /// The backend that made it, with its instruction set.
+    pub backend: String,
+    /// Threads it was made for.
+    pub threads: usize,
+    /// The sizes it is for.
+    pub bindings: Bindings,
+    /// What runs, in order.
+    pub steps: Vec<Step>,
+    /// The arena's buffers.
+    pub buffers: Vec<Buffer>,
+    /// Bytes of the arena.
+    pub arena_bytes: usize,
+    /// The most bytes that are alive at one step: the least an arena could have.
+    pub live_bytes: usize,
+    /// Bytes of the weights as they are kept for running, packed copies included.
+    pub weight_bytes: usize,
+}
+
+/// Memory and time that a plan would take.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Estimate {
+    /// Arena and weights.
+    pub memory: Figure,
+    /// One run.
+    pub time: Figure,
+}
+
+impl Plan {
+    /// The work of one run, from the steps.
+    pub fn cost(&self) -> Cost {
+        let mut total = Cost::default();
+        self.steps.iter().for_each(|s| total += s.cost);
+        total
+    }
+
+    /// What a run would take on `device`.
+    pub fn estimate(&self, device: &Device) -> Estimate {
+        let seconds: f64 = self.steps.iter().map(|s| device.seconds(&s.cost)).sum();
+        Estimate {
+            memory: Figure::derived((self.arena_bytes + self.weight_bytes) as f64, "B", "the plan's arena and weights"),
+            time: Figure::predicted(seconds, "s", &format!("roofline of {} ({})", device.name, device.source)),
+        }
+    }
+
+    /// The plan as a table for people.
+    pub fn explain(&self, device: Option<&Device>) -> String {
+        let mut out = String::new();
+        self.explain_into(&mut out, device, 0);
+        out
+    }
+
+    fn explain_into(&self, out: &mut String, device: Option<&Device>, indent: usize) {
+        let pad = " ".repeat(indent);
+        let cost = self.cost();
+        if indent == 0 {
+            let sizes = self.bindings.to_string();
+            let sizes = if sizes.is_empty() { String::new() } else { format!(", for {sizes}") };
+            let _ = writeln!(out, "{} steps on {}, {} threads{sizes}", self.steps.len(), self.backend, self.threads);
+            let _ = writeln!(
+                out,
+                "arena {} (derived; at one moment {} are alive), weights {} (derived)",
+                bytes(self.arena_bytes as u64),
+                bytes(self.live_bytes as u64),
+                bytes(self.weight_bytes as u64),
+            );
+            let _ = writeln!(
+                out,
+                "{} flops, {} transcendentals, {} moved at least (derived)",
+                count(cost.flops),
+                count(cost.transcendentals),
+                bytes(cost.bytes())
+            );
+            if let Some(device) = device {
+                let estimate = self.estimate(device);
+                let time = estimate.time.value.unwrap_or(f64::NAN);
+                let _ = writeln!(out, "about {} a run (predicted: {})", seconds(time), estimate.time.source);
+            }
+            out.push('\n');
+        }
+        let name_width = self.steps.iter().map(|s| s.name.chars().count()).max().unwrap_or(0).clamp(4, 28);
+        let kernel_width = self.steps.iter().map(|s| s.kernel.chars().count()).max().unwrap_or(0).clamp(6, 44);
+        if indent == 0 {
+            let predicted = if device.is_some() { "  predicted" } else { "" };
+            let _ = writeln!(
+                out,
+                "{pad}step  {:name_width$}  {:kernel_width$}  {:>9}  {:>9}{predicted}  memory",
+                "node", "kernel", "flops", "bytes"
+            );
+        }
+        for (i, step) in self.steps.iter().enumerate() {
+            let time = device.map(|d| format!("  {:>9}", seconds(d.seconds(&step.cost)))).unwrap_or_default();
+            let places: Vec<String> = step.writes.iter().map(|p| self.place(p)).collect();
+            let in_place = if step.in_place { " in place" } else { "" };
+            let _ = writeln!(
+                out,
+                "{pad}{i:>4}  {:name_width$}  {:kernel_width$}  {:>9}  {:>9}{time}  {}{in_place}",
+                shorten(&step.name, name_width),
+                shorten(&step.kernel, kernel_width),
+                count(step.cost.flops),
+                bytes(step.cost.bytes()),
+                places.join(", "),
+            );
+            if let Some(looped) = &step.looped {
+                let rows = looped.block_rows.map_or("all rows at once".into(), |r| format!("blocks of {r} rows"));
+                let _ = writeln!(out, "{pad}      {} steps, {rows}; arena {} a worker:", looped.steps, bytes(looped.body.arena_bytes as u64));
+                looped.body.explain_into(out, device, indent + 6);
+            }
+        }
+    }
+
+    fn place(&self, place: &Place) -> String {
+        match place {
+            Place::Buffer(b) => {
+                let b = &self.buffers[*b];
+                format!("arena {}+{}", b.offset, b.bytes)
+            }
+            Place::Input(name) => format!("input {name}"),
+            Place::Output(name) => format!("output {name}"),
+            Place::Constant(name) => format!("constant {name}"),
+        }
+    }
+
+    /// The plan as JSON.
+    pub fn to_json(&self, device: Option<&Device>) -> String {
+        #[derive(Serialize)]
+        struct Explained<'a> {
+            #[serde(flatten)]
+            plan: &'a Plan,
+            cost: Cost,
+            estimate: Option<Estimate>,
+        }
+        let estimate = device.map(|d| self.estimate(d));
+        serde_json::to_string_pretty(&Explained { plan: self, cost: self.cost(), estimate })
+            .expect("a plan has only string keys and finite structure")
+    }
+
+    /// The plan in the DOT language: steps, and which buffer carries what between them.
+    pub fn to_dot(&self) -> String {
+        let mut out = String::from(
+            "digraph plan {\n  rankdir=TB;\n  node [shape=box, style=\"rounded,filled\", fillcolor=\"#d5f0d0\", fontname=\"sans-serif\", fontsize=11];\n  edge [fontname=\"sans-serif\", fontsize=9];\n",
+        );
+        self.dot_into(&mut out, "s");
+        out.push_str("}\n");
+        out
+    }
+
+    fn dot_into(&self, out: &mut String, prefix: &str) {
+        let mut writer: Vec<Option<usize>> = vec![None; self.buffers.len()];
+        for (i, step) in self.steps.iter().enumerate() {
+            let label = format!("{i}: {}\n{}\n{} flops, {}", step.name, step.kernel, count(step.cost.flops), bytes(step.cost.bytes()));
+            let _ = writeln!(out, "  {prefix}{i} [label={}];", quote(&label));
+            for place in &step.reads {
+                match place {
+                    Place::Buffer(b) => {
+                        if let Some(from) = writer[*b] {
+                            let size = bytes(self.buffers[*b].bytes as u64);
+                            let _ = writeln!(out, "  {prefix}{from} -> {prefix}{i} [label={}];", quote(&format!("buffer {b}, {size}")));
+                        }
+                    }
+                    Place::Input(name) | Place::Constant(name) | Place::Output(name) => {
+                        let id = format!("{prefix}_{}", quote(name).replace(['"', '\\'], ""));
+                        let colour = if matches!(place, Place::Input(_)) { "#cfe8ff" } else { "#eeeeee" };
+                        let _ = writeln!(out, "  {} [label={}, fillcolor=\"{colour}\"];", quote(&id), quote(name));
+                        let _ = writeln!(out, "  {} -> {prefix}{i};", quote(&id));
+                    }
+                }
+            }
+            for place in &step.writes {
+                match place {
+                    Place::Buffer(b) => writer[*b] = Some(i),
+                    Place::Output(name) => {
+                        let id = format!("{prefix}_{}", quote(name).replace(['"', '\\'], ""));
+                        let _ = writeln!(out, "  {} [label={}, shape=ellipse, fillcolor=\"#ffc9c9\"];", quote(&id), quote(name));
+                        let _ = writeln!(out, "  {prefix}{i} -> {};", quote(&id));
+                    }
+                    _ => {}
+                }
+            }
+            if let Some(looped) = &step.looped {
+                let title = format!("{} steps of {}", looped.steps, step.name);
+                let _ = writeln!(out, "  subgraph cluster_{prefix}{i} {{ label={}; color=\"#8866cc\";", quote(&title));
+                looped.body.dot_into(out, &format!("{prefix}{i}_"));
+                out.push_str("  }\n");
+            }
+        }
+    }
+}
+
+fn shorten(text: &str, width: usize) -> String {
+    if text.chars().count() <= width { text.into() } else { text.chars().take(width - 1).chain(['…']).collect() }
+}
+
+fn scaled(value: f64, units: &[&str], step: f64) -> String {
+    let mut value = value;
+    let mut unit = 0;
+    while value >= step && unit + 1 < units.len() {
+        value /= step;
+        unit += 1;
+    }
+    if unit == 0 || value >= 100.0 { format!("{value:.0}{}", units[unit]) } else { format!("{value:.3}")[..4].trim_end_matches('.').to_owned() + units[unit] }
+}
+
+/// A count for people: `1.23 M`.
+pub fn count(n: u64) -> String {
+    scaled(n as f64, &["", " k", " M", " G", " T"], 1000.0)
+}
+/// Bytes for people: `1.50 MiB`.
+pub fn bytes(n: u64) -> String {
+    scaled(n as f64, &[" B", " KiB", " MiB", " GiB", " TiB"], 1024.0)
+}
+/// A time for people: `12.3 µs`.
+pub fn seconds(s: f64) -> String {
+    scaled(s * 1e9, &[" ns", " µs", " ms", " s"], 1000.0)
+}

@@ -1,0 +1,373 @@
+//! Running: a program is compiled once and shared; a session is one stream through it.
+
+use crate::backend::cpu::Cpu;
+use crate::backend::{Backend, Bound, Inputs, Observer, Prepared, Stream};
+use crate::error::{Error, Result};
+use crate::graph::Graph;
+use crate::memory::{Budget, Reservation};
+use crate::pass::{self, PassOptions, PassRecord};
+use crate::plan::Plan;
+use crate::shape::Bindings;
+use crate::tensor::Tensor;
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+
+/// How many layouts for different sizes a program keeps.
+const MOST_LAYOUTS: usize = 64;
+
+/// How to compile.
+#[derive(Clone, Debug, Default)]
+pub struct CompileOptions {
+    /// Threads; 0 for one a core.
+    pub threads: usize,
+    /// What passes may do.
+    pub passes: PassOptions,
+    /// The memory that sessions may use.
+    pub budget: Budget,
+}
+
+impl CompileOptions {
+    /// With so many threads; 0 for one a core.
+    pub fn threads(mut self, threads: usize) -> Self {
+        self.threads = threads;
+        self
+    }
+    /// With these passes.
+    pub fn passes(mut self, passes: PassOptions) -> Self {
+        self.passes = passes;
+        self
+    }
+    /// Within this memory.
+    pub fn budget(mut self, budget: Budget) -> Self {
+        self.budget = budget;
+        self
+    }
+}
+
+/// A compiled graph: immutable, shared between threads, laid out anew for each set of sizes it meets.
+pub struct Program {
+    graph: Arc<Graph>,
+    records: Vec<PassRecord>,
+    prepared: Box<dyn Prepared>,
+    backend: String,
+    budget: Budget,
+    layouts: Mutex<HashMap<Bindings, Arc<dyn Bound>>>,
+}
+
+impl std::fmt::Debug for Program {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Program({} nodes on {})", self.graph.nodes().len(), self.backend)
+    }
+}
+
+impl Program {
+    /// Compiles for this machine's CPU.
+    pub fn compile(graph: &Graph, options: &CompileOptions) -> Result<Arc<Program>> {
+        Program::compile_for(graph, &Cpu::new(options.threads)?, options)
+    }
+
+    /// Compiles for a given backend.
+    pub fn compile_for(graph: &Graph, backend: &dyn Backend, options: &CompileOptions) -> Result<Arc<Program>> {
+        graph.verify()?;
+        let (graph, records) = pass::optimize(graph, &backend.pass_options(&options.passes))?;
+        let graph = Arc::new(graph);
+        let prepared = backend.prepare(Arc::clone(&graph))?;
+        Ok(Arc::new(Program {
+            graph,
+            records,
+            prepared,
+            backend: backend.name(),
+            budget: options.budget.clone(),
+            layouts: Mutex::default(),
+        }))
+    }
+
+    /// The graph after the passes.
+    pub fn graph(&self) -> &Graph {
+        &self.graph
+    }
+    /// What each pass did.
+    pub fn pass_records(&self) -> &[PassRecord] {
+        &self.records
+    }
+    /// The backend's name.
+    pub fn backend(&self) -> &str {
+        &self.backend
+    }
+
+    /// The plan for these sizes.
+    pub fn plan(&self, bindings: &Bindings) -> Result<Plan> {
+        Ok(self.layout(bindings)?.plan().clone())
+    }
+
+    fn layout(&self, bindings: &Bindings) -> Result<Arc<dyn Bound>> {
+        if let Some(layout) = self.layouts.lock().expect("laying out does not panic").get(bindings) {
+            return Ok(Arc::clone(layout));
+        }
+        let layout = self.prepared.bind(bindings)?;
+        let mut layouts = self.layouts.lock().expect("laying out does not panic");
+        if layouts.len() >= MOST_LAYOUTS {
+            layouts.clear();
+        }
+        layouts.insert(bindings.clone(), Arc::clone(&layout));
+        Ok(layout)
+    }
+
+    /// A new stream.
+    pub fn session(self: &Arc<Self>) -> Session {
+        let inputs = self.graph.inputs().len();
+        Session {
+            program: Arc::clone(self),
+            layout: None,
+            scratch: Bindings::new(),
+            given: vec![None; inputs],
+            carried: vec![None; inputs],
+            outputs: Vec::new(),
+            cancel: Arc::default(),
+        }
+    }
+}
+
+/// Stops a run from another thread.
+#[derive(Clone, Debug)]
+pub struct Canceller(Arc<AtomicBool>);
+
+impl Canceller {
+    /// Stops the run under way, or the next one, at its next step.
+    pub fn cancel(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+struct Laid {
+    bindings: Bindings,
+    bound: Arc<dyn Bound>,
+    stream: Box<dyn Stream>,
+    _memory: Reservation,
+}
+
+/// One stream through a program: its memory, its state and its latest results.
+pub struct Session {
+    program: Arc<Program>,
+    layout: Option<Laid>,
+    /// Sizes of the run under way, kept so that a run allocates nothing.
+    scratch: Bindings,
+    /// For each input, its position in the arguments of the run under way.
+    given: Vec<Option<usize>>,
+    /// For each input that is a state, its value.
+    carried: Vec<Option<Tensor>>,
+    outputs: Vec<Tensor>,
+    cancel: Arc<AtomicBool>,
+}
+
+impl std::fmt::Debug for Session {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Session of {:?}", self.program)
+    }
+}
+
+/// The inputs of a run: what the caller gave, and states for the rest.
+struct Given<'a> {
+    arguments: &'a [(&'a str, &'a Tensor)],
+    given: &'a [Option<usize>],
+    carried: &'a [Option<Tensor>],
+}
+impl Inputs for Given<'_> {
+    fn bytes(&self, index: usize) -> &[u8] {
+        match (self.given[index], &self.carried[index]) {
+            (Some(at), _) => self.arguments[at].1.bytes(),
+            (None, Some(state)) => state.bytes(),
+            (None, None) => &[],
+        }
+    }
+}
+
+impl Session {
+    /// The program it runs.
+    pub fn program(&self) -> &Arc<Program> {
+        &self.program
+    }
+
+    /// Runs once on inputs by name and gives the outputs, in the graph's order. States that are not given continue from
+    /// the last run, or from zero. After the first run of a size, nothing is allocated.
+    pub fn run(&mut self, inputs: &[(&str, &Tensor)]) -> Result<&[Tensor]> {
+        self.run_observed(inputs, None)
+    }
+
+    /// [`Session::run`], telling `observer` of each step.
+    pub fn run_observed(
+        &mut self,
+        inputs: &[(&str, &Tensor)],
+        observer: Option<&mut dyn Observer>,
+    ) -> Result<&[Tensor]> {
+        self.take_inputs(inputs)?;
+        let laid = self.lay_out()?;
+        let given = Given { arguments: inputs, given: &self.given, carried: &self.carried };
+        let result = laid.run(&given, &mut self.outputs, observer, &self.cancel);
+        if matches!(result, Err(Error::Cancelled)) {
+            self.cancel.store(false, Ordering::Relaxed);
+        }
+        result?;
+        self.carry_states()?;
+        Ok(&self.outputs)
+    }
+
+    /// The latest value of an output.
+    pub fn output(&self, name: &str) -> Result<&Tensor> {
+        let outputs = self.program.graph.outputs();
+        let found = outputs.iter().position(|o| o.name == name).and_then(|i| self.outputs.get(i));
+        found.ok_or_else(|| Error::Unknown {
+            kind: "output (of a run that has been)",
+            name: name.into(),
+            known: outputs.iter().map(|o| o.name.clone()).collect(),
+        })
+    }
+
+    /// The value a state has now; `None` before the first run.
+    pub fn state(&self, input: &str) -> Option<&Tensor> {
+        let index = self.program.graph.inputs().position(|(name, _)| name == input)?;
+        self.carried[index].as_ref()
+    }
+
+    /// Gives a state a value, checked when the session next runs.
+    pub fn set_state(&mut self, input: &str, value: Tensor) -> Result<()> {
+        let graph = &self.program.graph;
+        let known = || graph.states().iter().map(|s| s.input.clone()).collect();
+        if !graph.states().iter().any(|s| s.input == input) {
+            return Err(Error::Unknown { kind: "state", name: input.into(), known: known() });
+        }
+        if let Some(index) = graph.inputs().position(|(name, _)| name == input) {
+            self.carried[index] = Some(value);
+        }
+        Ok(())
+    }
+
+    /// Forgets every state: the next run starts from zero.
+    pub fn reset(&mut self) {
+        self.carried.fill(None);
+    }
+
+    /// A handle that stops a run from another thread.
+    pub fn canceller(&self) -> Canceller {
+        Canceller(Arc::clone(&self.cancel))
+    }
+
+    /// The plan of the latest run.
+    pub fn plan(&self) -> Option<&Plan> {
+        self.layout.as_ref().map(|l| l.bound.plan())
+    }
+
+    /// Bytes of working memory the session holds.
+    pub fn arena_bytes(&self) -> usize {
+        self.layout.as_ref().map_or(0, |l| l.stream.bytes())
+    }
+
+    /// Finds each input among the arguments and binds the sizes.
+    fn take_inputs(&mut self, arguments: &[(&str, &Tensor)]) -> Result<()> {
+        let graph = &self.program.graph;
+        self.given.fill(None);
+        for (at, (name, tensor)) in arguments.iter().enumerate() {
+            let Some(index) = graph.inputs().position(|(known, _)| known == *name) else {
+                let known = graph.inputs().map(|(n, _)| n.to_owned()).collect();
+                return Err(Error::Unknown { kind: "input", name: (*name).into(), known });
+            };
+            let (_, value) = graph.inputs().nth(index).expect("just found");
+            let ty = graph.ty(value);
+            if ty.dtype != tensor.dtype() {
+                return Err(Error::Input { name: (*name).into(), expected: ty.to_string(), got: tensor.to_string() });
+            }
+            if self.given[index].replace(at).is_some() {
+                let got = "the same name twice".into();
+                return Err(Error::Input { name: (*name).into(), expected: "one value".into(), got });
+            }
+        }
+        // Sizes of the layout in use, if they fit, save binding anew.
+        let fits = self.layout.as_ref().is_some_and(|laid| self.fits(arguments, &laid.bindings));
+        if !fits {
+            self.bind(arguments)?;
+        }
+        Ok(())
+    }
+
+    /// Whether the arguments and states have the sizes of `bindings`, without allocating.
+    fn fits(&self, arguments: &[(&str, &Tensor)], bindings: &Bindings) -> bool {
+        let graph = &self.program.graph;
+        graph.inputs().enumerate().all(|(index, (_, value))| {
+            let shape = match (self.given[index], &self.carried[index]) {
+                (Some(at), _) => arguments[at].1.shape(),
+                (None, Some(state)) => state.shape(),
+                (None, None) => return false,
+            };
+            let dims = graph.ty(value).shape.dims();
+            dims.len() == shape.len() && dims.iter().zip(shape).all(|(d, s)| d.equals(bindings, *s))
+        })
+    }
+
+    fn bind(&mut self, arguments: &[(&str, &Tensor)]) -> Result<()> {
+        let graph = Arc::clone(&self.program.graph);
+        let is_state = |name: &str| graph.states().iter().any(|s| s.input == name);
+        self.scratch.clear();
+        let shape_of = |name: &str| -> Option<&[usize]> {
+            let index = graph.inputs().position(|(n, _)| n == name)?;
+            self.given[index].map(|at| arguments[at].1.shape())
+        };
+        graph.bind(shape_of, &mut self.scratch)?;
+        for (index, (name, value)) in graph.inputs().enumerate() {
+            if self.given[index].is_some() {
+                continue;
+            }
+            let ty = graph.ty(value);
+            if !is_state(name) {
+                return Err(Error::Input { name: name.into(), expected: ty.to_string(), got: "nothing".into() });
+            }
+            let shape = ty.shape.eval(&self.scratch)?;
+            match &self.carried[index] {
+                Some(state) if state.shape() == shape && state.dtype() == ty.dtype => {}
+                Some(state) => {
+                    let expected = format!("{}{shape:?} (or a reset)", ty.dtype);
+                    return Err(Error::Input { name: name.into(), expected, got: format!("a state of {state}") });
+                }
+                None => self.carried[index] = Some(Tensor::zeros(ty.dtype, &shape)?),
+            }
+        }
+        Ok(())
+    }
+
+    /// The stream for the sizes at hand.
+    fn lay_out(&mut self) -> Result<&mut Box<dyn Stream>> {
+        let stale = self.layout.as_ref().is_none_or(|laid| laid.bindings != self.scratch);
+        if stale {
+            let bound = self.program.layout(&self.scratch)?;
+            // Give back the old memory before the new is asked for.
+            self.layout = None;
+            self.outputs.clear();
+            let graph = &self.program.graph;
+            let types = graph.outputs().iter().map(|o| graph.ty(o.value));
+            let shapes = types.map(|t| Ok((t.dtype, t.shape.eval(&self.scratch)?))).collect::<Result<Vec<_>>>()?;
+            let sizes = shapes.iter().map(|(d, s)| crate::tensor::count(s).and_then(|n| d.bytes_for(n)).unwrap_or(usize::MAX));
+            let wanted = sizes.fold(bound.plan().arena_bytes, usize::saturating_add);
+            let memory = self.program.budget.reserve(wanted, "a session's arena and outputs")?;
+            self.outputs = shapes.iter().map(|(d, s)| Tensor::zeros(*d, s)).collect::<Result<_>>()?;
+            let stream = Arc::clone(&bound).stream()?;
+            self.layout = Some(Laid { bindings: self.scratch.clone(), bound, stream, _memory: memory });
+        }
+        Ok(&mut self.layout.as_mut().expect("just laid out").stream)
+    }
+
+    /// Makes outputs that are states the inputs of the next run.
+    fn carry_states(&mut self) -> Result<()> {
+        let graph = &self.program.graph;
+        for state in graph.states() {
+            let input = graph.inputs().position(|(name, _)| name == state.input);
+            let output = graph.outputs().iter().position(|o| o.name == state.output);
+            let (Some(input), Some(output)) = (input, output) else { continue };
+            let new = &self.outputs[output];
+            match &mut self.carried[input] {
+                Some(old) if old.shape() == new.shape() => old.bytes_mut().copy_from_slice(new.bytes()),
+                slot => *slot = Some(Tensor::from_bytes(new.dtype(), new.shape(), new.bytes())?),
+            }
+        }
+        Ok(())
+    }
+}
