@@ -1,5 +1,6 @@
 //! CPU kernels of Schwann: everything that needs `unsafe`, behind interfaces that do not.
 
+pub mod map_file;
 pub mod simd;
 pub mod team;
 
