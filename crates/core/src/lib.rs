@@ -5,6 +5,7 @@ pub mod dtype;
 pub mod error;
 pub mod graph;
 pub mod io;
+pub mod memory;
 pub mod op;
 pub mod shape;
 pub mod tensor;
