@@ -109,6 +109,14 @@ pub enum Error {
         /// The limit.
         limit: usize,
     },
+    /// Something that this system does not tell.
+    #[error("{what} is unavailable: {why}")]
+    Unavailable {
+        /// What was asked for.
+        what: &'static str,
+        /// Why it is not known here.
+        why: String,
+    },
     /// The run was cancelled before its end.
     #[error("the run was cancelled")]
     Cancelled,

@@ -5,6 +5,8 @@ pub mod backend;
 pub mod dtype;
 pub mod error;
 pub mod graph;
+pub mod io;
+pub mod memory;
 pub mod op;
 pub mod shape;
 pub mod tensor;

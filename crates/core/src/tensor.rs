@@ -164,6 +164,17 @@ impl Tensor {
         Ok(Tensor { dtype, shape: shape.to_vec(), storage: Storage::Mapped { map, start, len } })
     }
 
+    /// The buffer, without a copy, if this is the last tensor that uses it; else the tensor back.
+    pub fn into_buffer(self) -> Result<Bytes, Tensor> {
+        let Tensor { dtype, shape, storage } = self;
+        match storage {
+            Storage::Owned(bytes) => {
+                Arc::try_unwrap(bytes).map_err(|shared| Tensor { dtype, shape, storage: Storage::Owned(shared) })
+            }
+            mapped => Err(Tensor { dtype, shape, storage: mapped }),
+        }
+    }
+
     /// The element type.
     pub fn dtype(&self) -> DType {
         self.dtype

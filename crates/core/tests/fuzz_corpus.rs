@@ -129,5 +129,6 @@ fn every_seed_graph_holds() {
 fn write_seeds() {
     for (i, graph) in graphs().unwrap().iter().enumerate() {
         std::fs::write(corpus("graph_json").join(format!("seed-{i}")), serde_json::to_string(graph).unwrap()).unwrap();
+        schwann_core::io::save(corpus("safetensors").join(format!("seed-{i}")), graph).unwrap();
     }
 }

@@ -12,6 +12,7 @@ pub mod map;
 pub mod math;
 pub mod norm;
 pub mod reduce;
+pub mod map_file;
 pub mod simd;
 pub mod softmax;
 pub mod tape;

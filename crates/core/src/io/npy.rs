@@ -1,0 +1,359 @@
+//! NumPy's `.npy`: a magic number, a version, a header that is a Python dictionary, then the elements.
+//!
+//! The reader is our own: the header's grammar is a dozen lines, and the crates for it (`npyz` among them) parse it as
+//! general Python literals, structured types included, and grow a vector element by element. Here the header is at most
+//! 64 KiB, its three keys are all there is, and the element count is compared with the bytes that remain before anything
+//! is allocated. Elements are read into an aligned buffer at once.
+//!
+//! Types that tensors lack become the nearest that they have, `f8` → `f32` and wider or odd integers → `i32`, where a
+//! value that does not fit is an error. Big-endian files are swapped and Fortran order is transposed on reading.
+
+use super::convert::{self, Kind};
+use super::{Limits, excerpt, write_atomically};
+use crate::dtype::DType;
+use crate::error::{Error, Result};
+use crate::tensor::{Bytes, Tensor, count};
+use std::io::{Read, Write};
+use std::path::Path;
+
+const FORMAT: &str = "npy";
+const MAGIC: &[u8; 6] = b"\x93NUMPY";
+const MAX_HEADER: usize = 1 << 16;
+const MAX_AXES: usize = 64;
+
+fn bad(problem: impl Into<String>) -> Error {
+    Error::File { path: None, format: FORMAT, problem: problem.into() }
+}
+
+/// Reads one array from a file.
+pub fn read_npy(path: impl AsRef<Path>) -> Result<Tensor> {
+    let path = path.as_ref();
+    let (file, len) = super::open(path)?;
+    read(std::io::BufReader::new(file), len, &Limits::default()).map_err(|e| e.in_file(path))
+}
+
+/// Reads one array from a file's content.
+pub fn from_bytes(bytes: &[u8]) -> Result<Tensor> {
+    read(bytes, bytes.len() as u64, &Limits::default())
+}
+
+/// Writes one array, whole or not at all.
+pub fn write_npy(path: impl AsRef<Path>, tensor: &Tensor) -> Result<()> {
+    let path = path.as_ref();
+    let header = header(tensor).map_err(|e| e.in_file(path))?;
+    write_atomically(path, |out| {
+        let done = out.write_all(&header).and_then(|()| out.write_all(tensor.bytes()));
+        done.map_err(|source| Error::Io { path: path.to_owned(), source })
+    })
+}
+
+/// The bytes that a file of this array would have.
+pub fn to_bytes(tensor: &Tensor) -> Result<Vec<u8>> {
+    let mut bytes = header(tensor)?;
+    bytes.extend_from_slice(tensor.bytes());
+    Ok(bytes)
+}
+
+/// Everything before the elements, padded so that they start on a cache line.
+pub(super) fn header(tensor: &Tensor) -> Result<Vec<u8>> {
+    let descr = match tensor.dtype() {
+        DType::F32 => "<f4",
+        DType::F16 => "<f2",
+        DType::I8 => "|i1",
+        DType::U8 => "|u1",
+        DType::I32 => "<i4",
+        DType::Bool => "|b1",
+        DType::Bf16 => return Err(bad("NumPy has no bf16; cast to f32 (exact) before writing, or write safetensors")),
+    };
+    let sizes: Vec<String> = tensor.shape().iter().map(|d| format!("{d},")).collect();
+    if sizes.len() > MAX_AXES {
+        return Err(bad(format!("{} axes; expected {MAX_AXES} at most", sizes.len())));
+    }
+    let dict = format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': ({}), }}", sizes.join(" "));
+    let mut bytes = [&MAGIC[..], &[1, 0, 0, 0], dict.as_bytes()].concat();
+    bytes.resize((bytes.len() + 1).next_multiple_of(64) - 1, b' ');
+    bytes.push(b'\n');
+    // 64 sizes of 20 digits stay far below what two bytes count.
+    let length = (bytes.len() - 10) as u16;
+    bytes[8..10].copy_from_slice(&length.to_le_bytes());
+    Ok(bytes)
+}
+
+/// Reads one array from `len` bytes of a stream; bytes beyond the array are an error.
+pub fn read(mut from: impl Read, len: u64, limits: &Limits) -> Result<Tensor> {
+    let mut at = 0u64;
+    let mut take = |from: &mut dyn Read, into: &mut [u8], what: &str| {
+        let end = at + into.len() as u64;
+        if end > len {
+            return Err(bad(format!(
+                "truncated: {what} at offset {at} takes {} bytes, {} remain",
+                into.len(),
+                len - at
+            )));
+        }
+        from.read_exact(into).map_err(|e| bad(format!("could not read {what} at offset {at}: {e}")))?;
+        at = end;
+        Ok(())
+    };
+    let mut start = [0; 8];
+    take(&mut from, &mut start, "the magic number and version")?;
+    if &start[..6] != MAGIC {
+        return Err(bad("not an npy file: the magic number \\x93NUMPY is missing"));
+    }
+    let (major, minor) = (start[6], start[7]);
+    let length = match major {
+        1 => {
+            let mut length = [0; 2];
+            take(&mut from, &mut length, "the header length")?;
+            usize::from(u16::from_le_bytes(length))
+        }
+        2 | 3 => {
+            let mut length = [0; 4];
+            take(&mut from, &mut length, "the header length")?;
+            usize::try_from(u32::from_le_bytes(length)).unwrap_or(usize::MAX)
+        }
+        _ => return Err(bad(format!("version {major}.{minor}; expected 1.0, 2.0 or 3.0"))),
+    };
+    if length > MAX_HEADER {
+        return Err(bad(format!("a header of {length} bytes; expected {MAX_HEADER} at most")));
+    }
+    if length as u64 > len {
+        return Err(bad(format!("truncated: a header of {length} bytes in a file of {len}")));
+    }
+    let mut text = vec![0; length];
+    take(&mut from, &mut text, "the header")?;
+    let text =
+        std::str::from_utf8(&text).map_err(|e| bad(format!("the header is not text at byte {}", e.valid_up_to())))?;
+    let Header { kind, swap, fortran, shape } = parse(text).map_err(|p| bad(format!("header: {p}")))?;
+
+    // What was taken so far is within `len`, or there would have been an error.
+    let remain = len - (if major == 1 { 10 } else { 12 }) - length as u64;
+    let size =
+        count(&shape).and_then(|n| kind.bytes_for(n)).ok_or_else(|| bad(format!("{kind}{shape:?} overflows")))?;
+    if size as u64 != remain {
+        return Err(bad(format!("{kind}{shape:?} takes {size} bytes, but {remain} follow the header")));
+    }
+    if remain > limits.total_bytes {
+        return Err(bad(format!("{remain} bytes of data; the limit is {}", limits.total_bytes)));
+    }
+    let mut data = Bytes::zeroed(size);
+    take(&mut from, &mut data, "the data")?;
+
+    let width = kind.bits() / 8;
+    if swap {
+        data.chunks_exact_mut(width).for_each(<[u8]>::reverse);
+    }
+    if fortran && shape.len() > 1 {
+        data = to_row_major(&data, &shape, width);
+    }
+    match kind {
+        Kind::Ours(dtype) => Tensor::from_buffer(dtype, &shape, data),
+        _ => convert::tensor(kind, kind.nearest().unwrap_or(DType::F32), &shape, &data),
+    }
+    .map_err(|e| bad(e.to_string()))
+}
+
+/// Elements stored with the first axis fastest, in our order.
+fn to_row_major(data: &[u8], shape: &[usize], width: usize) -> Bytes {
+    let mut out = Bytes::zeroed(data.len());
+    let mut strides = Vec::with_capacity(shape.len());
+    let mut stride = width;
+    for &size in shape {
+        strides.push(stride);
+        stride = stride.saturating_mul(size.max(1));
+    }
+    let mut index = vec![0usize; shape.len()];
+    let mut from = 0;
+    for element in out.chunks_exact_mut(width) {
+        element.copy_from_slice(&data[from..from + width]);
+        // The next index in row-major order, and its place in the file along with it.
+        for axis in (0..shape.len()).rev() {
+            index[axis] += 1;
+            from += strides[axis];
+            if index[axis] < shape[axis] {
+                break;
+            }
+            from -= strides[axis] * shape[axis];
+            index[axis] = 0;
+        }
+    }
+    out
+}
+
+#[derive(Debug)]
+struct Header {
+    kind: Kind,
+    /// Stored with the most significant byte first.
+    swap: bool,
+    fortran: bool,
+    shape: Vec<usize>,
+}
+
+/// Reads the header's dictionary: strings, truth values and one tuple of integers, and nothing else of Python.
+fn parse(text: &str) -> Result<Header, String> {
+    let mut p = Parser { text, at: 0 };
+    let (mut descr, mut fortran, mut shape) = (None, None, None);
+    p.expect('{')?;
+    while !p.accept('}') {
+        let key = p.string()?;
+        p.expect(':')?;
+        let again = match key {
+            "descr" => {
+                if p.peek() == Some('[') {
+                    return Err("structured types (a list in `descr`) are not supported; save one array a field".into());
+                }
+                descr.replace(p.string()?).is_some()
+            }
+            "fortran_order" => fortran.replace(p.truth()?).is_some(),
+            "shape" => shape.replace(p.tuple()?).is_some(),
+            other => return Err(format!("unknown key {}; expected descr, fortran_order and shape", excerpt(other))),
+        };
+        if again {
+            return Err(format!("`{key}` is given twice"));
+        }
+        if !p.accept(',') {
+            p.expect('}')?;
+            break;
+        }
+    }
+    if let Some(c) = p.peek() {
+        return Err(format!("{c:?} after the dictionary, at character {}; expected blanks", p.at));
+    }
+    let missing = |key: &str| format!("`{key}` is missing");
+    let (kind, swap) = element_type(descr.ok_or_else(|| missing("descr"))?)?;
+    let fortran = fortran.ok_or_else(|| missing("fortran_order"))?;
+    Ok(Header { kind, swap, fortran, shape: shape.ok_or_else(|| missing("shape"))? })
+}
+
+/// A type such as `<f4`, and whether its bytes must be swapped.
+fn element_type(descr: &str) -> Result<(Kind, bool), String> {
+    let shown = excerpt(descr);
+    let (big, code) = match descr.chars().next() {
+        Some('<' | '|') => (false, &descr[1..]),
+        Some('>') => (true, &descr[1..]),
+        // Native order means that of the machine that wrote it, which is this one or nobody knows.
+        Some('=') => (cfg!(target_endian = "big"), &descr[1..]),
+        _ => (false, descr),
+    };
+    let kind = match code {
+        "f4" => Kind::Ours(DType::F32),
+        "f2" => Kind::Ours(DType::F16),
+        "i1" => Kind::Ours(DType::I8),
+        "u1" => Kind::Ours(DType::U8),
+        "i4" => Kind::Ours(DType::I32),
+        "b1" | "?" => Kind::Ours(DType::Bool),
+        "f8" => Kind::F64,
+        "i8" => Kind::I64,
+        "u8" => Kind::U64,
+        "i2" => Kind::I16,
+        "u2" => Kind::U16,
+        "u4" => Kind::U32,
+        "V2" => return Err(format!("type {shown} is raw bytes, perhaps bfloat16; save it as float32")),
+        _ if code.starts_with('O') => return Err(format!("type {shown} is pickled Python objects, which are refused")),
+        _ => return Err(format!("type {shown} is not supported; expected f2 f4 f8 i1 i2 i4 i8 u1 u2 u4 u8 or b1")),
+    };
+    Ok((kind, big))
+}
+
+struct Parser<'a> {
+    text: &'a str,
+    at: usize,
+}
+impl<'a> Parser<'a> {
+    fn rest(&self) -> &'a str {
+        &self.text[self.at..]
+    }
+    fn blanks(&mut self) {
+        let rest = self.rest();
+        self.at += rest.len() - rest.trim_start_matches([' ', '\t', '\n', '\r']).len();
+    }
+    fn peek(&mut self) -> Option<char> {
+        self.blanks();
+        self.rest().chars().next()
+    }
+    fn accept(&mut self, want: char) -> bool {
+        let found = self.peek() == Some(want);
+        if found {
+            self.at += want.len_utf8();
+        }
+        found
+    }
+    fn expect(&mut self, want: char) -> Result<(), String> {
+        if self.accept(want) {
+            return Ok(());
+        }
+        let found = self.peek().map_or("the end".to_owned(), |c| format!("{c:?}"));
+        Err(format!("{found} at character {}; expected {want:?}", self.at))
+    }
+    fn string(&mut self) -> Result<&'a str, String> {
+        let quote = match self.peek() {
+            Some(q @ ('\'' | '"')) => q,
+            _ => return Err(format!("no string at character {}", self.at)),
+        };
+        let rest = &self.rest()[1..];
+        let end = rest.find(quote).ok_or_else(|| format!("the string at character {} does not end", self.at))?;
+        self.at += end + 2;
+        Ok(&rest[..end])
+    }
+    fn truth(&mut self) -> Result<bool, String> {
+        self.blanks();
+        for (word, value) in [("True", true), ("False", false)] {
+            if self.rest().starts_with(word) {
+                self.at += word.len();
+                return Ok(value);
+            }
+        }
+        Err(format!("`fortran_order` at character {} is neither True nor False", self.at))
+    }
+    fn tuple(&mut self) -> Result<Vec<usize>, String> {
+        self.expect('(')?;
+        let mut sizes = vec![];
+        while !self.accept(')') {
+            self.blanks();
+            let rest = self.rest();
+            let digits = rest.bytes().take_while(u8::is_ascii_digit).count();
+            let size = rest[..digits]
+                .parse::<usize>()
+                .map_err(|_| format!("{} in `shape` at character {} is no size", excerpt(rest), self.at))?;
+            if sizes.len() == MAX_AXES {
+                return Err(format!("`shape` has more than {MAX_AXES} axes"));
+            }
+            sizes.push(size);
+            self.at += digits;
+            // Python 2 wrote long integers with an L.
+            if self.rest().starts_with('L') {
+                self.at += 1;
+            }
+            if !self.accept(',') {
+                self.expect(')')?;
+                break;
+            }
+        }
+        Ok(sizes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn headers_are_read_as_python_writes_them() {
+        for text in [
+            "{'descr': '<f4', 'fortran_order': False, 'shape': (3, 4), }   \n",
+            "{\"shape\":(3L,4L),\"descr\":\"<f4\",\"fortran_order\":False}",
+        ] {
+            let h = parse(text).unwrap();
+            assert_eq!((h.kind, h.swap, h.fortran, h.shape), (Kind::Ours(DType::F32), false, false, vec![3, 4]));
+        }
+        let h = parse("{'descr': '>i8', 'fortran_order': True, 'shape': ()}").unwrap();
+        assert_eq!((h.kind, h.swap, h.fortran, h.shape), (Kind::I64, true, true, vec![]));
+    }
+
+    #[test]
+    fn fortran_order_becomes_ours() {
+        // Columns of [[0, 1, 2], [3, 4, 5]], one after the other.
+        assert_eq!(&to_row_major(&[0, 3, 1, 4, 2, 5], &[2, 3], 1)[..], [0, 1, 2, 3, 4, 5]);
+        assert_eq!(&to_row_major(&[], &[0, 3], 4)[..], []);
+    }
+}

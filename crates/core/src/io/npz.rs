@@ -1,0 +1,338 @@
+//! NumPy's `.npz`: a zip archive of `.npy` files, stored or deflated.
+//!
+//! The archive is read by our own few lines over `flate2`'s inflate: an npz needs the central directory, two methods and
+//! the 64-bit extension, while the `zip` crate brings ten methods, encryption and dates, and trusts declared sizes more
+//! than a reader of hostile files can. `flate2` is the Rust project's own and, with its default backend, free of C.
+//!
+//! Bounds: an entry's declared size must be possible for its compressed bytes (deflate cannot do better than 1 to 1032),
+//! entries may not share bytes (so one compressed block cannot be unpacked a thousand times), and the sum of declared
+//! sizes must be within the [`Limits`]; no entry is read beyond what it declared.
+
+use super::{Limits, excerpt, npy, write_atomically};
+use crate::error::{Error, Result};
+use crate::tensor::Tensor;
+use flate2::{Crc, bufread::DeflateDecoder};
+use schwann_kernels::map_file::map_file;
+use std::collections::BTreeMap;
+use std::io::{Read, Write};
+use std::path::Path;
+
+const FORMAT: &str = "npz";
+const LOCAL: u32 = 0x0403_4b50;
+const CENTRAL: u32 = 0x0201_4b50;
+const END: u32 = 0x0605_4b50;
+const END64: u32 = 0x0606_4b50;
+const LOCATOR64: u32 = 0x0706_4b50;
+/// What deflate can do at best: 258 bytes in two bits.
+const BEST_RATIO: u64 = 1032;
+
+fn bad(problem: impl Into<String>) -> Error {
+    Error::File { path: None, format: FORMAT, problem: problem.into() }
+}
+
+/// Reads every array of an archive.
+pub fn read_npz(path: impl AsRef<Path>) -> Result<BTreeMap<String, Tensor>> {
+    read_npz_within(path, &Limits::default())
+}
+
+/// Reads every array of an archive, within limits of the caller's.
+pub fn read_npz_within(path: impl AsRef<Path>, limits: &Limits) -> Result<BTreeMap<String, Tensor>> {
+    let path = path.as_ref();
+    let (file, len) = super::open(path)?;
+    if len == 0 {
+        return from_bytes(&[], limits).map_err(|e| e.in_file(path));
+    }
+    let map = map_file(&file).map_err(|source| Error::Io { path: path.to_owned(), source })?;
+    from_bytes(&map, limits).map_err(|e| e.in_file(path))
+}
+
+/// Little-endian fields of a record, one after the other.
+struct Fields<'a> {
+    rest: &'a [u8],
+    what: &'static str,
+}
+impl<'a> Fields<'a> {
+    fn at(file: &'a [u8], offset: u64, what: &'static str) -> Result<Fields<'a>> {
+        let rest = usize::try_from(offset).ok().and_then(|o| file.get(o..));
+        let rest = rest.ok_or_else(|| bad(format!("{what} at offset {offset}, beyond the file's {}", file.len())))?;
+        Ok(Fields { rest, what })
+    }
+    fn take(&mut self, n: usize) -> Result<&'a [u8]> {
+        let (head, rest) = self
+            .rest
+            .split_at_checked(n)
+            .ok_or_else(|| bad(format!("truncated: {} needs {n} bytes more, {} remain", self.what, self.rest.len())))?;
+        self.rest = rest;
+        Ok(head)
+    }
+    fn u16(&mut self) -> Result<u16> {
+        let b = self.take(2)?;
+        Ok(u16::from_le_bytes([b[0], b[1]]))
+    }
+    fn u32(&mut self) -> Result<u32> {
+        let b = self.take(4)?;
+        Ok(u32::from_le_bytes([b[0], b[1], b[2], b[3]]))
+    }
+    fn u64(&mut self) -> Result<u64> {
+        Ok(u64::from(self.u32()?) | u64::from(self.u32()?) << 32)
+    }
+    fn signature(&mut self, want: u32) -> Result<()> {
+        let found = self.u32()?;
+        if found == want {
+            return Ok(());
+        }
+        Err(bad(format!("{} begins with {found:#010x}; expected {want:#010x}", self.what)))
+    }
+}
+
+/// Where the central directory lies.
+struct Directory {
+    offset: u64,
+    entries: u64,
+}
+
+fn directory(file: &[u8]) -> Result<Directory> {
+    let end = (0..=file.len().saturating_sub(22).min(usize::from(u16::MAX)))
+        .map(|back| file.len().saturating_sub(22 + back))
+        .find(|&at| {
+            let tail = &file[at..];
+            // The record's comment must reach exactly to the end, or the signature is chance.
+            tail.len() >= 22
+                && tail[..4] == END.to_le_bytes()
+                && usize::from(u16::from_le_bytes([tail[20], tail[21]])) == tail.len() - 22
+        })
+        .ok_or_else(|| bad("not a zip archive: no end-of-directory record in the last 64 KiB"))?;
+    let mut f = Fields::at(file, end as u64, "the end-of-directory record")?;
+    f.signature(END)?;
+    let (disk, start_disk) = (f.u16()?, f.u16()?);
+    let (here, all) = (f.u16()?, f.u16()?);
+    let (_size, offset) = (f.u32()?, f.u32()?);
+    if all == u16::MAX || offset == u32::MAX {
+        let mut f = Fields::at(
+            file,
+            (end as u64).checked_sub(20).ok_or_else(|| bad("truncated: no room for the 64-bit directory's locator"))?,
+            "the 64-bit directory's locator",
+        )?;
+        f.signature(LOCATOR64)?;
+        let _disk = f.u32()?;
+        let mut f = Fields::at(file, f.u64()?, "the 64-bit end-of-directory record")?;
+        f.signature(END64)?;
+        f.take(8 + 2 + 2 + 4 + 4 + 8)?;
+        let entries = f.u64()?;
+        f.u64()?;
+        return Ok(Directory { offset: f.u64()?, entries });
+    }
+    if disk != 0 || start_disk != 0 || here != all {
+        return Err(bad("an archive in several parts; expected one file"));
+    }
+    Ok(Directory { offset: offset.into(), entries: all.into() })
+}
+
+/// One file in the archive.
+struct Member<'a> {
+    name: &'a str,
+    method: u16,
+    crc: u32,
+    size: u64,
+    data: &'a [u8],
+}
+
+/// Reads one entry of the central directory and finds its data.
+fn member<'a>(file: &'a [u8], f: &mut Fields<'a>) -> Result<Member<'a>> {
+    f.signature(CENTRAL)?;
+    f.take(4)?;
+    let (flags, method) = (f.u16()?, f.u16()?);
+    f.take(4)?;
+    let crc = f.u32()?;
+    let (packed, size) = (f.u32()?, f.u32()?);
+    let (name_len, extra_len, comment_len) = (f.u16()?, f.u16()?, f.u16()?);
+    f.take(2 + 2 + 4)?;
+    let offset = f.u32()?;
+    let name = f.take(name_len.into())?;
+    let extra = f.take(extra_len.into())?;
+    f.take(comment_len.into())?;
+    let name = std::str::from_utf8(name).map_err(|_| bad("an entry's name is not UTF-8"))?;
+    let shown = excerpt(name);
+    if flags & 0x2041 != 0 {
+        return Err(bad(format!("entry {shown} is encrypted")));
+    }
+
+    let (mut packed, mut size, mut offset) = (u64::from(packed), u64::from(size), u64::from(offset));
+    let mut extra = Fields { rest: extra, what: "an entry's extra fields" };
+    while extra.rest.len() >= 4 {
+        let (id, len) = (extra.u16()?, extra.u16()?);
+        let mut field = Fields { rest: extra.take(len.into())?, what: "an entry's 64-bit sizes" };
+        if id == 1 {
+            for value in [&mut size, &mut packed, &mut offset] {
+                if *value == u64::from(u32::MAX) {
+                    *value = field.u64()?;
+                }
+            }
+        }
+    }
+
+    let mut local = Fields::at(file, offset, "an entry's own header")?;
+    local.signature(LOCAL)?;
+    local.take(22)?;
+    let (name_len, extra_len) = (local.u16()?, local.u16()?);
+    local.take(usize::from(name_len) + usize::from(extra_len))?;
+    local.what = "an entry's data";
+    let data = local.take(usize::try_from(packed).unwrap_or(usize::MAX))?;
+    Ok(Member { name, method, crc, size, data })
+}
+
+/// Counts what passes, and sums it.
+struct Summed<R> {
+    from: R,
+    crc: Crc,
+}
+impl<R: Read> Read for Summed<R> {
+    fn read(&mut self, into: &mut [u8]) -> std::io::Result<usize> {
+        let n = self.from.read(into)?;
+        self.crc.update(&into[..n]);
+        Ok(n)
+    }
+}
+
+fn unpack(member: &Member<'_>, limits: &Limits) -> Result<Tensor> {
+    let shown = excerpt(member.name);
+    let fail = |problem: String| bad(format!("entry {shown}: {problem}"));
+    let from: Box<dyn Read + '_> = match member.method {
+        0 if member.size == member.data.len() as u64 => Box::new(member.data),
+        0 => return Err(fail(format!("stored in {} bytes but declares {}", member.data.len(), member.size))),
+        8 if member.size <= (member.data.len() as u64).saturating_mul(BEST_RATIO) => {
+            Box::new(DeflateDecoder::new(member.data))
+        }
+        8 => {
+            return Err(fail(format!("declares {} bytes, more than {} can unpack to", member.size, member.data.len())));
+        }
+        other => return Err(fail(format!("compression method {other}; expected stored or deflated"))),
+    };
+    let mut summed = Summed { from, crc: Crc::new() };
+    let tensor = npy::read(&mut summed, member.size, limits).map_err(|e| match e {
+        Error::File { problem, .. } => fail(problem),
+        other => other,
+    })?;
+    match summed.from.read(&mut [0]) {
+        Ok(0) => {}
+        Ok(_) => return Err(fail(format!("unpacks to more than the {} bytes it declares", member.size))),
+        Err(e) => return Err(fail(format!("damaged after its {} bytes: {e}", member.size))),
+    }
+    if summed.crc.sum() != member.crc {
+        return Err(fail(format!("checksum {:#010x}; expected {:#010x}", summed.crc.sum(), member.crc)));
+    }
+    Ok(tensor)
+}
+
+/// Reads every array of an archive's content.
+pub fn from_bytes(file: &[u8], limits: &Limits) -> Result<BTreeMap<String, Tensor>> {
+    let directory = directory(file)?;
+    if directory.entries > limits.arrays as u64 {
+        return Err(bad(format!("{} entries; the limit is {}", directory.entries, limits.arrays)));
+    }
+    let mut f = Fields::at(file, directory.offset, "the directory")?;
+    let (mut packed, mut total) = (0u64, 0u64);
+    let mut tensors = BTreeMap::new();
+    for _ in 0..directory.entries {
+        let member = member(file, &mut f)?;
+        let shown = excerpt(member.name);
+        packed = packed.saturating_add(member.data.len() as u64);
+        if packed > file.len() as u64 {
+            return Err(bad(format!("entry {shown} shares its bytes with another")));
+        }
+        total = total.saturating_add(member.size);
+        if total > limits.total_bytes {
+            return Err(bad(format!(
+                "entry {shown} brings the size to {total} bytes; the limit is {}",
+                limits.total_bytes
+            )));
+        }
+        let name = member.name.strip_suffix(".npy");
+        let name = name.ok_or_else(|| bad(format!("entry {shown} is no array: its name does not end in .npy")))?;
+        super::check_name(name).map_err(bad)?;
+        if tensors.contains_key(name) {
+            return Err(bad(format!("array {} is given twice", excerpt(name))));
+        }
+        tensors.insert(name.to_owned(), unpack(&member, limits)?);
+    }
+    Ok(tensors)
+}
+
+/// Writes arrays into an archive without compression, as `numpy.savez` does, whole or not at all.
+pub fn write_npz<'a>(path: impl AsRef<Path>, tensors: impl IntoIterator<Item = (&'a str, &'a Tensor)>) -> Result<()> {
+    let path = path.as_ref();
+    let tensors: BTreeMap<&str, &Tensor> = tensors.into_iter().collect();
+    write_atomically(path, |out| {
+        write_to(out, &tensors).map_err(|e| match e {
+            Failure::Format(e) => e.in_file(path),
+            Failure::Io(source) => Error::Io { path: path.to_owned(), source },
+        })
+    })
+}
+
+/// The same as the bytes that a file would have.
+pub fn to_bytes<'a>(tensors: impl IntoIterator<Item = (&'a str, &'a Tensor)>) -> Result<Vec<u8>> {
+    let mut bytes = vec![];
+    write_to(&mut bytes, &tensors.into_iter().collect()).map_err(|e| match e {
+        Failure::Format(e) => e,
+        Failure::Io(e) => Error::Internal(format!("writing to memory: {e}")),
+    })?;
+    Ok(bytes)
+}
+
+enum Failure {
+    Format(Error),
+    Io(std::io::Error),
+}
+impl From<std::io::Error> for Failure {
+    fn from(e: std::io::Error) -> Failure {
+        Failure::Io(e)
+    }
+}
+
+fn write_to(out: &mut impl Write, tensors: &BTreeMap<&str, &Tensor>) -> Result<(), Failure> {
+    let too_large = |what: &str| Failure::Format(bad(format!("{what}; write safetensors, which has no such limit")));
+    let mut directory = vec![];
+    let mut offset = 0u64;
+    for (name, tensor) in tensors {
+        super::check_name(name).map_err(|p| Failure::Format(bad(p)))?;
+        let header = npy::header(tensor).map_err(|e| Failure::Format(bad(format!("array {}: {e}", excerpt(name)))))?;
+        let mut crc = Crc::new();
+        crc.update(&header);
+        crc.update(tensor.bytes());
+        let size = header.len() as u64 + tensor.bytes().len() as u64;
+        let narrow = |n: u64| u32::try_from(n).ok().filter(|&n| n < u32::MAX);
+        let size = narrow(size).ok_or_else(|| too_large("an array of 4 GiB"))?;
+        let at = narrow(offset).ok_or_else(|| too_large("an archive of 4 GiB"))?;
+        let file = format!("{name}.npy");
+        // Version 2.0, names in UTF-8, stored, 1980-01-01: the same arrays give the same bytes.
+        let mut common = vec![20, 0, 0, 8, 0, 0, 0, 0, 0x21, 0];
+        for n in [crc.sum(), size, size] {
+            common.extend_from_slice(&n.to_le_bytes());
+        }
+        common.extend_from_slice(&(file.len() as u16).to_le_bytes());
+        common.extend_from_slice(&[0, 0]);
+        let local = [&LOCAL.to_le_bytes()[..], &common, file.as_bytes()].concat();
+        out.write_all(&local)?;
+        out.write_all(&header)?;
+        out.write_all(tensor.bytes())?;
+        offset += local.len() as u64 + u64::from(size);
+        directory.extend_from_slice(&CENTRAL.to_le_bytes());
+        directory.extend_from_slice(&[20, 0]);
+        directory.extend_from_slice(&common);
+        directory.extend_from_slice(&[0; 10]);
+        directory.extend_from_slice(&at.to_le_bytes());
+        directory.extend_from_slice(file.as_bytes());
+    }
+    let count = u16::try_from(tensors.len()).ok().filter(|&n| n < u16::MAX);
+    let count = count.ok_or_else(|| too_large("65,535 arrays"))?.to_le_bytes();
+    let at = u32::try_from(offset).ok().filter(|&n| n < u32::MAX).ok_or_else(|| too_large("an archive of 4 GiB"))?;
+    let size = u32::try_from(directory.len()).map_err(|_| too_large("a directory of 4 GiB"))?;
+    out.write_all(&directory)?;
+    out.write_all(&END.to_le_bytes())?;
+    out.write_all(&[0, 0, 0, 0, count[0], count[1], count[0], count[1]])?;
+    out.write_all(&size.to_le_bytes())?;
+    out.write_all(&at.to_le_bytes())?;
+    out.write_all(&[0, 0])?;
+    Ok(())
+}

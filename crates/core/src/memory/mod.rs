@@ -1,0 +1,23 @@
+//! Memory that is dynamic: a budget that bounds it, a pool that reuses it, a cache that keeps results, and a watch for
+//! what never comes back.
+//!
+//! A program's own memory is planned ahead and is none of this module's business; these serve what cannot be planned:
+//! batches as they arrive, results worth keeping, many sessions in one process. Each counts in bytes under one lock, so
+//! that the statistics are exact at any moment and not a sum of counters read one after the other.
+
+mod batch;
+mod budget;
+mod cache;
+mod leak;
+mod pool;
+
+pub use batch::{AdaptiveBatch, BatchBuffer, BatchLayout};
+pub use budget::{Budget, BudgetStats, Reservation, machine_bytes};
+pub use cache::{CacheLimits, CacheStats, Clock, SystemClock, TensorCache};
+pub use leak::{LeakDetector, LeakReport, ProcessMemory, Usage};
+pub use pool::{Pool, PoolLimits, PoolStats, PooledTensor, Scoped};
+
+/// Locks, also after a panic elsewhere: every critical section here leaves its data consistent at each step.
+fn lock<T>(mutex: &std::sync::Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
