@@ -3,6 +3,7 @@
 
 pub mod dtype;
 pub mod error;
+pub mod grad;
 pub mod graph;
 pub mod op;
 pub mod shape;
