@@ -1,6 +1,7 @@
 //! Schwann's compiler and runtime: a graph goes in, passes rewrite it, a plan lays it out, a backend runs it.
 #![forbid(unsafe_code)]
 
+pub mod backend;
 pub mod dtype;
 pub mod error;
 pub mod grad;

@@ -263,7 +263,7 @@ impl Op {
                 })?;
                 ensure(qs[3] == ks[3], || format!("{}: queries and keys differ in width", all()))?;
                 let grouped = match (qs[1].as_fixed(), ks[1].as_fixed()) {
-                    (Some(h), Some(g)) => g > 0 && h % g == 0,
+                    (Some(h), Some(g)) => h == g || (g > 0 && h % g == 0),
                     _ => qs[1] == ks[1],
                 };
                 ensure(grouped, || format!("{}: query heads must be a multiple of key heads", all()))?;

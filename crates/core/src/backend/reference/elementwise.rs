@@ -1,0 +1,106 @@
+//! Operations whose every result element depends on the inputs' elements at its own place.
+
+use super::{Call, Precision, scalar};
+use crate::dtype::DType;
+use crate::error::Result;
+use crate::op::{Binary, Compare, Map, Unary};
+use std::borrow::Cow;
+
+impl Call<'_> {
+    pub(super) fn unary(&self, op: Unary) -> Result<Vec<f64>> {
+        let x = self.inputs[0];
+        Ok(match x.dtype {
+            DType::I32 => x.data.iter().map(|&v| scalar::unary_i32(op, v as i32).into()).collect(),
+            _ => x.data.iter().map(|&v| scalar::unary(op, v)).collect(),
+        })
+    }
+
+    fn pairs<T>(&self, f: impl Fn(f64, f64) -> T) -> Result<Vec<T>> {
+        let (a, b) = (self.stretch(0, self.shape())?, self.stretch(1, self.shape())?);
+        Ok(a.iter().zip(b.iter()).map(|(&a, &b)| f(a, b)).collect())
+    }
+
+    pub(super) fn binary(&self, op: Binary) -> Result<Vec<f64>> {
+        match self.inputs[0].dtype {
+            DType::I32 => self.pairs(|a, b| scalar::binary_i32(op, a as i32, b as i32).into()),
+            _ => self.pairs(|a, b| scalar::binary(op, a, b)),
+        }
+    }
+
+    pub(super) fn compare(&self, op: Compare) -> Result<Vec<f64>> {
+        self.pairs(|a, b| scalar::truth(scalar::compare(op, a, b)))
+    }
+
+    pub(super) fn select(&self) -> Result<Vec<f64>> {
+        let [c, a, b] = [0, 1, 2].map(|i| self.stretch(i, self.shape()));
+        let (c, a, b) = (c?, a?, b?);
+        Ok(c.iter().zip(a.iter().zip(b.iter())).map(|(&c, (&a, &b))| if c != 0.0 { a } else { b }).collect())
+    }
+
+    pub(super) fn cast(&self, dtype: DType) -> Result<Vec<f64>> {
+        let x = self.inputs[0];
+        Ok(x.data.iter().map(|&v| scalar::cast(x.dtype, dtype, v)).collect())
+    }
+
+    /// clamp(round(x / scale) + zero point)
+    ///
+    /// The quotient is rounded to `f32` before it is rounded to an integer: otherwise a quotient that `f32` cannot tell
+    /// from a half would round one way here and the other way in every backend that divides in `f32`.
+    pub(super) fn quantize(&self, dtype: DType) -> Result<Vec<f64>> {
+        let (least, most) = if dtype == DType::I8 { (-128.0, 127.0) } else { (0.0, 255.0) };
+        let [x, scale, zero] = [0, 1, 2].map(|i| self.stretch(i, self.shape()));
+        let (x, scale, zero) = (x?, scale?, zero?);
+        let one = |(&x, (&scale, &zero)): (&f64, (&f64, &f64))| {
+            let steps = f64::from((x / scale) as f32).round_ties_even();
+            let q = if steps.is_nan() { zero } else { steps + zero };
+            q.clamp(least, most)
+        };
+        Ok(x.iter().zip(scale.iter().zip(zero.iter())).map(one).collect())
+    }
+
+    /// (q − zero point) · scale
+    pub(super) fn dequantize(&self) -> Result<Vec<f64>> {
+        let [q, scale, zero] = [0, 1, 2].map(|i| self.stretch(i, self.shape()));
+        let (q, scale, zero) = (q?, scale?, zero?);
+        Ok(q.iter().zip(scale.iter().zip(zero.iter())).map(|(&q, (&scale, &zero))| (q - zero) * scale).collect())
+    }
+
+    /// Input `i` as a program reads it: stretched, and an `i32` widened to `f32`, which cannot hold them all.
+    fn map_input(&self, i: usize) -> Result<Cow<'_, [f64]>> {
+        let data = self.stretch(i, self.shape())?;
+        if self.inputs[i].dtype == DType::I32 {
+            return Ok(data.iter().map(|&v| f64::from(v as f32)).collect::<Vec<_>>().into());
+        }
+        Ok(data)
+    }
+
+    pub(super) fn map(&self, map: &Map, dtype: DType) -> Result<Vec<f64>> {
+        let inputs: Vec<Cow<'_, [f64]>> = (0..self.inputs.len()).map(|i| self.map_input(i)).collect::<Result<_>>()?;
+        let mut data = self.zeros(self.shape())?;
+        let mut scratch = vec![];
+        for (at, out) in data.iter_mut().enumerate() {
+            *out = self.store(dtype, scalar::map(map, &mut scratch, |n| inputs.get(n).map(|d| d[at])));
+        }
+        Ok(data)
+    }
+
+    pub(super) fn matmul_map(&self, ta: bool, tb: bool, map: &Map, dtype: DType) -> Result<Vec<f64>> {
+        let mut data = self.matmul(ta, tb)?;
+        let inputs: Vec<Cow<'_, [f64]>> = (2..self.inputs.len()).map(|i| self.map_input(i)).collect::<Result<_>>()?;
+        let mut scratch = vec![];
+        for (at, out) in data.iter_mut().enumerate() {
+            let product = *out;
+            // The program's input 0 is the product, input n is ours number n + 1.
+            let input = |n: usize| n.checked_sub(1).map_or(Some(product), |i| inputs.get(i).map(|d| d[at]));
+            *out = self.store(dtype, scalar::map(map, &mut scratch, input));
+        }
+        Ok(data)
+    }
+
+    /// A program's result as an element: converted from `f32` like any other float.
+    fn store(&self, dtype: DType, v: f64) -> f64 {
+        // Rounded to f32 first, so that a conversion to an integer sees what a backend's f32 would hold.
+        let v = if self.precision == Precision::Storage { f64::from(v as f32) } else { v };
+        scalar::cast(DType::F32, dtype, v)
+    }
+}

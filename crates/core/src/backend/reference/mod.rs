@@ -1,0 +1,364 @@
+//! The reference backend: the definition of every operation.
+//!
+//! Plain loops over `f64`, one node after the other, nothing shared, nothing reused. It is slow on purpose: a reader
+//! must be able to check it against the formula. Decisions that the formulas leave open are made here:
+//!
+//! - Each node computes in `f64` and its result is rounded once, to the node's element type: through `f32` to `f16` and
+//!   `bf16`, since that is what hardware does. [`Precision::F64`] leaves floats as they are, for finite differences.
+//! - `i32` arithmetic is done in integers and wraps. Every integer and truth value is exact in `f64`, so one kind of
+//!   buffer ([`HostValue`]) holds them all.
+//! - Where a formula gives ∞·0 or ∞ − ∞, the result is NaN, as the formula says (`silu(−∞)`, softmax of a row that
+//!   holds +∞ or nothing but −∞). Attention alone has a rule of its own for a row that sees nothing: 0.
+//! - A fused program rounds at its end only, and a product that enters one is not rounded before.
+//!
+//! It is total: a graph that verifies and inputs that fit give a result or an error, and never a panic.
+
+mod elementwise;
+mod layout;
+mod matrix;
+mod rows;
+pub mod scalar;
+
+use crate::dtype::DType;
+use crate::error::{Error, Result};
+use crate::graph::{Graph, Value};
+use crate::op::{Op, Scan, Type};
+use crate::shape::Bindings;
+use crate::tensor::{self, Tensor};
+use half::{bf16, f16};
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
+/// What happens to a float between nodes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Precision {
+    /// It is rounded to the node's element type, as every backend stores it.
+    Storage,
+    /// It stays `f64`: for finite differences.
+    F64,
+}
+
+/// A tensor whose elements are kept as `f64`, whatever their type; integers and truth values are exact.
+#[derive(Clone, Debug, PartialEq)]
+pub struct HostValue {
+    /// The element type it stands for.
+    pub dtype: DType,
+    /// The sizes, outermost first.
+    pub shape: Vec<usize>,
+    /// The elements in row-major order.
+    pub data: Vec<f64>,
+}
+
+impl HostValue {
+    /// A tensor's elements.
+    pub fn from_tensor(tensor: &Tensor) -> HostValue {
+        HostValue { dtype: tensor.dtype(), shape: tensor.shape().to_vec(), data: tensor.to_f64() }
+    }
+
+    /// A tensor of these elements, rounded to the type.
+    pub fn to_tensor(&self) -> Result<Tensor> {
+        if self.dtype.is_float() {
+            let rounded: Vec<f64> = self.data.iter().map(|&v| round_to(self.dtype, v)).collect();
+            return Tensor::from_f64(self.dtype, &self.shape, &rounded);
+        }
+        Tensor::from_f64(self.dtype, &self.shape, &self.data)
+    }
+
+    fn describe(&self) -> String {
+        format!("{}{:?}", self.dtype, self.shape)
+    }
+}
+
+/// The nearest value that a float type holds (through `f32`, ties to even); of other types the value itself.
+pub fn round_to(dtype: DType, value: f64) -> f64 {
+    match dtype {
+        DType::F32 => f64::from(value as f32),
+        DType::F16 => f16::from_f32(value as f32).to_f64(),
+        DType::Bf16 => bf16::from_f32(value as f32).to_f64(),
+        DType::I8 | DType::U8 | DType::I32 | DType::Bool => value,
+    }
+}
+
+/// Runs a graph on inputs by name; outputs come in the graph's order.
+///
+/// A state's input may be left out and is then 0, as at a stream's start.
+pub fn run(graph: &Graph, inputs: &BTreeMap<String, Tensor>, precision: Precision) -> Result<Vec<Tensor>> {
+    let inputs = inputs.iter().map(|(name, t)| (name.clone(), HostValue::from_tensor(t))).collect();
+    run_host(graph, &inputs, precision)?.iter().map(HostValue::to_tensor).collect()
+}
+
+/// Runs a graph without rounding: inputs need not be values of their type, and results are not.
+pub fn run_f64(graph: &Graph, inputs: &BTreeMap<String, HostValue>) -> Result<Vec<HostValue>> {
+    run_host(graph, inputs, Precision::F64)
+}
+
+fn run_host(graph: &Graph, inputs: &BTreeMap<String, HostValue>, precision: Precision) -> Result<Vec<HostValue>> {
+    if let Some(name) = inputs.keys().find(|&name| graph.inputs().all(|(known, _)| known != name)) {
+        let known = graph.inputs().map(|(n, _)| n.to_owned()).collect();
+        return Err(Error::Unknown { kind: "input", name: name.clone(), known });
+    }
+    let mut bindings = Bindings::new();
+    graph.bind(|name| inputs.get(name).map(|v| v.shape.as_slice()), &mut bindings)?;
+    let mut ordered = vec![];
+    for (name, value) in graph.inputs() {
+        let ty = graph.ty(value);
+        let refuse = |got: String| Err(Error::Input { name: name.into(), expected: ty.to_string(), got });
+        ordered.push(match inputs.get(name) {
+            Some(given) if given.dtype != ty.dtype || tensor::count(&given.shape) != Some(given.data.len()) => {
+                return refuse(format!("{} with {} elements", given.describe(), given.data.len()));
+            }
+            Some(given) => Cow::Borrowed(given),
+            None if graph.states().iter().any(|s| s.input == name) => {
+                let shape = ty.shape.eval(&bindings)?;
+                let data = zeros(name, &shape)?;
+                Cow::Owned(HostValue { dtype: ty.dtype, shape, data })
+            }
+            None => return refuse("nothing".into()),
+        });
+    }
+    let ordered: Vec<&HostValue> = ordered.iter().map(AsRef::as_ref).collect();
+    run_nodes(graph, &ordered, &bindings, precision)
+}
+
+/// Runs the nodes in order; `inputs` in the order in which the graph declares them.
+fn run_nodes(
+    graph: &Graph,
+    inputs: &[&HostValue],
+    bindings: &Bindings,
+    precision: Precision,
+) -> Result<Vec<HostValue>> {
+    let mut given = inputs.iter();
+    let mut done: Vec<Vec<Cow<'_, HostValue>>> = vec![];
+    for node in graph.nodes() {
+        let results = match &node.op {
+            Op::Input { name, ty } => match given.next() {
+                Some(&value) => vec![Cow::Borrowed(value)],
+                None => {
+                    let expected = ty.to_string();
+                    return Err(Error::Input { name: name.clone(), expected, got: "nothing".into() });
+                }
+            },
+            Op::Weight { name, .. } => vec![Cow::Owned(HostValue::from_tensor(graph.weight(name)?))],
+            op => {
+                let read = |v: &Value| done[v.node as usize][usize::from(v.slot)].as_ref();
+                let inputs: Vec<&HostValue> = node.inputs.iter().map(read).collect();
+                let outs = concrete(&node.outs, bindings)?;
+                eval_node(&node.name, op, &inputs, &outs, bindings, precision)?.into_iter().map(Cow::Owned).collect()
+            }
+        };
+        done.push(results);
+    }
+    let outputs = graph.outputs().iter().map(|o| &o.value);
+    Ok(outputs.map(|v| done[v.node as usize][usize::from(v.slot)].clone().into_owned()).collect())
+}
+
+/// Types with their symbols replaced by sizes.
+pub fn concrete(types: &[Type], bindings: &Bindings) -> Result<Vec<(DType, Vec<usize>)>> {
+    types.iter().map(|ty| Ok((ty.dtype, ty.shape.eval(bindings)?))).collect()
+}
+
+/// Evaluates one node: what another backend calls for an operation it has no kernel for, and what constant folding
+/// uses. `outs` are the node's output types under `bindings`; those serve sizes inside the operation, such as where a
+/// slice starts. An input or a weight has no value of its own and is refused.
+pub fn eval_node(
+    node: &str,
+    op: &Op,
+    inputs: &[&HostValue],
+    outs: &[(DType, Vec<usize>)],
+    bindings: &Bindings,
+    precision: Precision,
+) -> Result<Vec<HostValue>> {
+    let call = Call { node, inputs, outs, bindings, precision };
+    call.check(op)?;
+    let data = match op {
+        Op::Input { name, .. } | Op::Weight { name, .. } => {
+            return Err(call.fail(format!("`{name}` is supplied, not computed")));
+        }
+        Op::Scan(scan) => return call.scan(scan),
+        Op::Const(t) => t.to_f64(),
+        Op::Unary(u) => call.unary(*u)?,
+        Op::Binary(b) => call.binary(*b)?,
+        Op::Compare(c) => call.compare(*c)?,
+        Op::Select => call.select()?,
+        Op::MatMul { transpose_a, transpose_b } => call.matmul(*transpose_a, *transpose_b)?,
+        Op::Reduce { kind, axes, .. } => call.reduce(*kind, axes)?,
+        Op::Softmax { axis } => call.softmax(*axis)?,
+        Op::LayerNorm { eps } => call.layer_norm(eps.0.into())?,
+        Op::RmsNorm { eps } => call.rms_norm(eps.0.into())?,
+        Op::Attention { causal, scale } => call.attention(*causal, scale.map(|s| s.0.into()))?,
+        Op::Reshape { .. } => call.reshape()?,
+        Op::Transpose { perm } => call.transpose(perm)?,
+        Op::Slice { axis, start, end } => call.slice(*axis, start.eval(bindings)?, end.eval(bindings)?)?,
+        Op::Pad { axis, before, .. } => call.pad(*axis, before.eval(bindings)?)?,
+        Op::Concat { axis } => call.concat(*axis)?,
+        Op::Broadcast { .. } => call.stretch(0, call.shape())?.into_owned(),
+        Op::Gather { axis } => call.gather(*axis)?,
+        Op::SegmentSum { axis, .. } => call.segment_sum(*axis)?,
+        Op::Cast { dtype } => call.cast(*dtype)?,
+        Op::Quantize { dtype } => call.quantize(*dtype)?,
+        Op::Dequantize => call.dequantize()?,
+        Op::Map { map, dtype } => call.map(map, *dtype)?,
+        Op::MatMulMap { transpose_a, transpose_b, map, dtype } => {
+            call.matmul_map(*transpose_a, *transpose_b, map, *dtype)?
+        }
+    };
+    Ok(vec![call.result(0, data)])
+}
+
+/// `count(shape)` zeros, or an error where memory does not hold them.
+fn zeros(node: &str, shape: &[usize]) -> Result<Vec<f64>> {
+    let refuse = || Error::Value { node: node.into(), problem: format!("a value of shape {shape:?} is too large") };
+    let count = tensor::count(shape).ok_or_else(refuse)?;
+    let mut data = vec![];
+    data.try_reserve_exact(count).map_err(|_| refuse())?;
+    data.resize(count, 0.0);
+    Ok(data)
+}
+
+/// One node being evaluated. The methods, one an operation, are in the files beside this one.
+struct Call<'a> {
+    node: &'a str,
+    inputs: &'a [&'a HostValue],
+    outs: &'a [(DType, Vec<usize>)],
+    bindings: &'a Bindings,
+    precision: Precision,
+}
+
+impl<'a> Call<'a> {
+    fn fail(&self, problem: String) -> Error {
+        Error::Value { node: self.node.into(), problem }
+    }
+
+    /// What the inference rule promises, checked again because callers other than `run` supply the parts.
+    fn check(&self, op: &Op) -> Result<()> {
+        if let Some(bad) = self.inputs.iter().find(|v| tensor::count(&v.shape) != Some(v.data.len())) {
+            return Err(self.fail(format!("an input {} has {} elements", bad.describe(), bad.data.len())));
+        }
+        let types: Vec<Type> = self.inputs.iter().map(|v| Type::new(v.dtype, v.shape.as_slice())).collect();
+        let outs = match op {
+            // Its body's types may hold symbols, which only `bindings` resolves; `scan` checks what it relies on.
+            Op::Scan(_) => return Ok(()),
+            // Shapes named inside the operation may hold symbols; their methods check the sizes.
+            Op::Reshape { .. } | Op::Broadcast { .. } | Op::Slice { .. } | Op::Pad { .. } | Op::SegmentSum { .. } => {
+                let want = if matches!(op, Op::SegmentSum { .. }) { 2 } else { 1 };
+                if types.len() != want || self.outs.first().is_none_or(|(dtype, _)| *dtype != types[0].dtype) {
+                    return Err(self.fail(format!("{types:?} cannot become {:?}", self.outs)));
+                }
+                self.outs.iter().map(|(dtype, shape)| Type::new(*dtype, shape.as_slice())).collect()
+            }
+            _ => op.infer(&types.iter().collect::<Vec<_>>()).map_err(|problem| self.fail(problem))?,
+        };
+        let fits = |(ty, (dtype, shape)): (&Type, &(DType, Vec<usize>))| {
+            ty.dtype == *dtype && ty.shape.as_fixed().as_ref() == Some(shape)
+        };
+        if outs.len() != self.outs.len() || outs.is_empty() || !outs.iter().zip(self.outs).all(fits) {
+            return Err(self.fail(format!("gives {outs:?}, asked for {:?}", self.outs)));
+        }
+        Ok(())
+    }
+
+    /// The (first) output's shape.
+    fn shape(&self) -> &'a [usize] {
+        &self.outs[0].1
+    }
+
+    fn zeros(&self, shape: &[usize]) -> Result<Vec<f64>> {
+        zeros(self.node, shape)
+    }
+
+    /// Output number `slot`, rounded as it is stored.
+    fn result(&self, slot: usize, mut data: Vec<f64>) -> HostValue {
+        let (dtype, shape) = &self.outs[slot];
+        if self.precision == Precision::Storage && dtype.is_float() {
+            data.iter_mut().for_each(|v| *v = round_to(*dtype, *v));
+        }
+        HostValue { dtype: *dtype, shape: shape.clone(), data }
+    }
+
+    /// Input number `input` stretched to `shape`.
+    fn stretch(&self, input: usize, shape: &[usize]) -> Result<Cow<'a, [f64]>> {
+        let value = self.inputs[input];
+        if value.shape == shape {
+            return Ok(Cow::Borrowed(&value.data));
+        }
+        let mut data = self.zeros(shape)?;
+        let strides = stretched_strides(&value.shape, shape)
+            .ok_or_else(|| self.fail(format!("{} does not stretch to {shape:?}", value.describe())))?;
+        for (at, out) in data.iter_mut().enumerate() {
+            *out = value.data[offset(at, shape, &strides)];
+        }
+        Ok(Cow::Owned(data))
+    }
+
+    /// One step after the other; see [`Scan`].
+    fn scan(&self, scan: &Scan) -> Result<Vec<HostValue>> {
+        let counts = (scan.body.inputs().len(), scan.body.outputs().len());
+        let first = self.inputs.get(scan.states).and_then(|sequence| sequence.shape.get(scan.axis));
+        let (Some(&steps), true) = (first, counts == (self.inputs.len(), self.outs.len())) else {
+            return Err(self.fail(format!("{} inputs and {} outputs do not fit", self.inputs.len(), self.outs.len())));
+        };
+        let split = scan.states + scan.sequences;
+        let fits = |v: &&&HostValue| v.shape.get(scan.axis) == Some(&steps);
+        let sequences = self.inputs.get(scan.states..split).unwrap_or_default();
+        if let Some(bad) = sequences.iter().find(|v| !fits(v)) {
+            return Err(self.fail(format!(
+                "sequence {} has not {steps} steps along axis {}",
+                bad.describe(),
+                scan.axis
+            )));
+        }
+        let mut states: Vec<HostValue> = self.inputs[..scan.states].iter().map(|&v| v.clone()).collect();
+        let mut collected: Vec<Vec<f64>> = vec![];
+        for (_, shape) in &self.outs[scan.states..] {
+            collected.push(self.zeros(shape)?);
+        }
+        for step in 0..steps {
+            let time = if scan.reverse { steps - 1 - step } else { step };
+            let elements: Vec<HostValue> = sequences.iter().map(|v| layout::take(v, scan.axis, time)).collect();
+            let inputs: Vec<&HostValue> =
+                states.iter().chain(&elements).chain(self.inputs[split..].iter().copied()).collect();
+            let mut results = run_nodes(&scan.body, &inputs, self.bindings, self.precision)?;
+            for (slot, element) in results.drain(scan.states..).enumerate() {
+                let shape = &self.outs[scan.states + slot].1;
+                layout::put(&mut collected[slot], shape, scan.axis, time, &element.data);
+            }
+            states = results;
+        }
+        let sequences = collected.into_iter().enumerate().map(|(i, data)| self.result(scan.states + i, data));
+        Ok(states.into_iter().chain(sequences).collect())
+    }
+}
+
+/// Row-major steps of each axis of `shape`.
+fn strides(shape: &[usize]) -> Vec<usize> {
+    let mut strides = vec![1usize; shape.len()];
+    for axis in (1..shape.len()).rev() {
+        // A product that overflows belongs to a value with an axis of size 0, which is never indexed.
+        strides[axis - 1] = strides[axis].wrapping_mul(shape[axis]);
+    }
+    strides
+}
+
+/// Steps through a value of shape `from` for each axis of `to`: 0 where it is stretched. `None` if it does not stretch.
+fn stretched_strides(from: &[usize], to: &[usize]) -> Option<Vec<usize>> {
+    let missing = to.len().checked_sub(from.len())?;
+    let mut result = vec![0; to.len()];
+    for (axis, step) in strides(from).into_iter().enumerate() {
+        if from[axis] == to[missing + axis] {
+            result[missing + axis] = step;
+        } else if from[axis] != 1 {
+            return None;
+        }
+    }
+    Some(result)
+}
+
+/// Where element number `at` of a row-major value of `shape` lies under other steps.
+fn offset(mut at: usize, shape: &[usize], strides: &[usize]) -> usize {
+    let mut offset = 0;
+    for (size, step) in shape.iter().zip(strides).rev() {
+        offset += at % size * step;
+        at /= size;
+    }
+    offset
+}

@@ -1,0 +1,131 @@
+//! What the elementwise operations do to one element, in `f64`.
+
+use crate::dtype::DType;
+use crate::op::{Binary, Compare, Map, MapInstr, Unary};
+
+/// A unary operation of a float (or, for `Not`, of a truth value).
+pub fn unary(op: Unary, x: f64) -> f64 {
+    match op {
+        Unary::Neg => -x,
+        Unary::Abs => x.abs(),
+        // `signum` gives ±1 for ±0; here 0 has no sign.
+        Unary::Sign if x == 0.0 => 0.0,
+        Unary::Sign => x.signum(),
+        Unary::Sqrt => x.sqrt(),
+        Unary::Recip => 1.0 / x,
+        Unary::Square => x * x,
+        Unary::Exp => x.exp(),
+        Unary::Log => x.ln(),
+        Unary::Tanh => x.tanh(),
+        Unary::Sigmoid => sigmoid(x),
+        // log(1 + eˣ) = max(x, 0) + log(1 + e^−|x|), whose exponential cannot overflow.
+        Unary::Softplus => x.max(0.0) + (-x.abs()).exp().ln_1p(),
+        Unary::Relu => binary(Binary::Max, x, 0.0),
+        Unary::Silu => x * sigmoid(x),
+        // Φ(x) = erfc(−x/√2)/2; 1 + erf would cancel for negative x.
+        Unary::Gelu => x * (0.5 * libm::erfc(-x * std::f64::consts::FRAC_1_SQRT_2)),
+        Unary::Erf => libm::erf(x),
+        Unary::Floor => x.floor(),
+        Unary::Round => x.round_ties_even(),
+        Unary::Sin => x.sin(),
+        Unary::Cos => x.cos(),
+        Unary::Not => truth(x == 0.0),
+    }
+}
+
+fn sigmoid(x: f64) -> f64 {
+    1.0 / (1.0 + (-x).exp())
+}
+
+/// A unary operation of an `i32`; those that are not defined for integers give the float's result, truncated.
+pub fn unary_i32(op: Unary, x: i32) -> i32 {
+    match op {
+        Unary::Neg => x.wrapping_neg(),
+        Unary::Abs => x.wrapping_abs(),
+        Unary::Sign => x.signum(),
+        Unary::Square => x.wrapping_mul(x),
+        Unary::Relu => x.max(0),
+        _ => unary(op, x.into()) as i32,
+    }
+}
+
+/// A binary operation of floats (or, for `And` and `Or`, of truth values).
+pub fn binary(op: Binary, a: f64, b: f64) -> f64 {
+    match op {
+        Binary::Add => a + b,
+        Binary::Sub => a - b,
+        Binary::Mul => a * b,
+        Binary::Div => a / b,
+        // Rust's `min` and `max` drop a NaN; ours keep it.
+        Binary::Min | Binary::Max if a.is_nan() || b.is_nan() => f64::NAN,
+        Binary::Min => a.min(b),
+        Binary::Max => a.max(b),
+        Binary::Pow => a.powf(b),
+        Binary::And => truth(a != 0.0 && b != 0.0),
+        Binary::Or => truth(a != 0.0 || b != 0.0),
+    }
+}
+
+/// A binary operation of `i32`, wrapping.
+pub fn binary_i32(op: Binary, a: i32, b: i32) -> i32 {
+    match op {
+        Binary::Add => a.wrapping_add(b),
+        Binary::Sub => a.wrapping_sub(b),
+        Binary::Mul => a.wrapping_mul(b),
+        Binary::Div if b == 0 => 0,
+        Binary::Div => a.wrapping_div(b),
+        Binary::Min => a.min(b),
+        Binary::Max => a.max(b),
+        Binary::Pow | Binary::And | Binary::Or => binary(op, a.into(), b.into()) as i32,
+    }
+}
+
+/// A comparison; with NaN only `Ne` holds.
+pub fn compare(op: Compare, a: f64, b: f64) -> bool {
+    match op {
+        Compare::Eq => a == b,
+        Compare::Ne => a != b,
+        Compare::Lt => a < b,
+        Compare::Le => a <= b,
+        Compare::Gt => a > b,
+        Compare::Ge => a >= b,
+    }
+}
+
+/// 1 or 0.
+pub fn truth(holds: bool) -> f64 {
+    f64::from(u8::from(holds))
+}
+
+/// A value of type `from` as one of type `to`. A float result is not rounded here.
+pub fn cast(from: DType, to: DType, x: f64) -> f64 {
+    // Float to integer truncates, saturates and takes NaN to 0, which is what Rust's `as` does.
+    match to {
+        DType::F32 | DType::F16 | DType::Bf16 => x,
+        DType::Bool => truth(x != 0.0),
+        DType::I32 => (x as i32).into(),
+        DType::I8 if from.is_float() => (x as i8).into(),
+        DType::U8 if from.is_float() => (x as u8).into(),
+        DType::I8 => (x as i32 as i8).into(),
+        DType::U8 => (x as i32 as u8).into(),
+    }
+}
+
+/// A fused program of one element; `scratch` holds its values. An input that is not there reads as NaN.
+pub fn map(program: &Map, scratch: &mut Vec<f64>, input: impl Fn(usize) -> Option<f64>) -> f64 {
+    scratch.clear();
+    for instr in &program.code {
+        let at = |i: u16| scratch[usize::from(i)];
+        let value = match *instr {
+            MapInstr::Input(n) => input(usize::from(n)).unwrap_or(f64::NAN),
+            MapInstr::Const(c) => c.0.into(),
+            MapInstr::Unary(u, a) => unary(u, at(a)),
+            MapInstr::Binary(b, x, y) => binary(b, at(x), at(y)),
+            MapInstr::Compare(c, x, y) => truth(compare(c, at(x), at(y))),
+            MapInstr::Select(c, x, y) => at(if at(c) != 0.0 { x } else { y }),
+            MapInstr::Trunc(a) => at(a).trunc(),
+        };
+        scratch.push(value);
+    }
+    scratch.last().copied().unwrap_or(f64::NAN)
+}
