@@ -112,7 +112,8 @@ pub(super) struct Plan {
 /// The forward loop with the additional outputs, and the plan for the way back.
 pub(super) fn extend(s: &Scan, active_inputs: &[bool], wanted: &[bool]) -> Result<(Scan, Plan)> {
     let Path { inputs, outputs } = Path::of(s, active_inputs, wanted);
-    let of: BTreeSet<Value> = s.body.outputs().iter().zip(&outputs).filter(|(_, w)| **w).map(|(o, _)| o.value).collect();
+    let of: BTreeSet<Value> =
+        s.body.outputs().iter().zip(&outputs).filter(|(_, w)| **w).map(|(o, _)| o.value).collect();
     let Forward { graph: saving, plans, wrt } = forward(&s.body, &body_inputs(&s.body, &inputs), &of)?;
 
     // Both ways in one graph.
@@ -203,7 +204,8 @@ impl Cut<'_> {
         let mut copied = vec![];
         let mut leaves = BTreeSet::new();
         for id in (0..self.joint.nodes().len() as u32).rev() {
-            let slots: Vec<Value> = live.range(Value { node: id, slot: 0 }..Value { node: id + 1, slot: 0 }).copied().collect();
+            let slots: Vec<Value> =
+                live.range(Value { node: id, slot: 0 }..Value { node: id + 1, slot: 0 }).copied().collect();
             if slots.is_empty() {
                 continue;
             }
