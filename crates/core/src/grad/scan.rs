@@ -6,8 +6,9 @@
 //!
 //! The body is differentiated like any graph, which gives one graph with both ways. It is then cut in two. What the
 //! way back reads of the way forward is, in order of preference: an element of an input sequence, given to it again;
-//! a value that depends on nothing that changes from step to step, computed again; a mere rearrangement of other
-//! values, likewise; or else an additional output sequence of the forward loop, such as the state that entered a step.
+//! a value that depends on nothing that changes from step to step, computed again; a mere rearrangement or a cheap
+//! function of others, likewise; or else an additional output sequence of the forward loop, such as the state that
+//! entered a step.
 //!
 //! The usual gradients of weights are products over the batch (dW = aᵀ·b), and of biases sums over it. Those leave the
 //! loop: it gives out a and b of every step, and one large product over batch and time follows. All others add up in
@@ -17,7 +18,7 @@ use super::tape::Tape;
 use super::{Forward, backward, forward};
 use crate::error::Result;
 use crate::graph::{Graph, MAX_RANK, Value};
-use crate::op::{Binary, Op, Reduction, Scan, Type};
+use crate::op::{Binary, Op, Reduction, Scan, Type, Unary};
 use crate::shape::{Dim, Shape};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -139,6 +140,7 @@ pub(super) fn extend(s: &Scan, active_inputs: &[bool], wanted: &[bool]) -> Resul
         seeds: seeds.iter().map(|(&j, &v)| (v, j)).collect(),
         joint: tape.graph,
         forward_nodes,
+        again: BTreeSet::new(),
         saving,
         body: Tape::new(Graph::default()),
         moved: BTreeMap::new(),
@@ -169,6 +171,8 @@ struct Cut<'a> {
     joint: Graph,
     forward_nodes: usize,
     varies: Vec<bool>,
+    /// Forward nodes that the way back computes again from values that it is given anyway.
+    again: BTreeSet<u32>,
     /// The body's inputs and their numbers.
     inputs: BTreeMap<Value, usize>,
     /// Inputs that stand for gradients of the body's outputs, and the outputs' numbers.
@@ -201,21 +205,9 @@ impl Cut<'_> {
         live.extend(sums.iter().map(|i| roots[i]));
         let operands = terms.iter().flat_map(|(_, parts)| parts).flat_map(Parts::operands);
         live.extend(operands.filter(|&v| !self.stays_outside(v)));
-        let mut copied = vec![];
-        let mut leaves = BTreeSet::new();
-        for id in (0..self.joint.nodes().len() as u32).rev() {
-            let slots: Vec<Value> =
-                live.range(Value { node: id, slot: 0 }..Value { node: id + 1, slot: 0 }).copied().collect();
-            if slots.is_empty() {
-                continue;
-            }
-            if self.is_given(id) {
-                leaves.extend(slots);
-            } else {
-                copied.push(id);
-                live.extend(&self.joint.nodes()[id as usize].inputs);
-            }
-        }
+        let (_, first) = self.sweep(live.clone());
+        self.compute_again(&first);
+        let (copied, leaves) = self.sweep(live);
 
         // Its inputs, in the order that a scan wants them: states,
         let carried: Vec<usize> = (0..states).filter(|i| seeds.contains_key(i)).collect();
@@ -300,8 +292,52 @@ impl Cut<'_> {
         Ok((forward, Plan { scan, states: carried, sums, sequences: self.sequences, fixed, gradients, after }))
     }
 
+    /// The nodes that the backward body copies to compute `live`, last first, and the values that it is given.
+    fn sweep(&self, mut live: BTreeSet<Value>) -> (Vec<u32>, BTreeSet<Value>) {
+        let mut copied = vec![];
+        let mut leaves = BTreeSet::new();
+        for id in (0..self.joint.nodes().len() as u32).rev() {
+            let slots = live.range(Value { node: id, slot: 0 }..Value { node: id + 1, slot: 0 });
+            let slots: Vec<Value> = slots.copied().collect();
+            if slots.is_empty() {
+                continue;
+            }
+            if self.is_given(id) {
+                leaves.extend(slots);
+            } else {
+                copied.push(id);
+                live.extend(&self.joint.nodes()[id as usize].inputs);
+            }
+        }
+        (copied, leaves)
+    }
+
+    /// Of the values to be given, finds those that take one cheap operation from others: a sum or product costs less
+    /// than writing it to memory on the way forward and reading it on the way back.
+    fn compute_again(&mut self, leaves: &BTreeSet<Value>) {
+        for leaf in leaves.iter().filter(|v| (v.node as usize) < self.forward_nodes) {
+            let node = self.joint.node(*leaf);
+            let cheap = match &node.op {
+                Op::Binary(b) => !matches!(b, Binary::Div | Binary::Pow),
+                Op::Unary(u) => matches!(u, Unary::Neg | Unary::Abs | Unary::Square | Unary::Relu),
+                Op::Compare(_) | Op::Select | Op::Cast { .. } => true,
+                _ => false,
+            };
+            let there = |v: &Value| {
+                let element = self.inputs.get(v).is_some_and(|&i| i >= self.s.states);
+                leaves.contains(v) || element || !self.varies[v.node as usize]
+            };
+            if cheap && node.inputs.iter().all(there) {
+                self.again.insert(leaf.node);
+            }
+        }
+    }
+
     /// Whether the backward body is given the node's value rather than computing it.
     fn is_given(&self, id: u32) -> bool {
+        if self.again.contains(&id) {
+            return false;
+        }
         let op = &self.joint.nodes()[id as usize].op;
         let rearranges =
             matches!(op, Op::Reshape { .. } | Op::Transpose { .. } | Op::Broadcast { .. } | Op::Concat { .. });
@@ -409,31 +445,29 @@ impl Cut<'_> {
 
     /// A gradient as a sum of products and row sums that can be taken after the loop.
     fn parts(&self, root: Value) -> Option<Vec<Parts>> {
-        if (root.node as usize) < self.forward_nodes {
-            return None;
+        let mut parts = vec![];
+        let mut rest = vec![root];
+        while let Some(value) = rest.pop() {
+            let node = self.joint.node(value);
+            let ty = |v: Value| self.joint.ty(v);
+            let rank = |v: Value| ty(v).shape.rank();
+            match (&node.op, &node.inputs[..]) {
+                _ if (value.node as usize) < self.forward_nodes => return None,
+                (Op::Binary(Binary::Add), &[a, b]) if ty(a) == ty(b) => rest.extend([b, a]),
+                (Op::MatMul { transpose_a: true, transpose_b: false }, &[a, b]) if rank(a) == 2 && rank(b) == 2 => {
+                    parts.push(Parts::Product(a, b));
+                }
+                (Op::Reduce { kind: Reduction::Sum, axes, keep: false }, &[x])
+                    if rank(value) <= 1 && (self.s.axis..=2).contains(&rank(x)) =>
+                {
+                    parts.push(Parts::Sum(x, axes.clone()));
+                }
+                // Size-1 axes put back around such a sum; the result gets its shape at the end.
+                (Op::Reshape { .. }, &[x]) if rank(value) <= 2 && rank(x) <= 1 => rest.push(x),
+                _ => return None,
+            }
         }
-        let node = self.joint.node(root);
-        let rank = |v: Value| self.joint.ty(v).shape.rank();
-        match &node.op {
-            Op::Binary(Binary::Add) if self.joint.ty(node.inputs[0]) == self.joint.ty(node.inputs[1]) => {
-                let mut parts = self.parts(node.inputs[0])?;
-                parts.extend(self.parts(node.inputs[1])?);
-                Some(parts)
-            }
-            Op::MatMul { transpose_a: true, transpose_b: false } => {
-                let (a, b) = (node.inputs[0], node.inputs[1]);
-                (rank(a) == 2 && rank(b) == 2).then(|| vec![Parts::Product(a, b)])
-            }
-            Op::Reshape { .. } if rank(root) <= 1 => match self.parts(node.inputs[0])?.as_slice() {
-                [Parts::Sum(x, axes)] => Some(vec![Parts::Sum(*x, axes.clone())]),
-                _ => None,
-            },
-            Op::Reduce { kind: Reduction::Sum, axes, keep: false } if rank(root) <= 1 => {
-                let x = node.inputs[0];
-                (rank(x) >= self.s.axis && rank(x) <= 2).then(|| vec![Parts::Sum(x, axes.clone())])
-            }
-            _ => None,
-        }
+        Some(parts)
     }
 }
 

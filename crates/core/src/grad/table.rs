@@ -59,24 +59,30 @@ pub(super) fn rule(t: &mut Tape, node: &Node, y: Value, g: Value, wants: &[bool]
                 Reduction::Mean => {
                     let dims: Vec<Dim> = axes.iter().map(|&a| full[a].clone()).collect();
                     let count = t.count(&dims)?;
-                    let count = t.cast(count, t.dtype(g))?;
-                    t.div(g, count)?
+                    let share = wide(t, g)?;
+                    t.div(share, count)?
                 }
                 // Equal shares to all elements that are the extreme one.
                 Reduction::Max | Reduction::Min => {
                     let y = t.reshape(y, &kept)?;
                     let is = t.compare(Compare::Eq, x, y)?;
-                    let ones = t.cast(is, t.dtype(g))?;
+                    let ones = t.cast(is, DType::F32)?;
                     let ties = t.reduce(Reduction::Sum, ones, axes)?;
-                    let share = t.div(g, ties)?;
+                    let share = wide(t, g)?;
+                    let share = t.div(share, ties)?;
                     t.keep_where(is, share)?
                 }
             };
+            let g = t.cast(g, t.dtype(x))?;
             one(t.broadcast(g, &full)?)
         }
 
         // ∂yᵢ/∂xⱼ = yᵢ(δᵢⱼ − yⱼ): dx = y∘(g − Σ g∘y)
-        Op::Softmax { axis } => one(softmax(t, y, g, *axis)?),
+        Op::Softmax { axis } => {
+            let (y, g) = (wide(t, y)?, wide(t, g)?);
+            let dx = softmax(t, y, g, *axis)?;
+            one(t.cast(dx, node.outs[0].dtype)?)
+        }
 
         Op::LayerNorm { eps } => {
             // x̂ = (x − μ)·r with r = 1/√(variance + ε); h = g∘scale:
@@ -303,7 +309,7 @@ fn kept_shape(shape: &Shape, axes: &[usize]) -> Shape {
     shape.dims().iter().enumerate().map(size).collect::<Vec<_>>().into()
 }
 
-/// In `f32` at least: rules that sum over a row do not sum in half precision.
+/// In `f32`: rules that sum over a row or count neither sum nor count in half precision.
 fn wide(t: &mut Tape, x: Value) -> Result<Value> {
     t.cast(x, DType::F32)
 }

@@ -83,13 +83,16 @@ fn a_recurrent_network() {
 #[test]
 fn weights_of_a_recurrent_network_get_their_gradient_after_the_loop() {
     let g = gradient(&rnn().graph(0, false), "o1", &["i2", "i3", "i4"]).unwrap();
-    let loops: Vec<&Scan> =
-        g.nodes().iter().filter_map(|n| if let Op::Scan(s) = &n.op { Some(&**s) } else { None }).collect();
+    let loops = loops(&g);
     assert_eq!(loops.len(), 2);
     assert!(loops[1].reverse);
     assert_eq!(loops[1].states, 1, "only the state's gradient is carried");
     let saved = loops[0].body.outputs().len() - 2;
     assert_eq!(saved, 1, "the state that entered; its successor is an output already");
+}
+
+fn loops(graph: &Graph) -> Vec<&Scan> {
+    graph.nodes().iter().filter_map(|n| if let Op::Scan(s) = &n.op { Some(&**s) } else { None }).collect()
 }
 
 #[test]
@@ -110,13 +113,16 @@ fn an_lstm() {
         let h = b.mul(gates[2], t)?;
         Ok(vec![h, c, h])
     };
-    Loop {
+    let lstm = Loop {
         states: &[shape!["B", 2], shape!["B", 2]],
         sequences: &[shape!["B", 3]],
         fixed: &[shape![8, 5], shape![8]],
         build,
-    }
-    .check();
+    };
+    lstm.check();
+    let g = gradient(&lstm.graph(0, false), "o2", &["i2", "i3", "i4"]).unwrap();
+    let saved = loops(&g)[0].body.outputs().len() - 3;
+    assert_eq!(saved, 7, "four gates, tanh c, and the two states that entered");
 }
 
 #[test]
