@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 pub mod backend;
+pub mod cases;
 pub mod dtype;
 pub mod error;
 pub mod grad;

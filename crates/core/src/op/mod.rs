@@ -16,9 +16,31 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 
 /// A float compared and hashed by its bits, so that an operation holding one can be a key.
-#[derive(Clone, Copy, Serialize, Deserialize)]
-#[serde(transparent)]
+#[derive(Clone, Copy)]
 pub struct Float(pub f32);
+impl Serialize for Float {
+    /// A number, or its bits in hexadecimal where it is none: JSON has no infinity and no NaN.
+    fn serialize<S: serde::Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
+        if self.0.is_finite() { s.serialize_f32(self.0) } else { s.serialize_str(&format!("{:08x}", self.0.to_bits())) }
+    }
+}
+impl<'de> Deserialize<'de> for Float {
+    fn deserialize<D: serde::Deserializer<'de>>(d: D) -> Result<Float, D::Error> {
+        #[derive(Deserialize)]
+        #[serde(untagged)]
+        enum Either {
+            Number(f32),
+            Bits(String),
+        }
+        match Either::deserialize(d)? {
+            Either::Number(x) => Ok(Float(x)),
+            Either::Bits(text) if text.len() == 8 => {
+                u32::from_str_radix(&text, 16).map(|bits| Float(f32::from_bits(bits))).map_err(serde::de::Error::custom)
+            }
+            Either::Bits(_) => Err(serde::de::Error::custom("a float is a number or 8 hexadecimal digits")),
+        }
+    }
+}
 impl PartialEq for Float {
     fn eq(&self, other: &Float) -> bool {
         self.0.to_bits() == other.0.to_bits()

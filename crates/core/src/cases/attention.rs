@@ -1,0 +1,125 @@
+//! Cases of attention: causal, masked, grouped, with as many queries as keys or not.
+
+use super::{List, Maker, Tolerance};
+use crate::dtype::DType;
+use crate::error::Result;
+use crate::graph::Value;
+use crate::op::{Float, Op};
+use crate::tensor::Tensor;
+
+struct Sizes {
+    batch: usize,
+    heads: usize,
+    groups: usize,
+    queries: usize,
+    keys: usize,
+    width: usize,
+    out: usize,
+}
+
+fn sizes([batch, heads, groups, queries, keys, width, out]: [usize; 7]) -> Sizes {
+    Sizes { batch, heads, groups, queries, keys, width, out }
+}
+
+fn operands(m: &mut Maker, s: &Sizes, dtype: DType) -> Result<[Value; 3]> {
+    let q = m.random.floats_as(dtype, &[s.batch, s.heads, s.queries, s.width], -1.5, 1.5);
+    let k = m.random.floats_as(dtype, &[s.batch, s.groups, s.keys, s.width], -1.5, 1.5);
+    let v = m.random.floats_as(dtype, &[s.batch, s.groups, s.keys, s.out], -1.5, 1.5);
+    Ok([m.given(q)?, m.given(k)?, m.given(v)?])
+}
+
+pub(super) fn attention(list: &mut List<'_>) {
+    for (i, numbers) in [
+        [1, 1, 1, 1, 1, 1, 1],
+        [1, 1, 1, 3, 3, 4, 4],
+        [2, 3, 3, 4, 4, 6, 6],
+        [2, 4, 2, 3, 5, 4, 6],
+        [1, 4, 1, 5, 3, 3, 5],
+        [1, 2, 2, 17, 33, 16, 16],
+        [3, 6, 3, 1, 17, 8, 8],
+        [1, 2, 1, 33, 17, 7, 3],
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let s = sizes(numbers);
+        for causal in [false, true] {
+            let [b, h, g, l, k, d, e] = numbers;
+            let name = format!("f32/b{b}-h{h}-g{g}-q{l}-k{k}-d{d}-e{e}{}", if causal { "/causal" } else { "" });
+            let case = list.add("attention", name, Tolerance::CHAIN, |m| {
+                let [q, k, v] = operands(m, &s, DType::F32)?;
+                let y = m.attention(q, k, v, None, causal)?;
+                m.result(y)
+            });
+            // A row that sees nothing is constant, so its derivative is 0 and finite differences agree.
+            case.gradient = i < 5;
+        }
+    }
+    let small = sizes([2, 4, 2, 3, 5, 4, 3]);
+    let masks: [(&str, &[usize]); 5] = [
+        ("full", &[2, 4, 3, 5]),
+        ("by-query-and-key", &[3, 5]),
+        ("by-key", &[5]),
+        ("by-batch", &[2, 1, 1, 5]),
+        ("by-head", &[4, 1, 1]),
+    ];
+    for (what, shape) in masks {
+        for causal in [false, true] {
+            let name = format!("f32/mask-{what}{}", if causal { "/causal" } else { "" });
+            list.add("attention", name, Tolerance::CHAIN, |m| {
+                let [q, k, v] = operands(m, &small, DType::F32)?;
+                let mask = m.uniform(shape)?;
+                let y = m.attention(q, k, v, Some(mask), causal)?;
+                m.result(y)
+            })
+            .smooth();
+        }
+    }
+    list.add("attention", "f32/fully-masked-rows", Tolerance::CHAIN, |m| {
+        let [q, k, v] = operands(m, &small, DType::F32)?;
+        let inf = f32::NEG_INFINITY;
+        let rows = [[inf; 5], [0.0, inf, 0.0, inf, 0.0], [inf, inf, inf, inf, 0.0]];
+        let mask = m.given(Tensor::new(&[3, 5], &rows.concat())?)?;
+        let y = m.attention(q, k, v, Some(mask), false)?;
+        m.result(y)
+    });
+    // Queries before the first key see none: L > S with a causal mask.
+    list.add("attention", "f32/causal-rows-before-the-first-key", Tolerance::CHAIN, |m| {
+        let [q, k, v] = operands(m, &sizes([1, 2, 2, 5, 2, 4, 4]), DType::F32)?;
+        let y = m.attention(q, k, v, None, true)?;
+        m.result(y)
+    })
+    .smooth();
+    list.add("attention", "f32/scale-given", Tolerance::CHAIN, |m| {
+        let [q, k, v] = operands(m, &small, DType::F32)?;
+        let y = m.push(Op::Attention { causal: false, scale: Some(Float(0.25)) }, &[q, k, v])?;
+        m.result(y)
+    })
+    .smooth();
+    list.add("attention", "f32/large-scores", Tolerance::NETWORK, |m| {
+        let q = m.random.floats(&[1, 1, 3, 4], -200.0, 200.0);
+        let k = m.random.floats(&[1, 1, 5, 4], -200.0, 200.0);
+        let (q, k, v) = (m.given(q)?, m.given(k)?, m.uniform(&[1, 1, 5, 2])?);
+        let y = m.attention(q, k, v, None, false)?;
+        m.result(y)
+    });
+    for (what, numbers) in [
+        ("no-keys", [1, 2, 2, 3, 0, 4, 4]),
+        ("no-queries", [1, 2, 2, 0, 3, 4, 4]),
+        ("no-batch", [0, 2, 2, 3, 3, 4, 4]),
+        ("no-width-out", [1, 2, 2, 3, 3, 4, 0]),
+    ] {
+        list.add("attention", format!("f32/empty/{what}"), Tolerance::EXACT, |m| {
+            let [q, k, v] = operands(m, &sizes(numbers), DType::F32)?;
+            let y = m.attention(q, k, v, None, false)?;
+            m.result(y)
+        });
+    }
+    for dtype in [DType::F16, DType::Bf16] {
+        list.add("attention", format!("{dtype}/causal-grouped"), Tolerance::CHAIN.stored_as(dtype), |m| {
+            let [q, k, v] = operands(m, &sizes([2, 4, 2, 5, 5, 8, 8]), dtype)?;
+            let y = m.attention(q, k, v, None, true)?;
+            m.result(y)
+        });
+    }
+}

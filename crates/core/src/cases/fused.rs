@@ -1,0 +1,209 @@
+//! Cases of the fused operations that passes make, built by hand.
+
+use super::random::SPECIAL;
+use super::{List, Tolerance, sizes};
+use crate::dtype::DType;
+use crate::op::{Binary, Compare, Float, Map, MapInstr, Op, Unary};
+use crate::tensor::Tensor;
+use MapInstr::{Input, Select, Trunc};
+
+fn number(value: f32) -> MapInstr {
+    MapInstr::Const(Float(value))
+}
+fn un(op: Unary, a: u16) -> MapInstr {
+    MapInstr::Unary(op, a)
+}
+fn bin(op: Binary, a: u16, b: u16) -> MapInstr {
+    MapInstr::Binary(op, a, b)
+}
+fn cmp(op: Compare, a: u16, b: u16) -> MapInstr {
+    MapInstr::Compare(op, a, b)
+}
+
+/// (name, program, shapes of its inputs)
+type Program = (&'static str, Vec<MapInstr>, Vec<&'static [usize]>);
+
+fn programs() -> Vec<Program> {
+    let mut long = vec![Input(0)];
+    for i in 0..40u16 {
+        long.push(un(if i % 2 == 0 { Unary::Tanh } else { Unary::Sin }, i));
+    }
+    vec![
+        ("copy", vec![Input(0)], vec![&[17]]),
+        ("constant", vec![number(2.5)], vec![&[3, 5]]),
+        ("add-tanh", vec![Input(0), Input(1), bin(Binary::Add, 0, 1), un(Unary::Tanh, 2)], vec![&[5, 33], &[33]]),
+        (
+            "gate",
+            vec![Input(0), Input(1), un(Unary::Sigmoid, 0), un(Unary::Tanh, 1), bin(Binary::Mul, 2, 3)],
+            vec![&[7, 65], &[7, 65]],
+        ),
+        (
+            // a + (b − a)·sigmoid(t)
+            "lerp",
+            vec![
+                Input(0),
+                Input(1),
+                Input(2),
+                un(Unary::Sigmoid, 2),
+                bin(Binary::Sub, 1, 0),
+                bin(Binary::Mul, 4, 3),
+                bin(Binary::Add, 0, 5),
+            ],
+            vec![&[3, 17], &[3, 17], &[3, 17]],
+        ),
+        (
+            "affine-of-three-shapes",
+            vec![Input(0), Input(1), Input(2), bin(Binary::Mul, 0, 1), bin(Binary::Add, 3, 2)],
+            vec![&[5, 1], &[], &[3, 1, 7]],
+        ),
+        (
+            "leaky-relu",
+            vec![Input(0), number(0.0), number(0.1), cmp(Compare::Gt, 0, 1), bin(Binary::Mul, 0, 2), Select(3, 0, 4)],
+            vec![&[127]],
+        ),
+        (
+            "lecun-tanh",
+            vec![
+                Input(0),
+                number(0.666),
+                bin(Binary::Mul, 0, 1),
+                un(Unary::Tanh, 2),
+                number(1.7159),
+                bin(Binary::Mul, 3, 4),
+            ],
+            vec![&[2, 3, 5]],
+        ),
+        ("clamp-to-infinity", vec![Input(0), number(f32::INFINITY), bin(Binary::Min, 0, 1)], vec![&[17]]),
+        ("unused-values", vec![Input(0), un(Unary::Exp, 0), un(Unary::Log, 1), un(Unary::Neg, 0)], vec![&[9], &[9]]),
+        ("long", long, vec![&[33]]),
+        ("empty", vec![Input(0), un(Unary::Exp, 0)], vec![&[0, 4]]),
+    ]
+}
+
+pub(super) fn map(list: &mut List<'_>) {
+    for (what, code, shapes) in programs() {
+        for dtype in [DType::F32, DType::F16] {
+            list.add("map", format!("{what}/{dtype}"), Tolerance::CHAIN.stored_as(dtype), |m| {
+                let mut inputs = vec![];
+                for shape in &shapes {
+                    let data = m.random.floats_as(dtype, shape, -1.0, 1.0);
+                    inputs.push(m.given(data)?);
+                }
+                let y = m.push(Op::Map { map: Map { code: code.clone() }, dtype }, &inputs)?;
+                m.result(y)
+            });
+        }
+    }
+    for dtype in [DType::I8, DType::U8, DType::I32, DType::Bool, DType::Bf16] {
+        let tolerance = if dtype == DType::Bf16 { Tolerance::ROUNDING.stored_as(dtype) } else { Tolerance::EXACT };
+        list.add("map", format!("trunc-to-{dtype}"), tolerance, |m| {
+            let x = m.given(Tensor::new(&[SPECIAL.len()], &SPECIAL)?)?;
+            let code = vec![Input(0), number(3.0), bin(Binary::Mul, 0, 1), Trunc(2)];
+            let y = m.push(Op::Map { map: Map { code }, dtype }, &[x])?;
+            m.result(y)
+        });
+    }
+    list.add("map", "mixed-types", Tolerance::CHAIN, |m| {
+        let (a, b, c) = (m.random.ints(&[5, 1], -100, 100), m.random.bools(&[7]), m.random.any(DType::U8, &[5, 7]));
+        let h = m.random.floats_as(DType::F16, &[7], -1.0, 1.0);
+        let inputs = [m.given(a)?, m.given(b)?, m.given(c)?, m.given(h)?];
+        let code =
+            vec![Input(0), Input(1), Input(2), Input(3), Select(1, 0, 2), bin(Binary::Mul, 4, 3), un(Unary::Not, 1)];
+        let last = bin(Binary::Add, 5, 6);
+        let code = code.into_iter().chain([last]).collect();
+        let y = m.push(Op::Map { map: Map { code }, dtype: DType::F32 }, &inputs)?;
+        m.result(y)
+    });
+    list.add("map", "nan-logic", Tolerance::EXACT, |m| {
+        let n = SPECIAL.len();
+        let (a, b) = (m.given(Tensor::new(&[n, 1], &SPECIAL)?)?, m.given(Tensor::new(&[n], &SPECIAL)?)?);
+        let code = vec![
+            Input(0),
+            Input(1),
+            cmp(Compare::Ne, 0, 0),
+            cmp(Compare::Lt, 0, 1),
+            bin(Binary::Or, 2, 3),
+            bin(Binary::Max, 0, 1),
+            Select(4, 5, 1),
+        ];
+        let y = m.push(Op::Map { map: Map { code }, dtype: DType::F32 }, &[a, b])?;
+        m.result(y)
+    });
+}
+
+pub(super) fn matmul_map(list: &mut List<'_>) {
+    let bias_tanh = vec![Input(0), Input(1), bin(Binary::Add, 0, 1), un(Unary::Tanh, 2)];
+    for ([m, k, n], (ta, tb)) in [
+        ([1, 33, 17], (false, false)),
+        ([17, 33, 5], (false, true)),
+        ([7, 65, 33], (true, false)),
+        ([33, 17, 65], (true, true)),
+        ([5, 0, 3], (false, false)),
+        ([0, 4, 3], (false, false)),
+    ] {
+        let name =
+            format!("bias-tanh/{}{}{}", sizes(&[m, k, n]), if ta { "/aT" } else { "" }, if tb { "/bT" } else { "" });
+        list.add("matmul_map", name, Tolerance::CHAIN, |c| {
+            let a = c.uniform(&if ta { [k, m] } else { [m, k] })?;
+            let b = c.trained_uniform(&if tb { [n, k] } else { [k, n] })?;
+            let bias = c.trained_uniform(&[n])?;
+            let map = Map { code: bias_tanh.clone() };
+            let op = Op::MatMulMap { transpose_a: ta, transpose_b: tb, map, dtype: DType::F32 };
+            let y = c.push(op, &[a, b, bias])?;
+            c.result(y)
+        });
+    }
+    let relu = vec![Input(0), un(Unary::Relu, 0)];
+    let residual = vec![Input(0), Input(1), Input(2), bin(Binary::Mul, 0, 2), bin(Binary::Add, 3, 1)];
+    let square = vec![Input(0), un(Unary::Square, 0)];
+    let extras: [(&str, &[MapInstr], &[usize], &[&[usize]]); 5] = [
+        ("relu", &relu, &[9, 17], &[]),
+        ("residual-and-scalar", &residual, &[5, 17], &[&[5, 6], &[]]),
+        ("residual-and-column", &residual, &[5, 17], &[&[6], &[5, 1]]),
+        ("batched", &residual, &[2, 3, 5, 17], &[&[2, 3, 5, 6], &[3, 1, 6]]),
+        ("square", &square, &[3, 4, 17], &[]),
+    ];
+    for (what, code, a, rest) in extras {
+        list.add("matmul_map", what, Tolerance::CHAIN, |m| {
+            let mut inputs = vec![m.uniform(a)?, m.trained_uniform(&[17, 6])?];
+            for shape in rest {
+                inputs.push(m.uniform(shape)?);
+            }
+            let map = Map { code: code.to_vec() };
+            let op = Op::MatMulMap { transpose_a: false, transpose_b: false, map, dtype: DType::F32 };
+            let y = m.push(op, &inputs)?;
+            m.result(y)
+        });
+    }
+    for dtype in [DType::F16, DType::Bf16] {
+        list.add("matmul_map", format!("bias-tanh/{dtype}"), Tolerance::CHAIN.stored_as(dtype), |m| {
+            let (a, b) =
+                (m.random.floats_as(dtype, &[5, 33], -1.0, 1.0), m.random.floats_as(dtype, &[33, 7], -0.2, 0.2));
+            let bias = m.random.floats_as(dtype, &[7], -1.0, 1.0);
+            let inputs = [m.given(a)?, m.trained(b)?, m.trained(bias)?];
+            let map = Map { code: bias_tanh.clone() };
+            let y = m.push(Op::MatMulMap { transpose_a: false, transpose_b: false, map, dtype }, &inputs)?;
+            m.result(y)
+        });
+    }
+    // The product is not rounded to f16 before the program: 4096 + 1 survives until 4096 is subtracted.
+    list.add("matmul_map", "product-is-not-rounded", Tolerance::EXACT, |m| {
+        let a = m.given(Tensor::from_f64(DType::F16, &[1, 2], &[64.0, 1.0])?)?;
+        let b = m.given(Tensor::from_f64(DType::F16, &[2, 1], &[64.0, 1.0])?)?;
+        let code = vec![Input(0), number(4096.0), bin(Binary::Sub, 0, 1)];
+        let op = Op::MatMulMap { transpose_a: false, transpose_b: false, map: Map { code }, dtype: DType::F16 };
+        let y = m.push(op, &[a, b])?;
+        m.result(y)
+    });
+    list.add("matmul_map", "to-other-types", Tolerance::EXACT, |m| {
+        let a = m.given(Tensor::new(&[2, 2], &[1.0f32, 2.0, 3.0, -200.0])?)?;
+        let b = m.given(Tensor::new(&[2, 2], &[1.5f32, -2.0, 3.0, 0.25])?)?;
+        for dtype in [DType::I8, DType::I32, DType::Bool] {
+            let map = Map { code: vec![Input(0), Trunc(0)] };
+            let op = Op::MatMulMap { transpose_a: false, transpose_b: false, map, dtype };
+            let y = m.push(op, &[a, b])?;
+            m.result(y)?;
+        }
+        Ok(())
+    });
+}
