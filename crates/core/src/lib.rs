@@ -5,6 +5,7 @@ pub mod backend;
 pub mod cases;
 pub mod dtype;
 pub mod error;
+pub mod grad;
 pub mod graph;
 pub mod io;
 pub mod memory;

@@ -1,0 +1,108 @@
+//! A fused program back into the operations it was made of, so that the table need not know it.
+
+use super::tape::Tape;
+use crate::dtype::DType;
+use crate::error::Result;
+use crate::graph::{Graph, Node, Value};
+use crate::op::{Binary, Compare, Map, MapInstr, Op, Unary};
+
+/// A register of the program: numbers, or truth values where the graph has a type for them and the program has 1 and 0.
+#[derive(Clone, Copy)]
+enum Register {
+    Number(Value),
+    Truth(Value),
+}
+
+fn number(tape: &mut Tape, r: Register) -> Result<Value> {
+    match r {
+        Register::Number(v) => Ok(v),
+        Register::Truth(v) => tape.cast(v, DType::F32),
+    }
+}
+fn truth(tape: &mut Tape, r: Register) -> Result<Value> {
+    match r {
+        Register::Truth(v) => Ok(v),
+        Register::Number(v) => {
+            let zero = tape.number(0.0, v)?;
+            tape.compare(Compare::Ne, v, zero)
+        }
+    }
+}
+
+/// Adds to `graph` what a `Map` or `MatMulMap` node computes from `inputs`.
+pub(super) fn expand(graph: &mut Graph, node: &Node, inputs: &[Value]) -> Result<Value> {
+    let mut tape = Tape::new(std::mem::take(graph));
+    tape.at.clone_from(&node.name);
+    let result = run(&mut tape, node, inputs);
+    *graph = tape.graph;
+    result
+}
+
+fn run(tape: &mut Tape, node: &Node, inputs: &[Value]) -> Result<Value> {
+    match &node.op {
+        Op::Map { map, dtype } => program(tape, map, inputs, *dtype, node),
+        Op::MatMulMap { transpose_a, transpose_b, map, dtype } => {
+            let product = tape.matmul(inputs[0], inputs[1], *transpose_a, *transpose_b)?;
+            let inputs: Vec<Value> = std::iter::once(product).chain(inputs[2..].iter().copied()).collect();
+            program(tape, map, &inputs, *dtype, node)
+        }
+        other => Err(super::refuse(&node.name, other, "it is no fused program")),
+    }
+}
+
+fn program(tape: &mut Tape, map: &Map, inputs: &[Value], dtype: DType, node: &Node) -> Result<Value> {
+    let mut registers: Vec<Register> = Vec::with_capacity(map.code.len());
+    for instr in &map.code {
+        let at = |i: u16| registers[usize::from(i)];
+        let register = match *instr {
+            MapInstr::Input(n) => Register::Number(tape.cast(inputs[usize::from(n)], DType::F32)?),
+            MapInstr::Const(c) => Register::Number(tape.scalar(f64::from(c.0), DType::F32)?),
+            MapInstr::Unary(Unary::Not, a) => {
+                let a = truth(tape, at(a))?;
+                Register::Truth(tape.unary(Unary::Not, a)?)
+            }
+            MapInstr::Unary(u, a) => {
+                let a = number(tape, at(a))?;
+                Register::Number(tape.unary(u, a)?)
+            }
+            MapInstr::Binary(op @ (Binary::And | Binary::Or), a, b) => {
+                let (a, b) = (truth(tape, at(a))?, truth(tape, at(b))?);
+                Register::Truth(tape.push(Op::Binary(op), &[a, b])?)
+            }
+            MapInstr::Binary(op, a, b) => {
+                let (a, b) = (number(tape, at(a))?, number(tape, at(b))?);
+                Register::Number(tape.push(Op::Binary(op), &[a, b])?)
+            }
+            MapInstr::Compare(op, a, b) => {
+                let (a, b) = (number(tape, at(a))?, number(tape, at(b))?);
+                Register::Truth(tape.compare(op, a, b)?)
+            }
+            MapInstr::Select(c, a, b) => {
+                let c = truth(tape, at(c))?;
+                let (a, b) = (number(tape, at(a))?, number(tape, at(b))?);
+                Register::Number(tape.select(c, a, b)?)
+            }
+            // trunc x = sign x · ⌊|x|⌋
+            MapInstr::Trunc(a) => {
+                let a = number(tape, at(a))?;
+                let sign = tape.unary(Unary::Sign, a)?;
+                let size = tape.unary(Unary::Abs, a)?;
+                let size = tape.unary(Unary::Floor, size)?;
+                Register::Number(tape.mul(sign, size)?)
+            }
+        };
+        registers.push(register);
+    }
+    let Some(&last) = registers.last() else {
+        return Err(super::refuse(&node.name, &node.op, "the program is empty"));
+    };
+    let value = match dtype {
+        DType::Bool => truth(tape, last)?,
+        _ => {
+            let value = number(tape, last)?;
+            tape.cast(value, dtype)?
+        }
+    };
+    // A program may ignore the input that gives the shape.
+    tape.broadcast(value, &node.outs[0].shape)
+}
