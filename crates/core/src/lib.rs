@@ -10,6 +10,9 @@ pub mod graph;
 pub mod io;
 pub mod memory;
 pub mod op;
+pub mod pass;
+pub mod plan;
+pub mod run;
 pub mod shape;
 pub mod tensor;
 
@@ -17,5 +20,6 @@ pub use dtype::DType;
 pub use error::{Error, Result};
 pub use graph::{Graph, GraphBuilder, Value};
 pub use op::{Cost, Op, Type};
+pub use run::{CompileOptions, Program, Session};
 pub use shape::{Bindings, Dim, Shape};
 pub use tensor::Tensor;

@@ -202,9 +202,10 @@ impl Session {
         observer: Option<&mut dyn Observer>,
     ) -> Result<&[Tensor]> {
         self.take_inputs(inputs)?;
-        let laid = self.lay_out()?;
+        self.lay_out()?;
         let given = Given { arguments: inputs, given: &self.given, carried: &self.carried };
-        let result = laid.run(&given, &mut self.outputs, observer, &self.cancel);
+        let stream = &mut self.layout.as_mut().expect("just laid out").stream;
+        let result = stream.run(&given, &mut self.outputs, observer, &self.cancel);
         if matches!(result, Err(Error::Cancelled)) {
             self.cancel.store(false, Ordering::Relaxed);
         }
@@ -334,8 +335,8 @@ impl Session {
         Ok(())
     }
 
-    /// The stream for the sizes at hand.
-    fn lay_out(&mut self) -> Result<&mut Box<dyn Stream>> {
+    /// Makes the layout fit the sizes at hand.
+    fn lay_out(&mut self) -> Result<()> {
         let stale = self.layout.as_ref().is_none_or(|laid| laid.bindings != self.scratch);
         if stale {
             let bound = self.program.layout(&self.scratch)?;
@@ -352,7 +353,7 @@ impl Session {
             let stream = Arc::clone(&bound).stream()?;
             self.layout = Some(Laid { bindings: self.scratch.clone(), bound, stream, _memory: memory });
         }
-        Ok(&mut self.layout.as_mut().expect("just laid out").stream)
+        Ok(())
     }
 
     /// Makes outputs that are states the inputs of the next run.

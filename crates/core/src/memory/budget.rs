@@ -48,6 +48,13 @@ pub struct BudgetStats {
     pub limit: Option<usize>,
 }
 
+impl Default for Budget {
+    /// No limit.
+    fn default() -> Budget {
+        Budget::unlimited()
+    }
+}
+
 impl Budget {
     fn new(limit: Option<usize>) -> Budget {
         Budget(Arc::new(Inner { limit, use_: Mutex::default() }))

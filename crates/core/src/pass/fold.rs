@@ -42,7 +42,7 @@ pub(super) fn fold(graph: &Graph, options: &PassOptions) -> Result<Graph> {
         let shape = out.shape.eval(&Bindings::new())?;
         let values: Vec<&HostValue> = inputs.iter().map(|v| &known[v]).collect();
         let mut result =
-            reference::eval_node(&node.name, &node.op, &values, &[(out.dtype, shape.clone())], Precision::Storage)?;
+            reference::eval_node(&node.name, &node.op, &values, &[(out.dtype, shape.clone())], &Bindings::new(), Precision::Storage)?;
         let value = result.remove(0);
         let tensor = Tensor::from_f64(out.dtype, &shape, &value.data)?;
         let folded = if tensor.len() <= LITERAL {
