@@ -19,9 +19,9 @@ use std::f32::consts::{LN_2, LOG2_E};
 /// Keys of one block.
 const KEYS: usize = 256;
 /// Keys of V that one pass of the second product covers, to stay in the first-level cache.
-const VALUE_KEYS: usize = 64;
+const VALUE_KEYS: usize = 128;
 /// The most query rows of one task.
-const ROWS: usize = 256;
+const ROWS: usize = 512;
 /// Query rows whose scores exist at a time.
 const SCORES: usize = 16;
 /// Rows of a register tile.

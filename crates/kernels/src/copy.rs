@@ -11,6 +11,8 @@
 //! intermediate buffer. The destination is walked in panels of few enough rows that their pages stay in the TLB. Very
 //! large outputs are written past the caches: they would not survive there, and the lines need not be read first.
 
+mod zip;
+
 use crate::simd::{Isa, Simd, with_simd};
 use crate::team::Team;
 
@@ -389,12 +391,15 @@ impl Panel {
         // SAFETY: every tile and every element is within the panel.
         unsafe {
             self.single::<T>(0..lead, 0..self.cols);
-            for row in (lead..lead + whole).step_by(K::SIDE) {
-                let src = self.src.offset(row as isize * self.src_stride);
-                let dst = self.dst.add(row * size);
+            // Tiles that share destination lines come one after the other, so that a line is left full.
+            let line = K::SIDE.max(64 / size);
+            for first in (lead..lead + whole).step_by(line) {
                 for col in (0..cols).step_by(K::SIDE) {
-                    let (src, dst) = (src.add(col * size), dst.offset(col as isize * self.dst_stride));
-                    tile.turn(src, self.src_stride, dst, self.dst_stride);
+                    for row in (first..lead + whole.min(first - lead + line)).step_by(K::SIDE) {
+                        let src = self.src.offset(row as isize * self.src_stride).add(col * size);
+                        let dst = self.dst.offset(col as isize * self.dst_stride).add(row * size);
+                        tile.turn(src, self.src_stride, dst, self.dst_stride);
+                    }
                 }
             }
             self.single::<T>(lead..lead + whole, cols..self.cols);
@@ -414,93 +419,6 @@ impl Panel {
                     *self.dst.offset(col as isize * self.dst_stride).cast::<T>().add(row) = *src;
                 }
             }
-        }
-    }
-}
-
-/// Tiles of small elements: repeatedly interleaving row i with row i + N/2 transposes after log2 N rounds. 128-bit
-/// registers do, and both architectures have the instruction in their baseline.
-mod zip {
-    use super::Turn;
-
-    #[derive(Clone, Copy)]
-    pub(super) struct Words;
-    #[derive(Clone, Copy)]
-    pub(super) struct Bytes;
-
-    macro_rules! turn {
-        ($name:ident, $side:literal, $zip:ident) => {
-            impl Turn for $name {
-                const SIDE: usize = $side;
-                #[inline(always)]
-                unsafe fn turn(self, src: *const u8, src_stride: isize, dst: *mut u8, dst_stride: isize) {
-                    let mut rows = [EMPTY; $side];
-                    for (r, row) in rows.iter_mut().enumerate() {
-                        // SAFETY: a row of the caller's tile is 16 bytes.
-                        *row = unsafe { src.offset(r as isize * src_stride).cast::<Vec16>().read_unaligned() };
-                    }
-                    let mut span = $side;
-                    while span > 1 {
-                        let before = rows;
-                        for i in 0..$side / 2 {
-                            (rows[2 * i], rows[2 * i + 1]) = $zip(before[i], before[i + $side / 2]);
-                        }
-                        span /= 2;
-                    }
-                    for (c, column) in rows.into_iter().enumerate() {
-                        // SAFETY: likewise.
-                        unsafe { dst.offset(c as isize * dst_stride).cast::<Vec16>().write_unaligned(column) };
-                    }
-                }
-            }
-        };
-    }
-    turn!(Words, 8, zip16);
-    turn!(Bytes, 16, zip8);
-
-    #[cfg(target_arch = "x86_64")]
-    use x86::*;
-    #[cfg(target_arch = "x86_64")]
-    mod x86 {
-        use std::arch::x86_64::*;
-        pub(super) type Vec16 = __m128i;
-        // SAFETY: all bits of the register are plain data.
-        pub(super) const EMPTY: Vec16 = unsafe { std::mem::transmute([0u8; 16]) };
-        #[inline(always)]
-        pub(super) fn zip16(a: Vec16, b: Vec16) -> (Vec16, Vec16) {
-            // SAFETY: SSE2 is part of x86-64.
-            unsafe { (_mm_unpacklo_epi16(a, b), _mm_unpackhi_epi16(a, b)) }
-        }
-        #[inline(always)]
-        pub(super) fn zip8(a: Vec16, b: Vec16) -> (Vec16, Vec16) {
-            // SAFETY: SSE2 is part of x86-64.
-            unsafe { (_mm_unpacklo_epi8(a, b), _mm_unpackhi_epi8(a, b)) }
-        }
-    }
-
-    #[cfg(not(target_arch = "x86_64"))]
-    use plain::*;
-    #[cfg(not(target_arch = "x86_64"))]
-    mod plain {
-        pub(super) type Vec16 = [u8; 16];
-        pub(super) const EMPTY: Vec16 = [0; 16];
-        /// The compiler makes ZIP1 and ZIP2 of this on aarch64.
-        #[inline(always)]
-        fn zip<const E: usize>(a: Vec16, b: Vec16) -> (Vec16, Vec16) {
-            let pick = |base: usize, i: usize| {
-                let element = base + i / (2 * E);
-                let from = if i / E % 2 == 0 { &a } else { &b };
-                from[element * E + i % E]
-            };
-            (std::array::from_fn(|i| pick(0, i)), std::array::from_fn(|i| pick(8 / E, i)))
-        }
-        #[inline(always)]
-        pub(super) fn zip16(a: Vec16, b: Vec16) -> (Vec16, Vec16) {
-            zip::<2>(a, b)
-        }
-        #[inline(always)]
-        pub(super) fn zip8(a: Vec16, b: Vec16) -> (Vec16, Vec16) {
-            zip::<1>(a, b)
         }
     }
 }
