@@ -1,7 +1,7 @@
 //! Cases of the fused operations that passes make, built by hand.
 
 use super::random::SPECIAL;
-use super::{List, Tolerance, sizes};
+use super::{Dims, List, Tolerance, sizes};
 use crate::dtype::DType;
 use crate::op::{Binary, Compare, Float, Map, MapInstr, Op, Unary};
 use crate::tensor::Tensor;
@@ -21,7 +21,7 @@ fn cmp(op: Compare, a: u16, b: u16) -> MapInstr {
 }
 
 /// (name, program, shapes of its inputs)
-type Program = (&'static str, Vec<MapInstr>, Vec<&'static [usize]>);
+type Program = (&'static str, Vec<MapInstr>, Vec<Dims>);
 
 fn programs() -> Vec<Program> {
     let mut long = vec![Input(0)];
@@ -156,7 +156,7 @@ pub(super) fn matmul_map(list: &mut List<'_>) {
     let relu = vec![Input(0), un(Unary::Relu, 0)];
     let residual = vec![Input(0), Input(1), Input(2), bin(Binary::Mul, 0, 2), bin(Binary::Add, 3, 1)];
     let square = vec![Input(0), un(Unary::Square, 0)];
-    let extras: [(&str, &[MapInstr], &[usize], &[&[usize]]); 5] = [
+    let extras: [(&str, &[MapInstr], Dims, &[Dims]); 5] = [
         ("relu", &relu, &[9, 17], &[]),
         ("residual-and-scalar", &residual, &[5, 17], &[&[5, 6], &[]]),
         ("residual-and-column", &residual, &[5, 17], &[&[6], &[5, 1]]),

@@ -1,6 +1,6 @@
 //! Cases of operations that move elements. All are exact, for every element type.
 
-use super::{List, Tolerance, sizes};
+use super::{Dims, List, Tolerance, sizes};
 use crate::dtype::DType;
 use crate::shape;
 use crate::shape::Shape;
@@ -196,7 +196,7 @@ pub(super) fn cut_and_join(list: &mut List<'_>) {
 }
 
 pub(super) fn index(list: &mut List<'_>) {
-    let gathers: [(&[usize], usize, &[usize], &[i32]); 11] = [
+    let gathers: [(Dims, usize, Dims, &[i32]); 11] = [
         (&[5], 0, &[3], &[4, 0, 2]),
         (&[5, 3], 0, &[4], &[1, 1, 1, 4]),
         (&[5, 3], 1, &[2], &[2, 0]),
@@ -228,7 +228,7 @@ pub(super) fn index(list: &mut List<'_>) {
             m.result(y)
         });
     }
-    let sums: [(&str, &[usize], usize, &[i32], usize); 9] = [
+    let sums: [(&str, Dims, usize, &[i32], usize); 9] = [
         ("sorted", &[6], 0, &[0, 0, 1, 2, 2, 2], 3),
         ("unsorted", &[6], 0, &[2, 0, 1, 2, 0, 2], 3),
         ("empty-segments", &[4], 0, &[5, 5, 1, 1], 7),

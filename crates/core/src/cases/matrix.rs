@@ -1,6 +1,6 @@
 //! Cases of matrix products: sizes around every tile, both operands transposed or not, every way of batching.
 
-use super::{List, Tolerance, sizes};
+use super::{Dims, List, Tolerance, sizes};
 use crate::dtype::DType;
 use crate::tensor::Tensor;
 
@@ -59,7 +59,7 @@ pub(super) fn matmul(list: &mut List<'_>) {
             }
         }
     }
-    let batched: [(&str, &[usize], &[usize], bool, bool); 13] = [
+    let batched: [(&str, Dims, Dims, bool, bool); 13] = [
         ("one-batch", &[3, 5, 7], &[3, 7, 2], false, false),
         ("two-axes", &[2, 3, 4, 5], &[2, 3, 5, 6], false, false),
         ("shared-right", &[4, 3, 5], &[5, 7], false, false),

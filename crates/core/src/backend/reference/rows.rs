@@ -58,7 +58,7 @@ impl Call<'_> {
         }
         let size = x.shape[axis];
         let step = strides(&x.shape)[axis];
-        for first in (0..data.len()).filter(|at| at / step % size == 0) {
+        for first in (0..data.len()).filter(|at| (at / step).is_multiple_of(size)) {
             let mut row: Vec<f64> = (0..size).map(|i| x.data[first + i * step]).collect();
             softmax(&mut row);
             row.iter().enumerate().for_each(|(i, &p)| data[first + i * step] = p);
