@@ -516,7 +516,8 @@ impl Plan {
             args.push(match source {
                 Source::Gradient(j) => gradient(tape, j)?,
                 Source::Input(i) => inputs[i],
-                Source::Saved(i) | Source::Emitted(i) => out(i),
+                Source::Saved(i) => out(i),
+                Source::Emitted(i) => unreachable!("the backward loop would read its own output {i}"),
             });
         }
         args.extend(self.fixed.iter().map(|&i| inputs[i]));
