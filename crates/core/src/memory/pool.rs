@@ -161,8 +161,9 @@ impl Pool {
         let (bytes, share) = scoped.dismantle();
         // From here the pooled tensor's own `drop` answers for the buffer.
         let tensor = Tensor::from_buffer(dtype, shape, bytes);
-        let pooled = PooledTensor { shared: self.0.clone(), class, share: Some(share), tensor: None };
-        Ok(PooledTensor { tensor: Some(tensor?), ..pooled })
+        let mut pooled = PooledTensor { shared: self.0.clone(), class, share: Some(share), tensor: None };
+        pooled.tensor = Some(tensor?);
+        Ok(pooled)
     }
 
     /// A buffer for `batch` samples one after the other.
