@@ -354,6 +354,6 @@ mod tests {
     fn fortran_order_becomes_ours() {
         // Columns of [[0, 1, 2], [3, 4, 5]], one after the other.
         assert_eq!(&to_row_major(&[0, 3, 1, 4, 2, 5], &[2, 3], 1)[..], [0, 1, 2, 3, 4, 5]);
-        assert_eq!(&to_row_major(&[], &[0, 3], 4)[..], []);
+        assert!(to_row_major(&[], &[0, 3], 4).is_empty());
     }
 }

@@ -14,7 +14,7 @@ use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::tensor::{Tensor, count};
 use schwann_kernels::map_file::{Mmap, map_file};
-use serde::de::{DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::io::Write;
@@ -377,7 +377,6 @@ impl<'de> Visitor<'de> for OneEntry {
                 "shape" => shape.replace(map.next_value_seed(Numbers(MAX_AXES))?).is_some(),
                 "data_offsets" => offsets.replace(map.next_value_seed(Numbers(2))?).is_some(),
                 other => {
-                    map.next_value::<IgnoredAny>()?;
                     let expected = "expected dtype, shape and data_offsets";
                     return Err(fail(format!("unknown field {}; {expected}", excerpt(other))));
                 }
