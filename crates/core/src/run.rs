@@ -346,7 +346,8 @@ impl Session {
             let graph = &self.program.graph;
             let types = graph.outputs().iter().map(|o| graph.ty(o.value));
             let shapes = types.map(|t| Ok((t.dtype, t.shape.eval(&self.scratch)?))).collect::<Result<Vec<_>>>()?;
-            let sizes = shapes.iter().map(|(d, s)| crate::tensor::count(s).and_then(|n| d.bytes_for(n)).unwrap_or(usize::MAX));
+            let sizes =
+                shapes.iter().map(|(d, s)| crate::tensor::count(s).and_then(|n| d.bytes_for(n)).unwrap_or(usize::MAX));
             let wanted = sizes.fold(bound.plan().arena_bytes, usize::saturating_add);
             let memory = self.program.budget.reserve(wanted, "a session's arena and outputs")?;
             self.outputs = shapes.iter().map(|(d, s)| Tensor::zeros(*d, s)).collect::<Result<_>>()?;

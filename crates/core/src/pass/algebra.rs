@@ -153,7 +153,9 @@ fn movement_without_effect(graph: &mut Graph, value: Value) -> Result<Option<Val
             let perm = perm.iter().map(|&p| first[p]).collect();
             graph.push(Op::Transpose { perm }, vec![before.inputs[0]], node.name).map(Some)
         }
-        (Op::Broadcast { .. }, Op::Broadcast { .. }) => graph.push(node.op, vec![before.inputs[0]], node.name).map(Some),
+        (Op::Broadcast { .. }, Op::Broadcast { .. }) => {
+            graph.push(node.op, vec![before.inputs[0]], node.name).map(Some)
+        }
         _ => Ok(None),
     }
 }
@@ -178,4 +180,3 @@ fn broadcast_into_broadcasting(graph: &mut Graph, value: Value) -> Result<Option
     }
     Ok(None)
 }
-

@@ -35,14 +35,23 @@ pub(super) fn fold(graph: &Graph, options: &PassOptions) -> Result<Graph> {
             _ => {}
         }
         let inputs: Vec<Value> = r.new.node(new).inputs.clone();
-        if inputs.is_empty() || !inputs.iter().all(|v| known.contains_key(v)) || !worth_keeping(&r.new, &inputs, &node.outs[0]) {
+        if inputs.is_empty()
+            || !inputs.iter().all(|v| known.contains_key(v))
+            || !worth_keeping(&r.new, &inputs, &node.outs[0])
+        {
             continue;
         }
         let out = &node.outs[0];
         let shape = out.shape.eval(&Bindings::new())?;
         let values: Vec<&HostValue> = inputs.iter().map(|v| &known[v]).collect();
-        let mut result =
-            reference::eval_node(&node.name, &node.op, &values, &[(out.dtype, shape.clone())], &Bindings::new(), Precision::Storage)?;
+        let mut result = reference::eval_node(
+            &node.name,
+            &node.op,
+            &values,
+            &[(out.dtype, shape.clone())],
+            &Bindings::new(),
+            Precision::Storage,
+        )?;
         let value = result.remove(0);
         let tensor = Tensor::from_f64(out.dtype, &shape, &value.data)?;
         let folded = if tensor.len() <= LITERAL {

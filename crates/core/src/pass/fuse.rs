@@ -116,7 +116,12 @@ impl Groups {
                     && !groups.role.contains(&Role::Product(root))
                 {
                     groups.role[id] = Role::Product(root);
-                    if !takes_epilogue(graph, id as u32, &groups.program(graph, root).inputs, &nodes[root as usize].outs[0].shape) {
+                    if !takes_epilogue(
+                        graph,
+                        id as u32,
+                        &groups.program(graph, root).inputs,
+                        &nodes[root as usize].outs[0].shape,
+                    ) {
                         groups.role[id] = Role::Alone;
                     }
                 }
@@ -143,7 +148,8 @@ impl Groups {
     }
 
     fn program(&self, graph: &Graph, root: u32) -> Fused {
-        let product = self.role.iter().position(|r| *r == Role::Product(root)).map(|id| Value { node: id as u32, slot: 0 });
+        let product =
+            self.role.iter().position(|r| *r == Role::Product(root)).map(|id| Value { node: id as u32, slot: 0 });
         let with = |inline_constants| {
             let mut code = Coder { code: Vec::new(), inputs: Vec::new(), values: HashMap::new(), inline_constants };
             if let Some(product) = product {
@@ -363,11 +369,9 @@ pub fn fusion_opportunities(
             before += device.seconds(&cost);
             total += cost;
             if id != root {
-                let readers = members
-                    .iter()
-                    .flat_map(|&m| &graph.nodes()[m as usize].inputs)
-                    .filter(|v| v.node == id)
-                    .count() as u64;
+                let readers =
+                    members.iter().flat_map(|&m| &graph.nodes()[m as usize].inputs).filter(|v| v.node == id).count()
+                        as u64;
                 saved += type_bytes(&node.outs[0], bindings)? * (1 + readers);
             }
         }

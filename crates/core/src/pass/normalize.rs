@@ -1,5 +1,6 @@
 //! One form for each kind of work, so that backends need one kernel for it: rows last, `f32` inside, batches that match.
 
+use super::fuse::is_row_like;
 use super::{PassOptions, rewrite};
 use crate::dtype::DType;
 use crate::error::Result;
@@ -14,6 +15,7 @@ pub(super) fn normalize(graph: &Graph, _: &PassOptions) -> Result<Graph> {
             ("half precision through f32", &half_through_f32),
             ("reduce adjacent axes", &reduce_adjacent_axes),
             ("softmax over the last axis", &softmax_last),
+            ("epilogue where one can run", &epilogue_where_one_can_run),
             ("matching batches", &matching_batches),
         ],
     )
@@ -80,6 +82,28 @@ fn softmax_last(graph: &mut Graph, value: Value) -> Result<Option<Value>> {
     let moved = graph.push(Op::Transpose { perm: perm.clone() }, inputs, format!("{name}.to_last"))?;
     let soft = graph.push(Op::Softmax { axis: rank - 1 }, vec![moved], name.clone())?;
     graph.push(Op::Transpose { perm }, vec![soft], format!("{name}.back")).map(Some)
+}
+
+/// A product with a program on a batch of right-hand sides, or with operands that step differently from row to row: the
+/// program goes on its own. Narrow operands are widened first, since the product must not be rounded in between.
+fn epilogue_where_one_can_run(graph: &mut Graph, value: Value) -> Result<Option<Value>> {
+    let node = graph.node(value).clone();
+    let Op::MatMulMap { transpose_a, transpose_b, map, dtype } = node.op else { return Ok(None) };
+    let rank = |v: Value| graph.ty(v).shape.rank();
+    let shape = node.outs[0].shape.clone();
+    let one_matrix = rank(node.inputs[1]) == 2 && (rank(node.inputs[0]) == 2 || !transpose_a);
+    if one_matrix && node.inputs[2..].iter().all(|&v| is_row_like(&graph.ty(v).shape, &shape)) {
+        return Ok(None);
+    }
+    let mut operands = node.inputs[..2].to_vec();
+    for v in &mut operands {
+        if graph.ty(*v).dtype != DType::F32 {
+            *v = graph.push(Op::Cast { dtype: DType::F32 }, vec![*v], format!("{}.wide", node.name))?;
+        }
+    }
+    let product = graph.push(Op::MatMul { transpose_a, transpose_b }, operands, format!("{}.product", node.name))?;
+    let inputs = std::iter::once(product).chain(node.inputs[2..].iter().copied()).collect();
+    graph.push(Op::Map { map, dtype }, inputs, node.name).map(Some)
 }
 
 /// A product whose operands' batches differ axis by axis: stretch each that is neither whole nor single.

@@ -80,7 +80,14 @@ pub fn largest_live_set(lifetimes: &[Lifetime]) -> usize {
         change[l.last + 1] -= l.size() as i64;
     }
     let mut live = 0;
-    change.into_iter().map(|c| { live += c; live }).max().unwrap_or(0) as usize
+    change
+        .into_iter()
+        .map(|c| {
+            live += c;
+            live
+        })
+        .max()
+        .unwrap_or(0) as usize
 }
 
 #[cfg(test)]
@@ -90,8 +97,9 @@ mod tests {
 
     fn lifetimes() -> impl Strategy<Value = Vec<Lifetime>> {
         let one = (0usize..5000, 0usize..40, 0usize..12);
-        prop::collection::vec(one, 0..60)
-            .prop_map(|v| v.into_iter().map(|(bytes, first, span)| Lifetime { bytes, first, last: first + span }).collect())
+        prop::collection::vec(one, 0..60).prop_map(|v| {
+            v.into_iter().map(|(bytes, first, span)| Lifetime { bytes, first, last: first + span }).collect()
+        })
     }
 
     proptest! {

@@ -189,7 +189,12 @@ impl Plan {
             );
             if let Some(looped) = &step.looped {
                 let rows = looped.block_rows.map_or("all rows at once".into(), |r| format!("blocks of {r} rows"));
-                let _ = writeln!(out, "{pad}      {} steps, {rows}; arena {} a worker:", looped.steps, bytes(looped.body.arena_bytes as u64));
+                let _ = writeln!(
+                    out,
+                    "{pad}      {} steps, {rows}; arena {} a worker:",
+                    looped.steps,
+                    bytes(looped.body.arena_bytes as u64)
+                );
                 looped.body.explain_into(out, device, indent + 6);
             }
         }
@@ -234,14 +239,24 @@ impl Plan {
     fn dot_into(&self, out: &mut String, prefix: &str) {
         let mut writer: Vec<Option<usize>> = vec![None; self.buffers.len()];
         for (i, step) in self.steps.iter().enumerate() {
-            let label = format!("{i}: {}\n{}\n{} flops, {}", step.name, step.kernel, count(step.cost.flops), bytes(step.cost.bytes()));
+            let label = format!(
+                "{i}: {}\n{}\n{} flops, {}",
+                step.name,
+                step.kernel,
+                count(step.cost.flops),
+                bytes(step.cost.bytes())
+            );
             let _ = writeln!(out, "  {prefix}{i} [label={}];", quote(&label));
             for place in &step.reads {
                 match place {
                     Place::Buffer(b) => {
                         if let Some(from) = writer[*b] {
                             let size = bytes(self.buffers[*b].bytes as u64);
-                            let _ = writeln!(out, "  {prefix}{from} -> {prefix}{i} [label={}];", quote(&format!("buffer {b}, {size}")));
+                            let _ = writeln!(
+                                out,
+                                "  {prefix}{from} -> {prefix}{i} [label={}];",
+                                quote(&format!("buffer {b}, {size}"))
+                            );
                         }
                     }
                     Place::Input(name) | Place::Constant(name) | Place::Output(name) => {
@@ -257,7 +272,12 @@ impl Plan {
                     Place::Buffer(b) => writer[*b] = Some(i),
                     Place::Output(name) => {
                         let id = format!("{prefix}_{}", quote(name).replace(['"', '\\'], ""));
-                        let _ = writeln!(out, "  {} [label={}, shape=ellipse, fillcolor=\"#ffc9c9\"];", quote(&id), quote(name));
+                        let _ = writeln!(
+                            out,
+                            "  {} [label={}, shape=ellipse, fillcolor=\"#ffc9c9\"];",
+                            quote(&id),
+                            quote(name)
+                        );
                         let _ = writeln!(out, "  {prefix}{i} -> {};", quote(&id));
                     }
                     _ => {}
@@ -284,7 +304,11 @@ fn scaled(value: f64, units: &[&str], step: f64) -> String {
         value /= step;
         unit += 1;
     }
-    if unit == 0 || value >= 100.0 { format!("{value:.0}{}", units[unit]) } else { format!("{value:.3}")[..4].trim_end_matches('.').to_owned() + units[unit] }
+    if unit == 0 || value >= 100.0 {
+        format!("{value:.0}{}", units[unit])
+    } else {
+        format!("{value:.3}")[..4].trim_end_matches('.').to_owned() + units[unit]
+    }
 }
 
 /// A count for people: `1.23 M`.

@@ -21,6 +21,8 @@ pub fn unary(op: Unary, x: f64) -> f64 {
         // log(1 + eˣ) = max(x, 0) + log(1 + e^−|x|), whose exponential cannot overflow.
         Unary::Softplus => x.max(0.0) + (-x.abs()).exp().ln_1p(),
         Unary::Relu => binary(Binary::Max, x, 0.0),
+        // The limit at −∞ is 0, where the formula alone gives ∞·0.
+        Unary::Silu | Unary::Gelu if x == f64::NEG_INFINITY => -0.0,
         Unary::Silu => x * sigmoid(x),
         // Φ(x) = erfc(−x/√2)/2; 1 + erf would cancel for negative x.
         Unary::Gelu => x * (0.5 * libm::erfc(-x * std::f64::consts::FRAC_1_SQRT_2)),
