@@ -388,7 +388,7 @@ mod tests {
         for len in (0..5000).chain([1 << 20, (1 << 20) + 1, usize::MAX / 4]) {
             let class = class_of(len).unwrap();
             assert!(class >= len && class % 64 == 0);
-            assert!(class - len < 64 || (class - len) * 4 <= len, "{len} in {class}");
+            assert!(class - len <= 64 || (class - len) * 4 <= len, "{len} in {class}");
             assert_eq!(class_of(class), Some(class), "a class is its own");
         }
         assert_eq!(class_of(usize::MAX), None);
