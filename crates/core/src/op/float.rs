@@ -44,8 +44,10 @@ impl<'de> Deserialize<'de> for Float {
                 self.visit_f64(x as f64)
             }
             fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Float, E> {
-                let bits =
-                    text.strip_prefix("0x").filter(|t| t.len() == 8).and_then(|t| u32::from_str_radix(t, 16).ok());
+                let bits = text
+                    .strip_prefix("0x")
+                    .filter(|t| t.len() == 8 && t.bytes().all(|b| b.is_ascii_hexdigit()))
+                    .and_then(|t| u32::from_str_radix(t, 16).ok());
                 bits.map(|b| Float(f32::from_bits(b)))
                     .ok_or_else(|| E::invalid_value(serde::de::Unexpected::Str(text), &self))
             }
