@@ -13,6 +13,7 @@
 
 #[cfg(target_arch = "x86_64")]
 mod bf16;
+mod gemv;
 mod micro;
 mod pack;
 #[cfg(test)]
@@ -23,6 +24,7 @@ mod transpose;
 use crate::simd::Level;
 use crate::simd::portable::Portable;
 use crate::{Isa, Team};
+use gemv::{Dots, dots};
 use micro::{Full, Half, Lanes, MR, Pairs, Tile, Tiles, tiles};
 use pack::{PackA, PackB, Source, copy_bf16_a, pack_b, widen_a};
 use std::ops::Range;
@@ -74,6 +76,7 @@ pub(crate) struct Kernels {
     half: Tiles,
     pairs: Tiles,
     dot: Option<Tiles>,
+    dots: Dots,
     pack_b: PackB,
     widen_a: PackA,
 }
@@ -87,6 +90,7 @@ impl Kernels {
             half: tiles::<S, Half>(),
             pairs: tiles::<S, Pairs>(),
             dot,
+            dots: dots::<S>(),
             pack_b: pack_b::<S>,
             widen_a: widen_a::<S>,
         }
@@ -280,6 +284,8 @@ struct Plan<'a> {
     a_size: usize,
     /// Whether tiles read a plain B where it lies, but for a last panel with a partial register.
     b_in_place: bool,
+    /// Whether the product is computed as dot products, see [`gemv`].
+    by_dots: bool,
     /// Bytes of scratch for the block of B and for the copy of A.
     b_bytes: usize,
     a_bytes: usize,
@@ -308,6 +314,10 @@ impl<'a> Plan<'a> {
             let cols = BLOCK_BYTES / b_store.size() / g.k / kernels.width * kernels.width;
             (g.k, cols.clamp(kernels.width, BLOCK_COLS))
         };
+        let by_dots = g.m <= MR
+            && g.a_store == Store::F32
+            && g.a_col_stride == 1
+            && matches!(g.b, B::Plain { store: Store::F32, row_stride: 1, col_stride, .. } if col_stride != 1);
         let columns = g.a_row_stride == 1 && g.a_col_stride != 1;
         let copy_a = if dot.is_some() {
             (g.a_col_stride != 1).then_some((copy_bf16_a as PackA, kc + 32, 1))
@@ -323,6 +333,7 @@ impl<'a> Plan<'a> {
         let a_size = if dot.is_some() { 2 } else { 4 };
         let (b_in_place, b_bytes) = match g.b {
             B::Packed(_) => (false, 0),
+            B::Plain { .. } if by_dots => (false, 0),
             B::Plain { store, col_stride, .. } => {
                 let in_place = g.m <= MR && col_stride == 1 && store != Store::Bf16;
                 let cols = if in_place { kernels.width } else { nc };
@@ -336,7 +347,7 @@ impl<'a> Plan<'a> {
             None => 0,
         };
         let a_bytes = a_bytes.next_multiple_of(64);
-        Plan { g, kernels, tiles, b_store, kc, nc, copy_a, a_size, b_in_place, b_bytes, a_bytes }
+        Plan { g, kernels, tiles, b_store, kc, nc, copy_a, a_size, b_in_place, by_dots, b_bytes, a_bytes }
     }
 
     fn scratch_bytes(&self) -> usize {
@@ -365,6 +376,10 @@ impl<'a> Plan<'a> {
     /// As [`gemm`]; `cols` starts at a panel's border; `scratch` holds [`Plan::scratch_bytes`].
     unsafe fn rectangle(&self, thread: usize, rows: Range<usize>, cols: Range<usize>, row0: usize, scratch: *mut u8) {
         let g = self.g;
+        if self.by_dots {
+            // SAFETY: the caller's promise.
+            return unsafe { self.dots(thread, rows, cols, row0) };
+        }
         for from in cols.clone().step_by(self.nc) {
             let cols = from..cols.end.min(from + self.nc);
             let mut start = 0;
@@ -377,6 +392,38 @@ impl<'a> Plan<'a> {
                     break;
                 }
             }
+        }
+    }
+
+    /// Computes a rectangle of few rows as dot products.
+    ///
+    /// # Safety
+    /// As [`Plan::rectangle`].
+    unsafe fn dots(&self, thread: usize, rows: Range<usize>, cols: Range<usize>, row0: usize) {
+        let g = self.g;
+        if let B::Plain { ptr, col_stride, .. } = g.b {
+            let b_step = col_stride * 4;
+            let c_size = g.c_store.size();
+            let tile = Tile {
+                k: g.k,
+                a: g.a.wrapping_add(rows.start * g.a_row_stride * 4),
+                a_row: g.a_row_stride * 4,
+                a_k: 4,
+                ahead: 0,
+                b: ptr.wrapping_add(cols.start * b_step),
+                b_step,
+                c: g.c.wrapping_add((rows.start * g.c_row_stride + cols.start) * c_size),
+                c_row: g.c_row_stride * c_size,
+                c_store: g.c_store,
+                cols: cols.len(),
+                add: g.accumulate,
+                bias: g.bias.map_or(std::ptr::null(), |bias| bias.wrapping_add(cols.start)),
+            };
+            // SAFETY: the tile lies within C, its rows and columns within A and B, which the caller promises.
+            unsafe { self.kernels.dots[rows.len() - 1](&tile) };
+        }
+        if let Some(epilogue) = g.epilogue {
+            epilogue.finish(thread, row0 + rows.start..row0 + rows.end, cols);
         }
     }
 
