@@ -2,6 +2,7 @@
 //!
 //! Packing such a B would cost many times the product itself. Here registers run along k instead of along columns: up to
 //! six rows meet four columns at a time, so each element of B is read once.
+#![expect(clippy::needless_range_loop, reason = "the indices name registers: each loop is unrolled away")]
 
 use super::Store;
 use super::micro::{Lanes, MR, Tile};
