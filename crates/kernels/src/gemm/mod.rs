@@ -1,7 +1,7 @@
 //! Matrix products: f32, f16 and bfloat16 in memory, f32 sums, any shape and any strides.
 //!
 //! The loops are Goto's, with the roles chosen for a large second-level cache: a block of B (`kc` × `nc`) stays in L2 and
-//! every panel of six rows of A passes over it. The tile of registers ([`micro`]) needs under 11 bytes of B a cycle,
+//! every panel of six rows of A passes over it. The tile of registers (`micro`) needs under 11 bytes of B a cycle,
 //! which L2 gives at ease, so nothing has to fit L1 but six rows of A. Hence A is not copied when its rows (or, if
 //! small, its columns) are contiguous f32, a small product is a few tile calls and nothing else, and weights are packed
 //! once ([`PackedB`]).

@@ -101,7 +101,7 @@ pub(crate) struct Plan<'a> {
     a_size: usize,
     /// Whether tiles read a plain B where it lies, but for a last panel with a partial register.
     b_in_place: bool,
-    /// Whether the product is computed as dot products, see [`gemv`].
+    /// Whether the product is computed as dot products, see `gemv`.
     by_dots: bool,
     /// Bytes of scratch for the block of B and for the copy of A.
     b_bytes: usize,
@@ -197,7 +197,7 @@ impl<'a> Plan<'a> {
     /// Computes a rectangle of C. `row0` is added to the rows the epilogue hears of.
     ///
     /// # Safety
-    /// As [`gemm`]; `cols` starts at a panel's border; `scratch` holds [`Plan::scratch_bytes`].
+    /// As [`super::gemm`]; `cols` starts at a panel's border; `scratch` holds [`Plan::scratch_bytes`].
     pub(crate) unsafe fn rectangle(
         &self,
         thread: usize,
