@@ -284,7 +284,11 @@ fn make(choices: &[u16]) -> Result<(Graph, bool, [usize; 2])> {
     let mut m = Maker { b, c: &mut c, values: vec![r, z, x], exact: vec![x, z, r], weights: 0, half: false };
     for _ in 0..steps {
         if let Some(v) = m.step(0)? {
-            m.values.push(v);
+            // Products and joins of what they made before would soon outgrow any machine.
+            let size = m.b.ty(v).shape.eval(&Bindings::new().with("B", 64))?.iter().product::<usize>();
+            if size <= 50_000 {
+                m.values.push(v);
+            }
         }
     }
     let n = m.values.len();
