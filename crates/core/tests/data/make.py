@@ -25,7 +25,7 @@ arrays = {
     "big_f4": halves.astype(">f4"),
     "big_i8": (r - 3).astype(">i8"),
     "fortran": np.asfortranarray(np.arange(24).reshape(2, 3, 4).astype("<i4")),
-    "scalar": np.float32(2.5).reshape(()),
+    "scalar": np.array(2.5, dtype="<f4"),
     "empty": np.zeros((0, 3), dtype="<f4"),
     "rank6": np.arange(24).reshape(1, 2, 3, 1, 4, 1).astype("<f4"),
     # What must be refused.
