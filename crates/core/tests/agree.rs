@@ -86,7 +86,12 @@ fn gradients_agree_with_the_reference_on_every_instruction_set() {
             }
         }
     }
-    assert!(checked > 200 && failures.is_empty(), "{checked} checked, {} failed:\n{}", failures.len(), failures.join("\n"));
+    assert!(
+        checked > 200 && failures.is_empty(),
+        "{checked} checked, {} failed:\n{}",
+        failures.len(),
+        failures.join("\n")
+    );
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! The engine around the kernels: passes, plans, programs, sessions, and what they refuse.
 
 use schwann_core::backend::Observer;
+use schwann_core::backend::reference::Reference;
 use schwann_core::cases;
 use schwann_core::memory::Budget;
 use schwann_core::op::{Op, Unary};
@@ -78,7 +79,11 @@ fn a_layer_becomes_one_product_with_its_bias_and_activation() {
     assert_eq!((count(&graph, "matmul_map"), count(&graph, "add"), count(&graph, "tanh")), (1, 0, 0), "{graph}");
     let plan = compile(&mlp().unwrap()).plan(&Bindings::new().with("B", 5)).unwrap();
     assert_eq!(plan.steps.len(), 2, "{}", plan.explain(None));
-    assert!(plan.steps[0].kernel.contains("packed") && plan.steps[0].kernel.contains("bias"), "{}", plan.steps[0].kernel);
+    assert!(
+        plan.steps[0].kernel.contains("packed") && plan.steps[0].kernel.contains("bias"),
+        "{}",
+        plan.steps[0].kernel
+    );
 }
 
 #[test]
@@ -290,14 +295,28 @@ fn one_program_serves_any_batch_and_many_threads() {
 }
 
 #[test]
+fn the_reference_is_a_backend_like_any_other() {
+    let (graph, x) = (rnn().unwrap(), floats(&[2, 6, 3], |i| (i % 13) as f32 * 0.1 - 0.6));
+    let slow = Program::compile_for(&graph, &Reference, &CompileOptions::default()).unwrap();
+    let (mut slow, mut fast) = (slow.session(), compile(&graph).session());
+    for _ in 0..3 {
+        let want = slow.run(&[("x", &x)]).unwrap();
+        let got = fast.run(&[("x", &x)]).unwrap();
+        want.iter().zip(got).for_each(|(w, g)| cases::compare(w, g, cases::Tolerance::NETWORK).unwrap());
+    }
+    assert_eq!(slow.plan().unwrap().backend, "reference");
+}
+
+#[test]
 fn a_session_carries_its_state_from_run_to_run() {
     let program = compile(&rnn().unwrap());
     let x = floats(&[2, 6, 3], |i| (i % 13) as f32 * 0.1 - 0.6);
     let h0 = Tensor::zeros(DType::F32, &[2, 6]).unwrap();
     let whole = program.session().run(&[("x", &x), ("h", &h0)]).unwrap().to_vec();
     let part = |from: usize| {
-        let rows: Vec<f32> =
-            (0..2).flat_map(|b| x.values::<f32>().unwrap()[(b * 6 + from) * 3..(b * 6 + from + 3) * 3].to_vec()).collect();
+        let rows: Vec<f32> = (0..2)
+            .flat_map(|b| x.values::<f32>().unwrap()[(b * 6 + from) * 3..(b * 6 + from + 3) * 3].to_vec())
+            .collect();
         Tensor::new(&[2, 3, 3], &rows).unwrap()
     };
     let mut session = program.session();

@@ -54,5 +54,10 @@ fn every_case_runs_without_allocating_after_the_first_run() {
             }
         }
     }
-    assert!(cases_run >= 500 && failures.is_empty(), "{cases_run} cases, {} failures:\n{}", failures.len(), failures.join("\n"));
+    assert!(
+        cases_run >= 500 && failures.is_empty(),
+        "{cases_run} cases, {} failures:\n{}",
+        failures.len(),
+        failures.join("\n")
+    );
 }
