@@ -70,7 +70,8 @@ impl Maker<'_, '_> {
         self.weights += 1;
         let n: usize = shape.iter().product();
         let scale = 1.0 / (shape[0].max(1) as f32).sqrt();
-        let data: Vec<f32> = (0..n).map(|i| scale * ((i * 37 + self.weights * 11) % 29) as f32 / 14.5 - scale).collect();
+        let data: Vec<f32> =
+            (0..n).map(|i| scale * ((i * 37 + self.weights * 11) % 29) as f32 / 14.5 - scale).collect();
         let v = self.b.weight(&format!("w{}", self.weights), Tensor::new(shape, &data)?)?;
         self.exact.push(v);
         Ok(v)
@@ -135,7 +136,11 @@ impl Maker<'_, '_> {
             10 if rank >= 1 && float32 => {
                 let Some(n) = dims[rank - 1].as_fixed() else { return Ok(None) };
                 let gamma = if self.c.below(2) == 0 { None } else { Some(self.weight(&[n])?) };
-                if self.c.below(2) == 0 { self.b.rms_norm(x, gamma, 1e-2)? } else { self.b.layer_norm(x, gamma, None, 1e-2)? }
+                if self.c.below(2) == 0 {
+                    self.b.rms_norm(x, gamma, 1e-2)?
+                } else {
+                    self.b.layer_norm(x, gamma, None, 1e-2)?
+                }
             }
             11 if rank >= 2 => {
                 let mut perm: Vec<usize> = (0..rank).collect();
