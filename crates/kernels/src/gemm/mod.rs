@@ -69,7 +69,8 @@ impl PackedB {
     /// Packs `b[k][n]`, where element (k, n) is at `b + k * row_stride + n * col_stride`, in elements of `store`.
     ///
     /// # Safety
-    /// Every such element must be readable.
+    /// Every such element must be readable, and the bytes of as many elements must fit the address space, with columns
+    /// rounded up to 64.
     pub unsafe fn pack(
         isa: Isa,
         store: Store,
