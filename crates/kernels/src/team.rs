@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, TryLockError};
 use std::thread::{JoinHandle, Thread};
 
 /// Spins before a member parks or a waiting caller yields; roughly 50 µs.
-const SPINS: u32 = 20_000;
+const SPINS: u32 = 3_000;
 
 type Job = *const (dyn Fn(usize) + Sync);
 

@@ -9,6 +9,7 @@ mod fold;
 mod fuse;
 mod hoist;
 mod layout;
+mod merge;
 mod normalize;
 mod pattern;
 
@@ -52,10 +53,11 @@ pub type Pass = fn(&Graph, &PassOptions) -> Result<Graph>;
 pub const PASSES: &[(&str, Pass, bool)] = &[
     ("dead code", dead::dead_code, false),
     ("user patterns", pattern::user_patterns, false),
+    ("layout", layout::layout, false),
+    ("merge products", merge::merge_products, false),
     ("hoist out of loops", hoist::hoist, false),
     ("fold constants", fold::fold, false),
     ("algebra", algebra::algebra, false),
-    ("layout", layout::layout, false),
     ("common subexpressions", dead::common_subexpressions, false),
     ("normalize", normalize::normalize, true),
     ("fold what that exposed", fold::fold, false),
