@@ -125,13 +125,13 @@ fn in_bodies(graph: &Graph, pass: Pass, options: &PassOptions) -> Result<Graph> 
 }
 
 /// A local rewrite: looks at a node and what feeds it, and may add nodes; gives the value to take its place.
-pub type Rule = fn(&mut Graph, Value) -> Result<Option<Value>>;
+type Rule<'a> = dyn Fn(&mut Graph, Value) -> Result<Option<Value>> + 'a;
 
 /// How often rules may fire on one node before the rewrite stops; a cycle of rules is a bug, not an endless loop.
 const MOST_FIRINGS: usize = 32;
 
 /// Applies rules to every node, in dependency order, until none fires.
-fn rewrite(graph: &Graph, rules: &[(&str, &dyn Fn(&mut Graph, Value) -> Result<Option<Value>>)]) -> Result<Graph> {
+fn rewrite(graph: &Graph, rules: &[(&str, &Rule<'_>)]) -> Result<Graph> {
     let mut r = graph.rebuild();
     for id in 0..graph.nodes().len() as u32 {
         let mut value = r.copy(id)?;

@@ -295,6 +295,7 @@ impl Tape {
     ///
     /// Inputs and outputs come in order and must have the tape's sizes; all memory must be aligned for its elements, the
     /// arena to 64 bytes. `cancel` is looked at between calls and between the steps of a scan.
+    #[expect(clippy::too_many_arguments, reason = "what runs, on what, and who looks on")]
     pub fn run<'i, 'o>(
         &self,
         frame: &mut Frame,
