@@ -6,7 +6,6 @@ use crate::exact::{IntOp, IntReduce};
 use crate::gemm::Store;
 use crate::map::{Binary, Elem, Instr, Program, Unary};
 use crate::reduce::Reduce;
-use half::f16;
 use std::sync::atomic::AtomicUsize;
 
 /// An arena under construction, with values already in it.
@@ -423,11 +422,11 @@ fn a_scan_is_the_plain_loop_whatever_its_blocks_and_order() {
             let (mut h, mut ys) = (ramp(rows * WIDTH), vec![0.0; xs.len()]);
             for step in 0..STEPS {
                 let t = if reverse { STEPS - 1 - step } else { step };
-                for e in 0..rows * WIDTH {
+                for (e, h) in h.iter_mut().enumerate() {
                     let (row, c) = (e / WIDTH, e % WIDTH);
                     let at = if time_inside { (row * STEPS + t) * WIDTH } else { (t * rows + row) * WIDTH } + c;
-                    h[e] = h[e] * xs[at] + w[c];
-                    ys[at] = h[e] * h[e];
+                    *h = *h * xs[at] + w[c];
+                    ys[at] = *h * *h;
                 }
             }
             let calls = |isa: Isa, threads: usize| {
@@ -652,20 +651,15 @@ fn no_threads_still_need_the_scratch_of_one() {
     };
     let nothing = Ref { slot: 0, offset: 0, len: 0 };
     assert!(Tape::new(Isa::PORTABLE, 0, board.memory(), vec![map(nothing)]).is_err());
-    // A packed copy of a column-major B.
+    // A plain bfloat16 B is always packed.
     let g = Gemm {
-        shape: [1, 9, 4, 4],
+        shape: [1, 1, 4, 4],
         a: Strided { at: x, store: Store::F32, batch: 0, row: 0, col: 0 },
-        b: GemmB::Plain(Strided { at: x, store: Store::F32, batch: 0, row: 1, col: 4 }),
+        b: GemmB::Plain(Strided { at: x, store: Store::Bf16, batch: 0, row: 1, col: 4 }),
         c: Strided { at: y, store: Store::F16, batch: 0, row: 0, col: 1 },
         bias: None,
         epilogue: None,
         scratch: nothing,
-    };
-    let g = Gemm {
-        shape: [1, 1, 4, 4],
-        b: GemmB::Plain(Strided { store: Store::Bf16, at: x, batch: 0, row: 1, col: 4 }),
-        ..g
     };
     assert!(g.scratch_bytes(Isa::PORTABLE, 1) > 0);
     assert!(Tape::new(Isa::PORTABLE, 0, board.memory(), vec![Call::Gemm(Box::new(g))]).is_err());
@@ -865,7 +859,6 @@ fn a_product_reads_and_writes_within_its_operands() {
     board.refused(with(finish((4, 8), 8, vec![], (z, Elem::F32), scratch)));
     board.refused(with(finish((4, 8), 8, vec![], (z, Elem::F32), Ref { len: 64, ..more })));
     board.refused(with(finish((4, 8), 8, vec![], (z, Elem::F32), z)));
-    assert_eq!(f16::from_f32(1.0).to_bits(), 0x3c00);
 }
 
 #[test]
@@ -934,12 +927,11 @@ fn a_scan_whose_body_sees_other_memory_than_it_was_made_for_is_refused() {
     l.board.refused(Call::Scan(Box::new(single)));
     // The rows of a sequence without steps are in no memory, and must not make the workers' memory overflow.
     let huge = usize::MAX - 10;
-    let why = l.refused(|s| {
+    l.refused(|s| {
         s.steps = 0;
         s.sequences[0].row_bytes = huge / 5;
         s.outputs[0].row_bytes = huge / 5;
     });
-    assert!(!why.is_empty());
 }
 
 #[test]
