@@ -29,14 +29,17 @@ pub(crate) struct Args {
 }
 
 /// The example networks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Model {
     /// 64 → 256 → 256 → 10, with ReLU and a softmax.
+    #[default]
     Mlp,
     /// A recurrent layer of 32 units with a linear read-out; its state is carried from run to run.
     Rnn,
     /// A causal transformer block, 4 heads of 16.
     Transformer,
+    /// 16 → 64 units, two heads mixed by a gate, as in closed-form continuous-time cells, → 4.
+    Gated,
 }
 
 pub(crate) fn run(args: &Args) -> Result<Outcome> {
@@ -67,6 +70,7 @@ pub(crate) fn build(model: Model, seed: u64) -> Result<(Graph, Tensor)> {
         Model::Mlp => (mlp(&mut random)?, vec![32, 64]),
         Model::Rnn => (rnn(&mut random)?, vec![4, 16, 8]),
         Model::Transformer => (transformer(&mut random)?, vec![2, 32, 64]),
+        Model::Gated => (gated(&mut random)?, vec![32, 16]),
     };
     Ok((graph, random.floats(&shape, -1.0, 1.0)))
 }
@@ -156,6 +160,33 @@ fn transformer(random: &mut Random) -> Result<Graph> {
     let wide = b.named("gelu").gelu(wide)?;
     let narrow = dense(&mut b, random, "narrow", wide, [4 * model, model])?;
     let y = b.named("residual2").add(x, narrow)?;
+    b.output("y", y)?;
+    Ok(b.build()?)
+}
+
+/// y = head(tanh(f)·(1 − t) + tanh(g)·t) with f, g, t = sigmoid(…) linear in lecun_tanh of a linear layer.
+fn gated(random: &mut Random) -> Result<Graph> {
+    let mut b = GraphBuilder::new();
+    let x = b.input("x", DType::F32, shape!["B", 16])?;
+    let h = dense(&mut b, random, "backbone", x, [16, 64])?;
+    // lecun_tanh: 1.7159·tanh(0.666·x).
+    let inner = b.scalar(0.666)?;
+    let outer = b.scalar(1.7159)?;
+    let h = b.mul(h, inner)?;
+    let h = b.tanh(h)?;
+    let h = b.named("activated").mul(h, outer)?;
+    let f = dense(&mut b, random, "f", h, [64, 64])?;
+    let f = b.named("tanh f").tanh(f)?;
+    let g = dense(&mut b, random, "g", h, [64, 64])?;
+    let g = b.named("tanh g").tanh(g)?;
+    let t = dense(&mut b, random, "time", h, [64, 64])?;
+    let t = b.named("gate").sigmoid(t)?;
+    let one = b.scalar(1.0)?;
+    let rest = b.sub(one, t)?;
+    let kept = b.mul(f, rest)?;
+    let new = b.mul(g, t)?;
+    let mixed = b.named("mixed").add(kept, new)?;
+    let y = dense(&mut b, random, "head", mixed, [64, 4])?;
     b.output("y", y)?;
     Ok(b.build()?)
 }

@@ -3,13 +3,13 @@
 use crate::measure::{Samples, time_together};
 use crate::roof::{self, Ready};
 use crate::{Outcome, cpu, demo, load, out, run};
-use anyhow::Result;
+use anyhow::{Context, Result, anyhow};
 use indicatif::ProgressBar;
 use schwann::backend::reference::{self, Precision};
 use schwann::cases::{Tolerance, compare};
 use schwann::memory::machine_bytes;
 use schwann::pass::PassOptions;
-use schwann::plan::{Device, bytes, seconds};
+use schwann::plan::{Device, Plan, bytes, seconds};
 use schwann::{DType, Isa, Program, Tensor};
 use serde_json::json;
 use std::collections::BTreeMap;
@@ -36,21 +36,34 @@ struct Rates {
 /// The example network, compiled and measured.
 struct Example {
     program: std::sync::Arc<Program>,
+    plan: Plan,
     nodes: usize,
+    /// Steps and arena bytes of the network as it was built, node by node.
+    unfused_steps: usize,
+    unfused_arena: usize,
+    runs: Vec<Run>,
+    largest_error: f64,
+    disagreement: Option<String>,
+}
+
+/// The example at one batch size: compiled and node by node, measured in turns.
+struct Run {
     batch: usize,
     fused: Samples,
     unfused: Samples,
-    steps: [usize; 2],
-    arena: [usize; 2],
     predicted_s: f64,
-    largest_error: f64,
-    disagreement: Option<String>,
+}
+
+impl Run {
+    fn gain(&self) -> f64 {
+        self.unfused.min_s / self.fused.min_s
+    }
 }
 
 pub(crate) fn run(args: &Args) -> Result<Outcome> {
     let one = load::cpu(None, 1)?;
     let all = load::cpu(None, 0)?;
-    let bar = out::progress(7);
+    let bar = out::progress(6);
     let rates = rates(&one, &all, &bar)?;
     let example = example(&one, &rates, &bar)?;
     bar.finish_and_clear();
@@ -67,7 +80,7 @@ pub(crate) fn run(args: &Args) -> Result<Outcome> {
 type Cpu = schwann::backend::cpu::Cpu;
 
 fn rates(one: &Cpu, all: &Cpu, bar: &ProgressBar) -> Result<Rates> {
-    let mut step = |message: &'static str| {
+    let step = |message: &'static str| {
         bar.set_message(message);
         bar.inc(1);
     };
@@ -85,21 +98,15 @@ fn rates(one: &Cpu, all: &Cpu, bar: &ProgressBar) -> Result<Rates> {
     Ok(Rates { gemm: [gemm_one, gemm_all], copy, tanh, overhead })
 }
 
+/// What the example is.
+const NETWORK: &str = "(16 → 64 units, two heads mixed by a gate, → 4; one core)";
+
+/// The batch sizes that the example is run at: one stream, and many.
+const BATCHES: [usize; 2] = [1, 32];
+
 fn example(cpu: &Cpu, rates: &Rates, bar: &ProgressBar) -> Result<Example> {
     bar.set_message("an example network");
     bar.inc(1);
-    let (graph, x) = demo::build(demo::Model::Mlp, 0)?;
-    let inputs = || [("x".to_owned(), x.clone())];
-    let mut fused = Ready::new(&graph, inputs(), cpu, PassOptions::default())?;
-    let mut unfused = Ready::new(&graph, inputs(), cpu, PassOptions::none())?;
-    let samples = time_together(2.0, &mut [&mut || fused.run().map(|_| ()), &mut || unfused.run().map(|_| ())])?;
-    let [fused_samples, unfused_samples] = samples.try_into().map_err(|_| anyhow::anyhow!("two things were timed"))?;
-    bar.set_message("the reference");
-    bar.inc(1);
-    let expected = reference::run(&graph, &BTreeMap::from(inputs()), Precision::Storage)?;
-    let got: Vec<Tensor> = fused.run()?.to_vec();
-    let wrong = expected.iter().zip(&got).find_map(|(e, g)| compare(e, g, Tolerance::NETWORK).err());
-    let largest_error = expected.iter().zip(&got).map(|(e, g)| run::largest_error(e, g)).fold(0.0, f64::max);
     let device = Device {
         name: "this CPU".into(),
         flops_per_s: rates.gemm[0],
@@ -108,23 +115,36 @@ fn example(cpu: &Cpu, rates: &Rates, bar: &ProgressBar) -> Result<Example> {
         step_overhead_s: rates.overhead,
         source: "measured above".into(),
     };
-    let plan = |ready: &Ready| ready.session().plan().cloned();
-    let (f, u) = (plan(&fused), plan(&unfused));
-    let steps = [&f, &u].map(|p| p.as_ref().map_or(0, |p| p.steps.len()));
-    let arena = [&f, &u].map(|p| p.as_ref().map_or(0, |p| p.arena_bytes));
-    let predicted_s = f.as_ref().and_then(|p| p.estimate(&device).time.value).unwrap_or(f64::NAN);
-    Ok(Example {
-        program: std::sync::Arc::clone(fused.session().program()),
-        nodes: graph.nodes().len(),
-        batch: x.shape()[0],
-        fused: fused_samples,
-        unfused: unfused_samples,
-        steps,
-        arena,
-        predicted_s,
-        largest_error,
-        disagreement: wrong,
-    })
+    let (graph, x) = demo::build(demo::Model::Gated, 0)?;
+    let width: usize = x.shape()[1..].iter().product();
+    let mut runs = vec![];
+    let mut shown = None;
+    let (mut largest_error, mut disagreement) = (0.0f64, None);
+    for batch in BATCHES {
+        let rows = &x.values::<f32>()?[..batch * width];
+        let inputs = [("x".to_owned(), Tensor::new(&[batch, width], rows)?)];
+        let mut fused = Ready::new(&graph, inputs.clone(), cpu, PassOptions::default())?;
+        let mut unfused = Ready::new(&graph, inputs.clone(), cpu, PassOptions::none())?;
+        let mut fused_run = || fused.run().map(|_| ());
+        let mut unfused_run = || unfused.run().map(|_| ());
+        let samples = time_together(1.0, &mut [&mut fused_run, &mut unfused_run])?;
+        let [fused_samples, unfused_samples] =
+            samples.try_into().map_err(|_| anyhow!("two things were timed, and not two came back"))?;
+        let expected = reference::run(&graph, &BTreeMap::from(inputs), Precision::Storage)?;
+        for (expected, got) in expected.iter().zip(fused.run()?) {
+            disagreement = disagreement.or(compare(expected, got, Tolerance::NETWORK).err());
+            largest_error = largest_error.max(run::largest_error(expected, got));
+        }
+        let plan = fused.session().plan().context("a run leaves a plan")?.clone();
+        let slow = unfused.session().plan().context("a run leaves a plan")?;
+        let predicted_s = plan.estimate(&device).time.value.unwrap_or(f64::NAN);
+        runs.push(Run { batch, fused: fused_samples, unfused: unfused_samples, predicted_s });
+        let program = std::sync::Arc::clone(fused.session().program());
+        shown = Some((program, plan, slow.steps.len(), slow.arena_bytes));
+    }
+    let (program, plan, unfused_steps, unfused_arena) = shown.context("at least one batch was run")?;
+    let nodes = graph.nodes().len();
+    Ok(Example { program, plan, nodes, unfused_steps, unfused_arena, runs, largest_error, disagreement })
 }
 
 fn page(out: &mut dyn Write, rates: &Rates, example: &Example, threads: usize) -> Result<()> {
@@ -159,7 +179,7 @@ fn page(out: &mut dyn Write, rates: &Rates, example: &Example, threads: usize) -
     writeln!(out)?;
 
     let e = example;
-    writeln!(out, "{} {}", title("A small network"), dim("(64 → 256 → 256 → 10, batch 32, one core)"))?;
+    writeln!(out, "{} {}", title("A small network"), dim(NETWORK))?;
     let changes: Vec<String> = e
         .program
         .pass_records()
@@ -169,63 +189,63 @@ fn page(out: &mut dyn Write, rates: &Rates, example: &Example, threads: usize) -
         .collect();
     writeln!(out, "  graph       {} nodes", e.nodes)?;
     writeln!(out, "  passes      {}", if changes.is_empty() { "nothing to do".into() } else { changes.join(", ") })?;
-    let bindings = schwann::Bindings::new().with("B", e.batch);
-    let plan = e.program.plan(&bindings)?;
+    let derived = dim(&format!("(derived; for {})", e.plan.bindings));
     writeln!(
         out,
-        "  plan        {} steps instead of {}, arena {} instead of {} {}",
-        e.steps[0],
-        e.steps[1],
-        bytes(e.arena[0] as u64),
-        bytes(e.arena[1] as u64),
-        dim("(derived)")
+        "  plan        {} steps instead of {}, arena {} instead of {} {derived}",
+        e.plan.steps.len(),
+        e.unfused_steps,
+        bytes(e.plan.arena_bytes as u64),
+        bytes(e.unfused_arena as u64)
     )?;
-    for step in &plan.steps {
-        writeln!(out, "                {}  {}", step.kernel, dim(&step.out))?;
+    for step in &e.plan.steps {
+        writeln!(out, "              · {}", out::printable(&step.kernel))?;
     }
-    let time = |s: &Samples| format!("min {}, median {}", seconds(s.min_s), seconds(s.median_s));
+    let mut table =
+        out::Table::new(&["            ", ">min", ">median", ">node by node: min", ">median", ">gain", ">predicted"]);
+    for r in &e.runs {
+        table.row([
+            format!("  batch {}", r.batch),
+            seconds(r.fused.min_s),
+            seconds(r.fused.median_s),
+            seconds(r.unfused.min_s),
+            seconds(r.unfused.median_s),
+            format!("{:.2}×", r.gain()),
+            seconds(r.predicted_s),
+        ]);
+    }
+    table.write(out)?;
     writeln!(
         out,
-        "  compiled    {} {}",
-        time(&e.fused),
-        dim(&format!("(measured; predicted {})", seconds(e.predicted_s)))
-    )?;
-    writeln!(out, "  node by node {} {}", time(&e.unfused), dim("(measured, in turns with the other)"))?;
-    let gain = e.unfused.min_s / e.fused.min_s;
-    writeln!(
-        out,
-        "  gain        {} {}",
-        out::paint(out::GOOD, format!("{gain:.2}×")),
-        dim("(derived from the least times)")
+        "              {}",
+        dim("measured in turns; gain derived from the least times; predicted from the rates above")
     )?;
     match &e.disagreement {
-        None => writeln!(
-            out,
-            "  agreement   largest error {:.1e} against the reference {}",
-            e.largest_error,
-            dim("(measured)")
-        )?,
+        None => {
+            let measured = dim("(measured)");
+            writeln!(out, "  agreement   largest error {:.1e} against the reference {measured}", e.largest_error)?;
+        }
         Some(problem) => {
             writeln!(out, "  agreement   {}: {problem}", out::paint(out::BAD, "differs from the reference"))?
         }
     }
-    if e.fused.noisy() || e.unfused.noisy() {
+    if e.runs.iter().any(|r| r.fused.noisy() || r.unfused.noisy()) {
         writeln!(
             out,
             "  {}",
-            dim("medians are far above the least: something else is running, close it and try again")
+            dim("medians are far above the least: something else is running; close it and try again")
         )?;
     }
     writeln!(out)?;
     writeln!(out, "{}", title("Try"))?;
     for (command, what) in [
-        ("schwann demo net.safetensors --input x.npy", "write that network and an input"),
+        ("schwann demo net.safetensors --model gated --input x.npy", "write that network and an input"),
         ("schwann graph net.safetensors --svg net.svg", "a picture of it"),
         ("schwann graph net.safetensors --plan --set B=32", "what will run, where, at what cost"),
         ("schwann run net.safetensors --input x.npy --check", "run it and compare with the reference"),
         ("schwann bench ops --filter gemm", "time the kernels against this machine's roof"),
     ] {
-        writeln!(out, "  {}  {}", out::paint(out::NAME, format!("{command:<50}")), dim(what))?;
+        writeln!(out, "  {}  {}", out::paint(out::NAME, format!("{command:<56}")), dim(what))?;
     }
     Ok(())
 }
@@ -251,14 +271,17 @@ fn as_json(rates: &Rates, e: &Example, threads: usize) -> serde_json::Value {
         "tanh_one_core": figure(rates.tanh, "1/s", "measured"),
         "step_overhead": figure(rates.overhead, "s", "measured"),
         "example": {
-            "network": "64 → 256 → 256 → 10, batch 32, one core",
+            "network": NETWORK,
             "passes": e.program.pass_records(),
-            "steps": { "compiled": e.steps[0], "node_by_node": e.steps[1], "provenance": "derived" },
-            "arena_bytes": { "compiled": e.arena[0], "node_by_node": e.arena[1], "provenance": "derived" },
-            "compiled": { "run": e.fused, "provenance": "measured" },
-            "node_by_node": { "run": e.unfused, "provenance": "measured" },
-            "predicted": figure(e.predicted_s, "s", "predicted"),
-            "gain": figure(e.unfused.min_s / e.fused.min_s, "×", "derived"),
+            "steps": { "compiled": e.plan.steps.len(), "node_by_node": e.unfused_steps, "provenance": "derived" },
+            "arena_bytes": { "compiled": e.plan.arena_bytes, "node_by_node": e.unfused_arena, "provenance": "derived" },
+            "runs": e.runs.iter().map(|r| json!({
+                "batch": r.batch,
+                "compiled": { "run": r.fused, "provenance": "measured" },
+                "node_by_node": { "run": r.unfused, "provenance": "measured" },
+                "predicted": figure(r.predicted_s, "s", "predicted"),
+                "gain": figure(r.gain(), "×", "derived"),
+            })).collect::<Vec<_>>(),
             "largest_error": figure(e.largest_error, "absolute", "measured"),
             "agrees": e.disagreement.is_none(),
         },

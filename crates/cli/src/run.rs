@@ -1,7 +1,7 @@
 //! `schwann run`: a network on inputs from files.
 
 use crate::measure::Samples;
-use crate::{Outcome, load, measure, out};
+use crate::{Outcome, load, out};
 use anyhow::{Context, Result, anyhow, bail};
 use schwann::backend::reference::{self, Precision};
 use schwann::cases::{Tolerance, compare};
@@ -110,7 +110,7 @@ fn repeat(times: u32, mut f: impl FnMut() -> schwann::Result<()>) -> Result<Samp
         bar.inc(1);
     }
     bar.finish_and_clear();
-    Ok(measure::Samples::of(taken, 1))
+    Ok(Samples::of(taken, 1))
 }
 
 /// The largest difference from the reference, or what is wrong.

@@ -29,6 +29,13 @@ struct Point {
     below: Vec<usize>,
 }
 
+impl Point {
+    /// Whether it is a box that depends on nothing.
+    fn is_source(&self) -> bool {
+        self.item.is_some() && self.above.is_empty()
+    }
+}
+
 /// Places boxes of these sizes; every edge goes from an earlier to a later one.
 pub(super) fn place(sizes: &[(f64, f64)], edges: &[(usize, usize)]) -> Layout {
     let layer = layers(sizes.len(), edges);
@@ -193,15 +200,16 @@ fn spread(rows: &[Vec<usize>], points: &mut [Point]) {
     }
     for sweep in 0..SWEEPS {
         let down = sweep % 2 == 0;
-        let last = sweep + 2 >= SWEEPS;
+        let last = sweep + 8 >= SWEEPS;
         let sequence: Vec<usize> = if down { (0..rows.len()).collect() } else { (0..rows.len()).rev().collect() };
         for r in sequence {
             let wanted: Vec<(f64, f64)> = rows[r]
                 .iter()
                 .map(|&p| {
                     let point = &points[p];
-                    // Long edges are worth straightening more than short ones.
+                    // Long edges are worth straightening more than short ones, and weights go where there is room.
                     let pull = |n: usize| match (point.item, points[n].item) {
+                        _ if point.is_source() || points[n].is_source() => 0.2,
                         (None, None) => 8.0,
                         (Some(_), Some(_)) => 1.0,
                         _ => 2.0,
