@@ -4,9 +4,11 @@
 use schwann_core::backend::cpu::Cpu;
 use schwann_core::backend::reference::{self, Precision};
 use schwann_core::cases::{self, Case};
+use schwann_core::grad::gradient;
 use schwann_core::pass::PassOptions;
 use schwann_core::{CompileOptions, Program, Tensor};
 use schwann_kernels::Isa;
+use std::collections::BTreeSet;
 
 fn inputs(case: &Case) -> Vec<(&str, &Tensor)> {
     case.inputs.iter().map(|(name, t)| (name.as_str(), t)).collect()
@@ -45,6 +47,51 @@ fn agree_on(isa: Isa) {
         }
     }
     assert!(failures.is_empty(), "{} failures on {isa}:\n{}", failures.len(), failures.join("\n"));
+}
+
+/// The case with its first float output differentiated with respect to every float input and weight, seeded at random.
+fn differentiated(case: &Case) -> Option<Case> {
+    let graph = &case.graph;
+    let of = graph.outputs().iter().find(|o| graph.ty(o.value).dtype.is_float())?;
+    let given = graph.inputs().filter(|(name, _)| case.inputs.contains_key(*name)).map(|(n, v)| (n, graph.ty(v)));
+    let wrt: BTreeSet<&str> =
+        given.chain(graph.weight_types()).filter(|(_, ty)| ty.dtype.is_float()).map(|(name, _)| name).collect();
+    let wrt: Vec<&str> = wrt.into_iter().collect();
+    let with = gradient(graph, &of.name, &wrt).unwrap_or_else(|e| panic!("{}: {e}", case.name));
+    let ty = graph.ty(of.value);
+    let mut inputs = case.inputs.clone();
+    if ty.shape.rank() > 0 {
+        let shape = ty.shape.eval(&case.bindings().unwrap()).unwrap();
+        let seed = cases::random::Random::named(&case.name).floats_as(ty.dtype, &shape, -1.0, 1.0);
+        inputs.insert(format!("grad_out.{}", of.name), seed);
+    }
+    // Gradients are sums over the case's own roundings: a few times its tolerance, and no less than a network's.
+    let least = cases::Tolerance::NETWORK;
+    let (abs, rel) = (case.tolerance.abs.max(least.abs) * 20.0, case.tolerance.rel.max(least.rel) * 20.0);
+    let tolerance = cases::Tolerance { abs, rel };
+    Some(Case { name: format!("gradient of {}", case.name), graph: with, inputs, tolerance, ..case.clone() })
+}
+
+#[test]
+fn gradients_agree_with_the_reference_on_every_instruction_set() {
+    let mut failures = Vec::new();
+    let mut checked = 0;
+    for case in cases::all().iter().filter(|c| c.gradient).filter_map(differentiated) {
+        let expected = reference::run(&case.graph, &case.inputs, Precision::Storage).unwrap();
+        for (threads, &isa) in Isa::available().iter().enumerate() {
+            let cpu = Cpu::with_isa(isa, 1 + threads % 2).unwrap();
+            checked += 1;
+            if let Err(problem) = check(&case, &cpu, PassOptions::default(), &expected) {
+                failures.push(format!("{} on {isa}: {problem}", case.name));
+            }
+        }
+    }
+    assert!(
+        checked > 200 && failures.is_empty(),
+        "{checked} checked, {} failed:\n{}",
+        failures.len(),
+        failures.join("\n")
+    );
 }
 
 #[test]

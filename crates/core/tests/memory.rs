@@ -1,9 +1,7 @@
 //! Pool, cache and leak watch from outside: under threads, against models, and with planted leaks.
 
 use proptest::prelude::*;
-use schwann_core::memory::{
-    Budget, CacheLimits, CacheStats, LeakDetector, Pool, PoolLimits, ProcessMemory, TensorCache, Usage,
-};
+use schwann_core::memory::{Budget, CacheLimits, CacheStats, LeakDetector, Pool, PoolLimits, TensorCache};
 use schwann_core::{DType, Error, Tensor};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -135,8 +133,8 @@ fn a_pool_holds_under_threads_and_never_exceeds_its_budget() {
                             }
                             Err(e) => panic!("{e}"),
                         }
-                        if held.len() > 2 || i % 7 == 0 {
-                            let buffer = held.swap_remove((x >> 40) as usize % held.len().max(1));
+                        if held.len() > 2 || (i % 7 == 0 && !held.is_empty()) {
+                            let buffer = held.swap_remove((x >> 40) as usize % held.len());
                             assert!(buffer.iter().all(|&b| b == t as u8), "nobody else wrote here");
                             if i % 50 == 0 {
                                 drop(pool.detach(buffer));
@@ -401,35 +399,4 @@ fn a_planted_leak_in_a_pool_is_caught_and_its_absence_is_not() {
     assert!(detector.check().unwrap().leaking);
     drop(leaked);
     assert!(!detector.check().unwrap().leaking && !detector.watch().unwrap().leaking);
-}
-
-#[test]
-fn a_planted_leak_of_the_process_is_caught_and_its_absence_is_not() {
-    if ProcessMemory.bytes().is_err() {
-        return;
-    }
-    let work = |keep: &mut Vec<Vec<u8>>, leak: bool| {
-        // Written to, so that it is resident.
-        let block = vec![1u8; 4 << 20];
-        assert_eq!(block.iter().map(|&b| u64::from(b)).sum::<u64>(), 4 << 20);
-        if leak {
-            keep.push(block);
-        }
-    };
-    let mut keep = vec![];
-    // Other tests of this program run at the same time; the tolerance covers them.
-    let mut detector = LeakDetector::new(24 << 20).window(5);
-    work(&mut keep, false);
-    detector.set_baseline().unwrap();
-    for _ in 0..30 {
-        work(&mut keep, false);
-        let report = detector.watch().unwrap();
-        assert!(!report.leaking, "{report:?}");
-    }
-    let mut caught = false;
-    for _ in 0..30 {
-        work(&mut keep, true);
-        caught |= detector.watch().unwrap().leaking;
-    }
-    assert!(caught && detector.check().unwrap().leaking, "{detector:?}");
 }

@@ -74,6 +74,9 @@ pub struct Graph {
     nodes: Vec<Node>,
     /// Nodes that are inputs, in the order declared.
     inputs: Vec<u32>,
+    /// Inputs and weights by name (the first node of each), so that a file with very many is still read quickly.
+    input_nodes: BTreeMap<String, u32>,
+    weight_nodes: BTreeMap<String, u32>,
     outputs: Vec<Output>,
     states: Vec<State>,
     weights: BTreeMap<String, Tensor>,
@@ -95,16 +98,19 @@ impl Graph {
         let id = u32::try_from(self.nodes.len()).map_err(|_| refuse("more than 2³² nodes".into(), &op))?;
         match &op {
             Op::Input { name: input, .. } => {
-                if self.inputs().any(|(known, _)| known == input) {
+                check_name(input).map_err(|problem| refuse(problem, &op))?;
+                if self.input_nodes.contains_key(input) {
                     return Err(refuse(format!("there is an input `{input}` already"), &op));
                 }
-                check_name(input).map_err(|problem| refuse(problem, &op))?;
+                self.input_nodes.insert(input.clone(), id);
                 self.inputs.push(id);
             }
             Op::Weight { name: weight, ty } => {
                 check_name(weight).map_err(|problem| refuse(problem, &op))?;
-                if let Some(known) = self.weight_types().find(|(known, other)| known == weight && *other != ty) {
-                    return Err(refuse(format!("the weight `{weight}` is {ty} here and {} elsewhere", known.1), &op));
+                let first = *self.weight_nodes.entry(weight.clone()).or_insert(id);
+                if let Some(known) = self.nodes.get(first as usize).filter(|n| n.outs[0] != *ty) {
+                    let elsewhere = &known.outs[0];
+                    return Err(refuse(format!("the weight `{weight}` is {ty} here and {elsewhere} elsewhere"), &op));
                 }
             }
             _ => {}
@@ -149,7 +155,7 @@ impl Graph {
 
     /// Gives a weight its data.
     pub fn set_weight(&mut self, name: &str, data: Tensor) -> Result<()> {
-        let ty = self.weight_types().find(|(known, _)| *known == name).map(|(_, ty)| ty.clone());
+        let ty = self.weight_nodes.get(name).map(|&node| self.nodes[node as usize].outs[0].clone());
         let Some(ty) = ty else {
             let known: BTreeSet<String> = self.weight_types().map(|(n, _)| n.to_owned()).collect();
             return Err(Error::Unknown { kind: "weight", name: name.into(), known: known.into_iter().collect() });
@@ -365,10 +371,6 @@ impl Rebuild<'_> {
     /// What became of an old value.
     pub(crate) fn get(&self, old: Value) -> Value {
         self.map[&old]
-    }
-    /// What became of an old value, if it has been rewritten.
-    pub(crate) fn find(&self, old: Value) -> Option<Value> {
-        self.map.get(&old).copied()
     }
     /// Records what an old value became.
     pub(crate) fn set(&mut self, old: Value, new: Value) {

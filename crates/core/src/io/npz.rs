@@ -1,8 +1,8 @@
 //! NumPy's `.npz`: a zip archive of `.npy` files, stored or deflated.
 //!
 //! The archive is read by our own few lines over `flate2`'s inflate: an npz needs the central directory, two methods and
-//! the 64-bit extension, while the `zip` crate brings ten methods, encryption and dates, and trusts declared sizes more
-//! than a reader of hostile files can. `flate2` is the Rust project's own and, with its default backend, free of C.
+//! the 64-bit extension, which is little beside a general zip library, and every bound below is then ours to check.
+//! `flate2` is the Rust project's own and, with its default backend, free of C.
 //!
 //! Bounds: an entry's declared size must be possible for its compressed bytes (deflate cannot do better than 1 to 1032),
 //! entries may not share bytes (so one compressed block cannot be unpacked a thousand times), and the sum of declared

@@ -459,12 +459,15 @@ pub fn to_bytes<'a>(
     Ok(bytes)
 }
 
+/// Tensors by name, in some order.
+type Named<'a> = Vec<(&'a str, &'a Tensor)>;
+
 /// The length and header, padded so that data starts on a cache line, and the tensors in the order of their data.
 fn layout<'a>(
     tensors: impl IntoIterator<Item = (&'a str, &'a Tensor)>,
     metadata: &BTreeMap<String, String>,
-) -> Result<(Vec<u8>, Vec<(&'a str, &'a Tensor)>)> {
-    let mut tensors: Vec<_> = tensors.into_iter().collect();
+) -> Result<(Vec<u8>, Named<'a>)> {
+    let mut tensors: Named<'a> = tensors.into_iter().collect();
     // Widest first: without gaps between them, that alone aligns each for its type.
     tensors.sort_by_key(|(name, tensor)| (std::cmp::Reverse(tensor.dtype().size()), *name));
     let mut names = BTreeSet::new();

@@ -387,8 +387,8 @@ mod tests {
     fn classes_waste_at_most_a_quarter() {
         for len in (0..5000).chain([1 << 20, (1 << 20) + 1, usize::MAX / 4]) {
             let class = class_of(len).unwrap();
-            assert!(class >= len && class % 64 == 0);
-            assert!(class - len < 64 || (class - len) * 4 <= len, "{len} in {class}");
+            assert!(class >= len && class.is_multiple_of(64));
+            assert!(class - len <= 64 || (class - len) * 4 <= len, "{len} in {class}");
             assert_eq!(class_of(class), Some(class), "a class is its own");
         }
         assert_eq!(class_of(usize::MAX), None);

@@ -4,9 +4,11 @@
 //! gradient in `grad.rs`. `docs/adding-an-op.md` walks through an addition.
 
 mod cost;
+mod float;
 mod infer;
 
 pub use cost::Cost;
+pub use float::Float;
 
 use crate::dtype::DType;
 use crate::graph::Graph;
@@ -14,73 +16,6 @@ use crate::shape::{Dim, Shape};
 use crate::tensor::Tensor;
 use serde::{Deserialize, Serialize};
 use std::fmt;
-
-/// A float compared and hashed by its bits, so that an operation holding one can be a key.
-#[derive(Clone, Copy)]
-pub struct Float(pub f32);
-impl Serialize for Float {
-    /// A number that reads back bit for bit; JSON has none for infinities and NaN, so these are their bits as text.
-    fn serialize<S: serde::Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
-        let x = self.0;
-        if !x.is_finite() {
-            return s.serialize_str(&format!("{:#010x}", x.to_bits()));
-        }
-        // Readers go through an `f64` that may be off by its last bit; the short form must survive that.
-        let short: f64 = format!("{x:?}").parse().unwrap_or(f64::NAN);
-        let survives = short.next_up() as f32 == x && short.next_down() as f32 == x && (x != 0.0 || short == 0.0);
-        if survives { s.serialize_f32(x) } else { s.serialize_f64(f64::from(x)) }
-    }
-}
-impl<'de> Deserialize<'de> for Float {
-    fn deserialize<D: serde::Deserializer<'de>>(d: D) -> Result<Float, D::Error> {
-        struct Either;
-        impl serde::de::Visitor<'_> for Either {
-            type Value = Float;
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str(
-                    "a number within f32's range, or the bits of one that is not finite, such as \"0xff800000\"",
-                )
-            }
-            fn visit_f64<E: serde::de::Error>(self, x: f64) -> Result<Float, E> {
-                let narrow = x as f32;
-                if narrow.is_finite() {
-                    Ok(Float(narrow))
-                } else {
-                    Err(E::invalid_value(serde::de::Unexpected::Float(x), &self))
-                }
-            }
-            fn visit_u64<E: serde::de::Error>(self, x: u64) -> Result<Float, E> {
-                self.visit_f64(x as f64)
-            }
-            fn visit_i64<E: serde::de::Error>(self, x: i64) -> Result<Float, E> {
-                self.visit_f64(x as f64)
-            }
-            fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Float, E> {
-                let bits =
-                    text.strip_prefix("0x").filter(|t| t.len() == 8).and_then(|t| u32::from_str_radix(t, 16).ok());
-                bits.map(|b| Float(f32::from_bits(b)))
-                    .ok_or_else(|| E::invalid_value(serde::de::Unexpected::Str(text), &self))
-            }
-        }
-        d.deserialize_any(Either)
-    }
-}
-impl PartialEq for Float {
-    fn eq(&self, other: &Float) -> bool {
-        self.0.to_bits() == other.0.to_bits()
-    }
-}
-impl Eq for Float {}
-impl std::hash::Hash for Float {
-    fn hash<H: std::hash::Hasher>(&self, h: &mut H) {
-        self.0.to_bits().hash(h);
-    }
-}
-impl fmt::Debug for Float {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?}", self.0)
-    }
-}
 
 /// Element type and shape of a value.
 #[derive(Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -594,11 +529,13 @@ impl MapInstr {
 impl fmt::Display for Map {
     /// One line: `tanh(x0 + x1) * x2`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fn expr(code: &[MapInstr], at: u16, depth: usize) -> String {
-            if depth > 12 {
+        // Values are shared, so written out as a tree a short program can be astronomically long: both ways are bounded.
+        fn expr(code: &[MapInstr], at: u16, depth: usize, left: &mut usize) -> String {
+            if depth > 12 || *left == 0 {
                 return "…".into();
             }
-            let sub = |i: u16| expr(code, i, depth + 1);
+            *left -= 1;
+            let mut sub = |i: u16| expr(code, i, depth + 1, left);
             match code[usize::from(at)] {
                 MapInstr::Input(n) => format!("x{n}"),
                 MapInstr::Const(c) => format!("{:?}", c.0),
@@ -618,7 +555,7 @@ impl fmt::Display for Map {
         if self.check().is_err() {
             return f.write_str("invalid program");
         }
-        f.write_str(&expr(&self.code, (self.code.len() - 1) as u16, 0))
+        f.write_str(&expr(&self.code, (self.code.len() - 1) as u16, 0, &mut 500))
     }
 }
 

@@ -9,8 +9,11 @@ use crate::shape::Bindings;
 use crate::tensor::Tensor;
 use std::collections::HashMap;
 
-/// Results up to this many bytes are always worth keeping; larger ones only if they are no larger than what they replace.
+/// Results up to this many bytes are always worth keeping.
 const SMALL: usize = 4096;
+/// Larger ones only if they are at most so many times what they replace: weights kept narrow may widen once, ahead of
+/// every run, but a small constant stretched over a large shape is better stretched when it is read.
+const GROWTH: usize = 4;
 /// A folded result of up to this many elements is a literal in the graph's text, a larger one a weight.
 const LITERAL: usize = 64;
 
@@ -75,7 +78,7 @@ fn worth_keeping(graph: &Graph, inputs: &[Value], out: &Type) -> bool {
     };
     let Some(size) = bytes(out) else { return false };
     let replaced: usize = inputs.iter().filter_map(|&v| bytes(graph.ty(v))).fold(0, usize::saturating_add);
-    size <= SMALL || size <= replaced
+    size <= SMALL || size <= replaced.saturating_mul(GROWTH)
 }
 
 fn fresh_name(graph: &Graph, base: &str) -> String {

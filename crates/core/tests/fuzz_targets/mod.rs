@@ -10,7 +10,7 @@ use schwann_core::{Bindings, DType, Graph};
 use std::collections::BTreeMap;
 
 /// A graph's JSON: what parses is well formed, can be shown and costed, and reads back equal.
-pub fn graph_json(data: &[u8]) {
+pub(crate) fn graph_json(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     let Ok(graph) = Graph::from_json(text) else { return };
     graph.verify().expect("what parses is well formed");
@@ -25,7 +25,7 @@ pub fn graph_json(data: &[u8]) {
 }
 
 /// Safetensors: what opens can be read or refused tensor by tensor, and reads back after writing.
-pub fn safetensors(data: &[u8]) {
+pub(crate) fn safetensors(data: &[u8]) {
     let Ok(file) = Reader::from_bytes(data) else { return };
     let mut whole = BTreeMap::new();
     for entry in file.entries() {
@@ -52,7 +52,7 @@ pub fn safetensors(data: &[u8]) {
 }
 
 /// Npy, and where it is no npy, npz: what reads can be written and reads back equal.
-pub fn npy(data: &[u8]) {
+pub(crate) fn npy(data: &[u8]) {
     if let Ok(tensor) = npy::from_bytes(data) {
         let written = npy::to_bytes(&tensor).expect("what was read can be written");
         assert_eq!(npy::from_bytes(&written).expect("what was written reads back"), tensor);

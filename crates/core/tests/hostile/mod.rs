@@ -4,18 +4,18 @@ use std::io::Write;
 
 /// What reads the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Format {
+pub(crate) enum Format {
     Safetensors,
     Npy,
     Npz,
 }
 
 /// A malformed file.
-pub struct Case {
-    pub format: Format,
-    pub bytes: Vec<u8>,
+pub(crate) struct Case {
+    pub(crate) format: Format,
+    pub(crate) bytes: Vec<u8>,
     /// What the message must contain.
-    pub says: &'static str,
+    pub(crate) says: &'static str,
 }
 
 fn st(header: impl AsRef<[u8]>, data: usize, says: &'static str) -> Case {
@@ -29,7 +29,7 @@ fn one(fields: &str, says: &'static str) -> Case {
     st(format!(r#"{{"a":{{{fields}}}}}"#), 8, says)
 }
 
-pub fn npy_bytes(version: u8, header: impl AsRef<[u8]>, data: &[u8]) -> Vec<u8> {
+pub(crate) fn npy_bytes(version: u8, header: impl AsRef<[u8]>, data: &[u8]) -> Vec<u8> {
     let header = header.as_ref();
     let length = if version == 1 {
         (header.len() as u16).to_le_bytes().to_vec()
@@ -45,22 +45,22 @@ fn npy(header: &str, data: usize, says: &'static str) -> Case {
 
 /// An archive of one entry, each of whose fields can be wrong.
 #[derive(Clone)]
-pub struct Zip {
-    pub name: Vec<u8>,
-    pub method: u16,
-    pub flags: u16,
-    pub crc: Option<u32>,
-    pub size: Option<u32>,
-    pub packed: Option<u32>,
-    pub offset: u32,
-    pub entries: u16,
-    pub copies: u16,
-    pub data: Vec<u8>,
+pub(crate) struct Zip {
+    pub(crate) name: Vec<u8>,
+    pub(crate) method: u16,
+    pub(crate) flags: u16,
+    pub(crate) crc: Option<u32>,
+    pub(crate) size: Option<u32>,
+    pub(crate) packed: Option<u32>,
+    pub(crate) offset: u32,
+    pub(crate) entries: u16,
+    pub(crate) copies: u16,
+    pub(crate) data: Vec<u8>,
     /// What `data` unpacks to.
-    pub content: Vec<u8>,
+    pub(crate) content: Vec<u8>,
 }
 impl Zip {
-    pub fn stored(content: Vec<u8>) -> Zip {
+    pub(crate) fn stored(content: Vec<u8>) -> Zip {
         Zip {
             name: b"a.npy".into(),
             method: 0,
@@ -75,12 +75,12 @@ impl Zip {
             content,
         }
     }
-    pub fn deflated(content: Vec<u8>) -> Zip {
+    pub(crate) fn deflated(content: Vec<u8>) -> Zip {
         let mut encoder = flate2::write::DeflateEncoder::new(vec![], flate2::Compression::best());
         encoder.write_all(&content).unwrap();
         Zip { method: 8, data: encoder.finish().unwrap(), ..Zip::stored(content) }
     }
-    pub fn bytes(&self) -> Vec<u8> {
+    pub(crate) fn bytes(&self) -> Vec<u8> {
         let mut crc = flate2::Crc::new();
         crc.update(&self.content);
         let mut common = vec![20, 0];
@@ -117,7 +117,7 @@ fn npz(zip: &Zip, says: &'static str) -> Case {
 const GOOD: &str = r#""dtype":"F32","shape":[2],"data_offsets":[0,8]"#;
 
 /// Every malformed file of the table.
-pub fn cases() -> Vec<Case> {
+pub(crate) fn cases() -> Vec<Case> {
     let raw = |format, bytes: &[u8], says| Case { format, bytes: bytes.to_vec(), says };
     let long = "n".repeat(513);
     let deep = "[".repeat(100_000);
@@ -228,7 +228,11 @@ pub fn cases() -> Vec<Case> {
         npy("{'descr': '<f4', 'fortran_order': False, 'shape': (3,)}", 8, "f32[3] takes 12 bytes, but 8 follow"),
         npy("{'descr': '<f4', 'fortran_order': False, 'shape': (1,)}", 8, "f32[1] takes 4 bytes, but 8 follow"),
         npy("{'descr': '<f4', 'fortran_order': False, 'shape': (4294967296, 4294967296)}", 8, "overflows"),
-        npy("{'descr': '<f8', 'fortran_order': False, 'shape': (1152921504606846976,)}", 8, "bytes, but 8 follow"),
+        npy(
+            "{'descr': '<f8', 'fortran_order': False, 'shape': (144115188075855872,)}",
+            8,
+            "takes 1152921504606846976 bytes, but 8 follow",
+        ),
         npy("{'descr': '<c8', 'fortran_order': False, 'shape': (1,)}", 8, "type `<c8` is not supported"),
         npy("{'descr': '<V2', 'fortran_order': False, 'shape': (1,)}", 2, "perhaps bfloat16; save it as float32"),
         npy("{'descr': '|O', 'fortran_order': False, 'shape': (1,)}", 8, "pickled Python objects"),

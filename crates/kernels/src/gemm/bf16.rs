@@ -2,6 +2,7 @@
 //!
 //! `vdpbf16ps` adds two products to each 32-bit lane, so one step takes a pair (k, k + 1): A's pair is broadcast as 32
 //! bits, B is stored in pairs. It treats subnormal inputs as 0, as the other users of the instruction do.
+#![expect(clippy::needless_range_loop, reason = "the indices name registers: each loop is unrolled away")]
 
 use super::micro::{Kind, Tile};
 use crate::simd::Simd;

@@ -14,6 +14,7 @@
 //! | `Half` | f32 | f16, widened by the load | 1 of k |
 //! | `Pairs` | f32 | bf16 pairs (k, k + 1) per 32-bit lane, widened by a shift and a mask | 2 of k |
 //! | `Dot` | bf16 | the same pairs | 2 of k, one instruction |
+#![expect(clippy::needless_range_loop, reason = "the indices name registers: each loop is unrolled away")]
 
 use super::Store;
 use crate::simd::Simd;

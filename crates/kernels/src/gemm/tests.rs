@@ -1,6 +1,7 @@
 //! Every kernel against f64 loops.
 
 use super::*;
+use crate::simd::portable::Portable;
 use half::{bf16, f16};
 use std::sync::Mutex;
 
@@ -233,7 +234,9 @@ fn sums_and_widths_beyond_one_block_are_right() {
     let teams = [1, 2, 3].map(|threads| Team::new(threads).unwrap());
     let mut numbers = Numbers(3);
     for (name, kernels) in all_kernels() {
-        for (m, k, n) in [(1, 1100, 33), (3, 2050, 70), (50, 1031, 18), (7, 33, 700), (101, 40, 300), (13, 520, 270)] {
+        for (m, k, n) in
+            [(1, 1100, 33), (3, 2050, 70), (50, 1031, 18), (7, 33, 700), (101, 40, 300), (13, 520, 270), (2, 3000, 33)]
+        {
             for team in &teams {
                 let case = random_case(&mut numbers, m, k, n);
                 run(&name, kernels, team, case, &mut numbers);

@@ -13,11 +13,14 @@
 //!
 //! It is total: a graph that verifies and inputs that fit give a result or an error, and never a panic.
 
+mod backend;
 mod elementwise;
 mod layout;
 mod matrix;
 mod rows;
 pub mod scalar;
+
+pub use backend::Reference;
 
 use crate::dtype::DType;
 use crate::error::{Error, Result};

@@ -1,0 +1,476 @@
+//! The engine around the kernels: passes, plans, programs, sessions, and what they refuse.
+
+use schwann_core::backend::Observer;
+use schwann_core::backend::reference::Reference;
+use schwann_core::cases;
+use schwann_core::memory::Budget;
+use schwann_core::op::{Op, Unary};
+use schwann_core::pass::{self, PassOptions, Pattern, any, fusion_opportunities, op};
+use schwann_core::plan::{Device, Plan, Provenance};
+use schwann_core::{
+    Bindings, CompileOptions, DType, Error, Graph, GraphBuilder, Program, Result, Session, Tensor, shape,
+};
+use std::sync::Arc;
+
+fn compile(graph: &Graph) -> Arc<Program> {
+    Program::compile(graph, &CompileOptions::default().threads(2)).unwrap()
+}
+
+fn optimized(graph: &Graph) -> Graph {
+    pass::optimize(graph, &PassOptions::default()).unwrap().0
+}
+
+fn count(graph: &Graph, name: &str) -> usize {
+    graph.nodes().iter().filter(|n| n.op.name() == name).count()
+}
+
+fn floats(shape: &[usize], f: impl Fn(usize) -> f32) -> Tensor {
+    let n = shape.iter().product();
+    Tensor::new(shape, &(0..n).map(f).collect::<Vec<_>>()).unwrap()
+}
+
+/// x·W + b through tanh, then a second layer: the network of most tests here.
+fn mlp() -> Result<Graph> {
+    let mut b = GraphBuilder::new();
+    let x = b.input("x", DType::F32, shape!["B", 8])?;
+    let w = b.weight("w", floats(&[8, 16], |i| (i % 7) as f32 * 0.1 - 0.3))?;
+    let bias = b.weight("bias", floats(&[16], |i| i as f32 * 0.01))?;
+    let w2 = b.weight("w2", floats(&[4, 16], |i| (i % 5) as f32 * 0.1 - 0.2))?;
+    let h = b.matmul(x, w)?;
+    let h = b.add(h, bias)?;
+    let h = b.named("hidden").tanh(h)?;
+    let y = b.named("last").linear(h, w2, None)?;
+    b.output("y", y)?;
+    b.build()
+}
+
+/// h ← tanh(x·W + h·U) over time, with the state kept by the session.
+fn rnn() -> Result<Graph> {
+    let step = {
+        let mut b = GraphBuilder::new();
+        let h = b.input("h", DType::F32, shape!["B", 6])?;
+        let x = b.input("x", DType::F32, shape!["B", 3])?;
+        let w = b.input("w", DType::F32, shape![3, 6])?;
+        let u = b.input("u", DType::F32, shape![6, 6])?;
+        let (p, q) = (b.matmul(x, w)?, b.matmul(h, u)?);
+        let s = b.add(p, q)?;
+        let next = b.tanh(s)?;
+        b.output("h", next)?;
+        b.output("y", next)?;
+        b.build()?
+    };
+    let mut b = GraphBuilder::new();
+    let x = b.input("x", DType::F32, shape!["B", "T", 3])?;
+    let h = b.input("h", DType::F32, shape!["B", 6])?;
+    let w = b.weight("w", floats(&[3, 6], |i| (i % 4) as f32 * 0.2 - 0.3))?;
+    let u = b.weight("u", floats(&[6, 6], |i| (i % 5) as f32 * 0.1 - 0.2))?;
+    let outs = b.scan(step, &[h], &[x], &[w, u], 1)?;
+    b.output("hn", outs[0])?;
+    b.output("y", outs[1])?;
+    b.state("h", "hn")?;
+    b.build()
+}
+
+// Passes
+
+#[test]
+fn a_layer_becomes_one_product_with_its_bias_and_activation() {
+    let graph = optimized(&mlp().unwrap());
+    assert_eq!((count(&graph, "matmul_map"), count(&graph, "add"), count(&graph, "tanh")), (1, 0, 0), "{graph}");
+    let plan = compile(&mlp().unwrap()).plan(&Bindings::new().with("B", 5)).unwrap();
+    assert_eq!(plan.steps.len(), 2, "{}", plan.explain(None));
+    assert!(
+        plan.steps[0].kernel.contains("packed") && plan.steps[0].kernel.contains("bias"),
+        "{}",
+        plan.steps[0].kernel
+    );
+}
+
+#[test]
+fn work_on_weights_is_done_at_compile_time() {
+    let mut b = GraphBuilder::new();
+    let x = b.input("x", DType::F32, shape!["B", 4]).unwrap();
+    let w = b.weight("w", floats(&[4, 4], |i| i as f32)).unwrap();
+    let p = b.softplus(w).unwrap();
+    let t = b.transpose(p, &[1, 0]).unwrap();
+    let y = b.matmul(x, t).unwrap();
+    b.output("y", y).unwrap();
+    let graph = b.build().unwrap();
+    let folded = optimized(&graph);
+    assert_eq!(folded.nodes().len(), 3, "{folded}");
+    let kept = pass::optimize(&graph, &PassOptions { fold_weights: false, ..PassOptions::default() }).unwrap().0;
+    assert_eq!(count(&kept, "map"), 1, "{kept}");
+}
+
+#[test]
+fn equal_work_is_done_once_and_unread_work_not_at_all() {
+    let mut b = GraphBuilder::new();
+    let x = b.input("x", DType::F32, shape!["B", 4]).unwrap();
+    let (a, c) = (b.exp(x).unwrap(), b.exp(x).unwrap());
+    let _unread = b.log(x).unwrap();
+    let (p, q) = (b.softmax(a, 1).unwrap(), b.softmax(c, 1).unwrap());
+    let y = b.matmul_t(p, q, true, false).unwrap();
+    b.output("y", y).unwrap();
+    let graph = optimized(&b.build().unwrap());
+    assert_eq!((count(&graph, "softmax"), count(&graph, "map"), count(&graph, "log")), (1, 1, 0), "{graph}");
+}
+
+#[test]
+fn quantizing_what_was_dequantized_goes_away_only_where_it_is_exact() {
+    let build = |scale: f32| {
+        let mut b = GraphBuilder::new();
+        let q = b.input("q", DType::I8, shape!["N"]).unwrap();
+        let s = b.scalar(scale).unwrap();
+        let z = b.constant(Tensor::scalar(3i32)).unwrap();
+        let d = b.dequantize(q, s, z).unwrap();
+        let y = b.quantize(d, s, z, DType::I8).unwrap();
+        b.output("y", y).unwrap();
+        optimized(&b.build().unwrap())
+    };
+    assert_eq!(build(0.05).nodes().len(), 1);
+    assert!(build(1e-44).nodes().len() > 1, "a denormal scale loses bits");
+    assert!(build(f32::NAN).nodes().len() > 1);
+}
+
+#[test]
+fn work_that_is_the_same_in_every_step_leaves_the_loop() {
+    let step = {
+        let mut b = GraphBuilder::new();
+        let h = b.input("h", DType::F32, shape!["B", 4]).unwrap();
+        let x = b.input("x", DType::F32, shape!["B", 4]).unwrap();
+        let w = b.input("w", DType::F32, shape![4]).unwrap();
+        let p = b.softplus(w).unwrap();
+        let s = b.mul(h, p).unwrap();
+        let s = b.add(s, x).unwrap();
+        b.output("h", s).unwrap();
+        b.build().unwrap()
+    };
+    let mut b = GraphBuilder::new();
+    let x = b.input("x", DType::F32, shape!["T", "B", 4]).unwrap();
+    let h = b.input("h", DType::F32, shape!["B", 4]).unwrap();
+    let w = b.input("w", DType::F32, shape![4]).unwrap();
+    let outs = b.scan(step, &[h], &[x], &[w], 0).unwrap();
+    b.output("h", outs[0]).unwrap();
+    let graph = optimized(&b.build().unwrap());
+    assert_eq!(count(&graph, "map"), 1, "softplus is outside: {graph}");
+}
+
+#[test]
+fn a_users_pattern_runs_and_a_wrong_one_is_named() {
+    let mut b = GraphBuilder::new();
+    let x = b.input("x", DType::F32, shape!["N"]).unwrap();
+    let s = b.sigmoid(x).unwrap();
+    let y = b.mul(s, x).unwrap();
+    b.output("y", y).unwrap();
+    let graph = b.build().unwrap();
+    let silu = Pattern::new("silu", op("mul", [any("x"), op("sigmoid", [any("x")])]), |b, m| b.silu(m.get("x")?));
+    let options = PassOptions { patterns: vec![silu], fuse: false, ..PassOptions::default() };
+    let x = floats(&[5], |i| i as f32 - 2.0);
+    let run = |passes: PassOptions| {
+        let program = Program::compile(&graph, &CompileOptions::default().threads(1).passes(passes)).unwrap();
+        (program.graph().nodes().len(), program.session().run(&[("x", &x)]).unwrap()[0].clone())
+    };
+    let (with, without) = (run(options), run(PassOptions { fuse: false, ..PassOptions::default() }));
+    assert_eq!((with.0, without.0), (2, 3), "one node where there were two");
+    cases::compare(&without.1, &with.1, cases::Tolerance::FUNCTION).unwrap();
+
+    let wrong = Pattern::new("wrong", op("sigmoid", [any("x")]), |b, m| b.sum(m.get("x")?, &[0], true));
+    let options = PassOptions { patterns: vec![wrong], ..PassOptions::default() };
+    let refused = pass::optimize(&graph, &options).unwrap_err().to_string();
+    assert!(refused.contains("`wrong`") && refused.contains("sigmoid"), "{refused}");
+}
+
+fn device() -> Device {
+    Device {
+        name: "test".into(),
+        flops_per_s: 1e11,
+        bytes_per_s: 1e10,
+        transcendentals_per_s: 5e9,
+        step_overhead_s: 1e-7,
+        source: "made up for a test".into(),
+    }
+}
+
+#[test]
+fn fusion_opportunities_are_counted_from_shapes_and_predicted_from_the_device() {
+    let mut b = GraphBuilder::new();
+    let x = b.input("x", DType::F32, shape!["N"]).unwrap();
+    let y = b.input("y", DType::F32, shape!["N"]).unwrap();
+    let s = b.add(x, y).unwrap();
+    let m = b.mul(s, x).unwrap();
+    b.output("m", m).unwrap();
+    let bindings = Bindings::new().with("N", 1000);
+    let found = fusion_opportunities(&b.build().unwrap(), &PassOptions::default(), &bindings, &device()).unwrap();
+    assert_eq!((found.len(), found[0].pattern.as_str()), (1, "add + multiply"));
+    // The sum: 4000 bytes written once and read once.
+    assert_eq!(found[0].bytes_saved, Some(8000));
+    // Before: two steps of 12000 bytes; after: one of 16000. At 1e10 bytes/s and 1e-7 s a step.
+    let gain = found[0].predicted_gain_s.unwrap();
+    assert!((gain - (2.4e-6 + 2e-7 - 1.6e-6 - 1e-7)).abs() < 1e-12, "{gain}");
+}
+
+// Plans
+
+fn each_plan(plan: &Plan, f: &mut dyn FnMut(&Plan)) {
+    f(plan);
+    for looped in plan.steps.iter().filter_map(|s| s.looped.as_ref()) {
+        each_plan(&looped.body, f);
+    }
+}
+
+#[test]
+fn arenas_of_the_case_models_are_tight_and_live_buffers_apart() {
+    let mut worst = (0.0, String::new());
+    for case in cases::all() {
+        let plan = compile(&case.graph).plan(&case.bindings().unwrap()).unwrap();
+        each_plan(&plan, &mut |plan| {
+            for (i, a) in plan.buffers.iter().enumerate() {
+                assert!(a.offset + a.bytes <= plan.arena_bytes, "{}", case.name);
+                for b in &plan.buffers[..i] {
+                    let together = a.first <= b.last && b.first <= a.last && a.bytes > 0 && b.bytes > 0;
+                    let apart = a.offset + a.bytes <= b.offset || b.offset + b.bytes <= a.offset;
+                    assert!(!together || apart, "{}: {a:?} and {b:?}", case.name);
+                }
+            }
+            let excess = plan.arena_bytes as f64 / plan.live_bytes.max(1) as f64 - 1.0;
+            if plan.live_bytes > 0 && excess > worst.0 {
+                worst = (excess, case.name.clone());
+            }
+        });
+    }
+    assert!(worst.0 <= 0.10, "{} needs {:.1}% more than is ever alive", worst.1, worst.0 * 100.0);
+}
+
+#[test]
+fn a_plan_explains_itself_as_text_json_and_dot_and_says_what_is_predicted() {
+    let plan = compile(&rnn().unwrap()).plan(&Bindings::new().with("B", 4).with("T", 5)).unwrap();
+    let text = plan.explain(Some(&device()));
+    for wanted in ["predicted", "derived", "scan of 5 steps", "blocks of 2 rows", "gemm packed 2×6×3"] {
+        assert!(text.contains(wanted), "no {wanted:?} in\n{text}");
+    }
+    let json: serde_json::Value = serde_json::from_str(&plan.to_json(Some(&device()))).unwrap();
+    assert_eq!(json["estimate"]["time"]["provenance"], "predicted");
+    assert_eq!(json["steps"][0]["loop"]["steps"], 5);
+    assert!(plan.to_dot().starts_with("digraph") && plan.to_dot().contains("cluster_"));
+    assert_eq!(plan.estimate(&device()).memory.provenance, Provenance::Derived);
+}
+
+#[test]
+fn an_elementwise_step_works_in_place_where_its_input_dies() {
+    let mut b = GraphBuilder::new();
+    let x = b.input("x", DType::F32, shape![64, 64]).unwrap();
+    let p = b.matmul(x, x).unwrap();
+    let q = b.softmax(p, 1).unwrap();
+    let r = b.layer_norm(q, None, None, 1e-5).unwrap();
+    let y = b.matmul(r, x).unwrap();
+    b.output("y", y).unwrap();
+    let plan = compile(&b.build().unwrap()).plan(&Bindings::new()).unwrap();
+    assert_eq!(plan.steps.iter().filter(|s| s.in_place).count(), 2, "{}", plan.explain(None));
+    let values: usize = plan.buffers.iter().filter(|b| !b.scratch).map(|b| b.bytes).sum();
+    assert_eq!(values, 64 * 64 * 4, "one buffer for all three");
+}
+
+// Running
+
+#[test]
+fn one_program_serves_any_batch_and_many_threads() {
+    let program = compile(&mlp().unwrap());
+    let expected: Vec<(Tensor, Tensor)> = [1, 3, 17]
+        .map(|batch| {
+            let x = floats(&[batch, 8], |i| (i % 11) as f32 * 0.2 - 1.0);
+            let y = program.session().run(&[("x", &x)]).unwrap()[0].clone();
+            (x, y)
+        })
+        .into();
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                let mut session = program.session();
+                for (x, y) in expected.iter().cycle().take(60) {
+                    assert_eq!(&session.run(&[("x", x)]).unwrap()[0], y);
+                }
+            });
+        }
+    });
+}
+
+#[test]
+fn the_reference_is_a_backend_like_any_other() {
+    let (graph, x) = (rnn().unwrap(), floats(&[2, 6, 3], |i| (i % 13) as f32 * 0.1 - 0.6));
+    let slow = Program::compile_for(&graph, &Reference, &CompileOptions::default()).unwrap();
+    let (mut slow, mut fast) = (slow.session(), compile(&graph).session());
+    for _ in 0..3 {
+        let want = slow.run(&[("x", &x)]).unwrap();
+        let got = fast.run(&[("x", &x)]).unwrap();
+        want.iter().zip(got).for_each(|(w, g)| cases::compare(w, g, cases::Tolerance::NETWORK).unwrap());
+    }
+    assert_eq!(slow.plan().unwrap().backend, "reference");
+}
+
+#[test]
+fn a_session_carries_its_state_from_run_to_run() {
+    let program = compile(&rnn().unwrap());
+    let x = floats(&[2, 6, 3], |i| (i % 13) as f32 * 0.1 - 0.6);
+    let h0 = Tensor::zeros(DType::F32, &[2, 6]).unwrap();
+    let whole = program.session().run(&[("x", &x), ("h", &h0)]).unwrap().to_vec();
+    let part = |from: usize| {
+        let rows: Vec<f32> = (0..2)
+            .flat_map(|b| x.values::<f32>().unwrap()[(b * 6 + from) * 3..(b * 6 + from + 3) * 3].to_vec())
+            .collect();
+        Tensor::new(&[2, 3, 3], &rows).unwrap()
+    };
+    let mut session = program.session();
+    session.run(&[("x", &part(0))]).unwrap();
+    session.run(&[("x", &part(3))]).unwrap();
+    assert_eq!(session.output("hn").unwrap(), &whole[0], "two halves, state carried, same bits");
+    assert_eq!(session.state("h"), Some(&whole[0]));
+    session.reset();
+    session.run(&[("x", &x)]).unwrap();
+    assert_eq!(session.output("hn").unwrap(), &whole[0], "from zero again");
+    let refused = session.run(&[("x", &floats(&[3, 6, 3], |_| 0.0))]).unwrap_err().to_string();
+    assert!(refused.contains("`h`") && refused.contains("reset"), "{refused}");
+}
+
+#[test]
+fn an_observer_sees_every_step_once_and_in_order() {
+    #[derive(Default)]
+    struct Seen(Vec<(char, usize)>);
+    impl Observer for Seen {
+        fn begin(&mut self, step: usize) {
+            self.0.push(('b', step));
+        }
+        fn end(&mut self, step: usize) {
+            self.0.push(('e', step));
+        }
+    }
+    let mut session = compile(&mlp().unwrap()).session();
+    let mut seen = Seen::default();
+    session.run_observed(&[("x", &floats(&[2, 8], |_| 0.5))], Some(&mut seen)).unwrap();
+    assert_eq!(seen.0, [('b', 0), ('e', 0), ('b', 1), ('e', 1)]);
+}
+
+#[test]
+fn a_cancelled_run_stops_and_the_next_one_works() {
+    let mut session = compile(&rnn().unwrap()).session();
+    let x = floats(&[2, 6, 3], |_| 0.1);
+    session.canceller().cancel();
+    assert!(matches!(session.run(&[("x", &x)]), Err(Error::Cancelled)));
+    assert!(session.run(&[("x", &x)]).is_ok());
+    // In the middle of a long one, from another thread.
+    let long = floats(&[1, 400_000, 3], |_| 0.1);
+    session.reset();
+    let canceller = session.canceller();
+    let stop = std::thread::spawn(move || {
+        std::thread::sleep(std::time::Duration::from_millis(5));
+        canceller.cancel();
+    });
+    assert!(matches!(session.run(&[("x", &long)]), Err(Error::Cancelled)));
+    stop.join().unwrap();
+}
+
+#[test]
+fn a_session_beyond_the_budget_is_refused_and_a_smaller_one_runs() {
+    let options = CompileOptions::default().threads(1).budget(Budget::bytes(200_000));
+    let program = Program::compile(&mlp().unwrap(), &options).unwrap();
+    let run = |session: &mut Session, batch: usize| session.run(&[("x", &floats(&[batch, 8], |_| 0.1))]).map(|_| ());
+    let mut session = program.session();
+    let refused = run(&mut session, 100_000).unwrap_err();
+    assert!(matches!(refused, Error::Budget { limit: 200_000, .. }), "{refused}");
+    assert!(run(&mut session, 100).is_ok());
+    // What a session held comes back with it.
+    for _ in 0..100 {
+        assert!(run(&mut program.session(), 800).is_ok());
+    }
+}
+
+// Refusals
+
+fn message(result: Result<impl Sized>) -> String {
+    match result {
+        Ok(_) => panic!("accepted"),
+        Err(e) => e.to_string(),
+    }
+}
+
+#[test]
+fn the_builder_names_node_operation_and_both_shapes() {
+    let mut b = GraphBuilder::new();
+    let x = b.input("x", DType::F32, shape!["B", 8]).unwrap();
+    let w = b.weight("w", floats(&[4, 16], |_| 0.0)).unwrap();
+    let refused = message(b.named("hidden").matmul(x, w));
+    for wanted in ["hidden", "matmul", "f32[B, 8]", "f32[4, 16]", "8 and 4"] {
+        assert!(refused.contains(wanted), "no {wanted:?} in {refused:?}");
+    }
+    let i = b.input("i", DType::I32, shape!["B"]).unwrap();
+    assert!(message(b.add(x, i)).contains("cast"));
+    assert!(message(b.softmax(x, 2)).contains("2 axes"));
+    assert!(message(b.input("x", DType::F32, shape![1])).contains("already"));
+    assert!(message(b.input("a\0b", DType::F32, shape![1])).contains("no name"));
+    assert!(message(b.slice(x, 1, 4, 9)).contains("4..9"));
+    assert!(message(b.input("n", DType::F32, shape![-1])).contains("negative"));
+    assert!(message(b.build()).contains("no output"));
+}
+
+#[test]
+fn a_run_names_the_input_that_does_not_fit() {
+    let mut session = compile(&mlp().unwrap()).session();
+    let x = floats(&[2, 8], |_| 0.0);
+    assert!(message(session.run(&[])).contains("`x`"));
+    assert!(message(session.run(&[("z", &x)])).contains("there is `x`"));
+    assert!(message(session.run(&[("x", &x), ("x", &x)])).contains("twice"));
+    let refused = message(session.run(&[("x", &floats(&[2, 7], |_| 0.0))]));
+    assert!(refused.contains("f32[B, 8]") && refused.contains("[2, 7]"), "{refused}");
+    assert!(message(session.run(&[("x", &Tensor::zeros(DType::I32, &[2, 8]).unwrap())])).contains("i32"));
+    assert!(message(session.run(&[("x", &floats(&[8], |_| 0.0))])).contains("[8]"));
+    assert!(session.run(&[("x", &x)]).is_ok(), "a refusal leaves the session usable");
+}
+
+#[test]
+fn an_index_out_of_range_names_its_node_and_place_inside_a_loop_too() {
+    let gather = |b: &mut GraphBuilder, x, i| b.named("lookup").gather(x, i, 0);
+    let mut b = GraphBuilder::new();
+    let table = b.weight("table", floats(&[5, 2], |i| i as f32)).unwrap();
+    let ids = b.input("ids", DType::I32, shape!["N"]).unwrap();
+    let y = gather(&mut b, table, ids).unwrap();
+    b.output("y", y).unwrap();
+    let mut session = compile(&b.build().unwrap()).session();
+    let refused = message(session.run(&[("ids", &Tensor::new(&[3], &[0, 4, 5]).unwrap())]));
+    assert!(refused.contains("lookup") && refused.contains("5 at position 2"), "{refused}");
+
+    let body = {
+        let mut b = GraphBuilder::new();
+        let h = b.input("h", DType::F32, shape!["B", 2]).unwrap();
+        let i = b.input("i", DType::I32, shape!["B"]).unwrap();
+        let t = b.input("t", DType::F32, shape![5, 2]).unwrap();
+        let e = gather(&mut b, t, i).unwrap();
+        let s = b.add(h, e).unwrap();
+        b.output("h", s).unwrap();
+        b.build().unwrap()
+    };
+    let mut b = GraphBuilder::new();
+    let ids = b.input("ids", DType::I32, shape!["T", "B"]).unwrap();
+    let h = b.input("h", DType::F32, shape!["B", 2]).unwrap();
+    let t = b.weight("table", floats(&[5, 2], |i| i as f32)).unwrap();
+    let outs = b.scan(body, &[h], &[ids], &[t], 0).unwrap();
+    b.output("h", outs[0]).unwrap();
+    let mut session = compile(&b.build().unwrap()).session();
+    let h = Tensor::zeros(DType::F32, &[2, 2]).unwrap();
+    let refused = message(session.run(&[("ids", &Tensor::new(&[2, 2], &[0, 1, -1, 2]).unwrap()), ("h", &h)]));
+    assert!(refused.contains("lookup") && refused.contains("-1"), "{refused}");
+}
+
+#[test]
+fn a_graph_without_a_weights_data_is_refused_before_it_runs() {
+    let graph = Graph::from_json(&mlp().unwrap().to_json()).unwrap();
+    let refused = message(Program::compile(&graph, &CompileOptions::default()));
+    assert!(refused.contains('w') && refused.contains("data"), "{refused}");
+}
+
+#[test]
+fn the_verifier_finds_a_graph_that_lies_about_its_types() {
+    let mut graph = mlp().unwrap();
+    assert!(graph.verify().is_ok());
+    let x = graph.inputs().next().unwrap().1;
+    assert!(graph.push(Op::Unary(Unary::Not), vec![x], "bad").is_err(), "and pushing refuses first");
+    assert!(graph.verify().is_ok(), "what was refused left no trace");
+}
