@@ -155,6 +155,39 @@ fn work_that_is_the_same_in_every_step_leaves_the_loop() {
     assert_eq!(count(&graph, "map"), 1, "softplus is outside: {graph}");
 }
 
+/// Three heads of one input: tanh(x·W₁)·σ(x·W₃) + tanh(x·W₂).
+fn heads(columns: usize) -> Graph {
+    let mut b = GraphBuilder::new();
+    let x = b.input("x", DType::F32, shape!["B", 8]).unwrap();
+    let mut head = |b: &mut GraphBuilder, i: usize| {
+        let w = b.weight(&format!("w{i}"), floats(&[8, columns], |n| ((n * (i + 3)) % 7) as f32 * 0.1 - 0.3)).unwrap();
+        b.matmul(x, w).unwrap()
+    };
+    let (p, q, r) = (head(&mut b, 0), head(&mut b, 1), head(&mut b, 2));
+    let (p, q, r) = (b.tanh(p).unwrap(), b.tanh(q).unwrap(), b.sigmoid(r).unwrap());
+    let m = b.mul(p, r).unwrap();
+    let y = b.add(m, q).unwrap();
+    b.output("y", y).unwrap();
+    b.build().unwrap()
+}
+
+#[test]
+fn small_products_of_one_input_are_one_product_whose_columns_are_read_in_place() {
+    let plan = compile(&heads(16)).plan(&Bindings::new().with("B", 4)).unwrap();
+    let kernels: Vec<&str> = plan.steps.iter().map(|s| s.kernel.as_str()).collect();
+    assert!(matches!(kernels[..], [first, _] if first.starts_with("gemm packed 4×48×8")), "{kernels:?}");
+    let wide = compile(&heads(400)).plan(&Bindings::new().with("B", 4)).unwrap();
+    assert_eq!(wide.steps.iter().filter(|s| s.kernel.starts_with("gemm")).count(), 3, "{}", wide.explain(None));
+    let x = floats(&[4, 8], |i| (i % 9) as f32 * 0.2 - 0.8);
+    for columns in [1, 16, 17, 400] {
+        let graph = heads(columns);
+        let slow = Program::compile_for(&graph, &Reference, &CompileOptions::default()).unwrap();
+        let (mut slow, mut fast) = (slow.session(), compile(&graph).session());
+        let (want, got) = (slow.run(&[("x", &x)]).unwrap(), fast.run(&[("x", &x)]).unwrap());
+        cases::compare(&want[0], &got[0], cases::Tolerance::CHAIN).unwrap();
+    }
+}
+
 #[test]
 fn a_users_pattern_runs_and_a_wrong_one_is_named() {
     let mut b = GraphBuilder::new();

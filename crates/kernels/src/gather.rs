@@ -153,6 +153,9 @@ pub unsafe fn segment_sum(
         check(segments, n, n_seg)?;
         (1..n).all(|j| *segments.add(j - 1) <= *segments.add(j))
     };
+    if inner == 0 {
+        return Ok(());
+    }
     let job = Sums { n, inner, segments, n_seg, src, dst };
     let job = &job;
     let many = outer * n * inner >= PARALLEL;

@@ -56,8 +56,8 @@ pub unsafe fn reduce(
     let strips = inner.div_ceil(STRIP);
     let many = outer * len * inner >= PARALLEL;
     let block = |o: usize, strip: usize, rows: std::ops::Range<usize>| Block {
-        // SAFETY: the first element of a strip of columns of one block.
-        src: unsafe { (from as *const f32).add((o * len + rows.start) * inner + strip * STRIP) },
+        // The first element of a strip of columns of one block; beyond the source where `len` is 0, and then not read.
+        src: (from as *const f32).wrapping_add((o * len + rows.start) * inner + strip * STRIP),
         stride: inner,
         len: rows.len(),
         width: STRIP.min(inner - strip * STRIP),

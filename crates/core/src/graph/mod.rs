@@ -372,6 +372,10 @@ impl Rebuild<'_> {
     pub(crate) fn get(&self, old: Value) -> Value {
         self.map[&old]
     }
+    /// What became of an old value, if it has been rewritten.
+    pub(crate) fn find(&self, old: Value) -> Option<Value> {
+        self.map.get(&old).copied()
+    }
     /// Records what an old value became.
     pub(crate) fn set(&mut self, old: Value, new: Value) {
         self.map.insert(old, new);

@@ -1,7 +1,8 @@
 //! NumPy's `.npy`: a magic number, a version, a header that is a Python dictionary, then the elements.
 //!
-//! The reader is our own: the header's grammar is a dozen lines. The header is at most 64 KiB, its three keys are all there is, and the element count is compared with the bytes that remain before anything
-//! is allocated. Elements are read into an aligned buffer at once.
+//! The reader is our own: the header's grammar is a dozen lines. The header is at most 64 KiB, its three keys are all
+//! there is, and the element count is compared with the bytes that remain before anything is allocated. Elements are
+//! read into an aligned buffer at once.
 //!
 //! Types that tensors lack become the nearest that they have, `f8` → `f32` and wider or odd integers → `i32`, where a
 //! value that does not fit is an error. Big-endian files are swapped and Fortran order is transposed on reading.

@@ -103,11 +103,11 @@ fn cast_there_and_back(graph: &mut Graph, value: Value) -> Result<Option<Value>>
     let inner = graph.node(from);
     let Op::Cast { dtype: wide } = inner.op else { return Ok(None) };
     let origin = inner.inputs[0];
-    let exact = match (graph.ty(origin).dtype, wide) {
-        (DType::F16 | DType::Bf16 | DType::I8 | DType::U8 | DType::Bool, DType::F32) => true,
-        (DType::I8 | DType::U8 | DType::Bool, DType::I32) => true,
-        _ => false,
-    };
+    let exact = matches!(
+        (graph.ty(origin).dtype, wide),
+        (DType::F16 | DType::Bf16 | DType::I8 | DType::U8 | DType::Bool, DType::F32)
+            | (DType::I8 | DType::U8 | DType::Bool, DType::I32)
+    );
     Ok((graph.ty(origin).dtype == dtype && exact).then_some(origin))
 }
 

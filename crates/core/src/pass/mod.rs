@@ -9,6 +9,7 @@ mod fold;
 mod fuse;
 mod hoist;
 mod layout;
+mod merge;
 mod normalize;
 mod pattern;
 
@@ -52,10 +53,11 @@ pub type Pass = fn(&Graph, &PassOptions) -> Result<Graph>;
 pub const PASSES: &[(&str, Pass, bool)] = &[
     ("dead code", dead::dead_code, false),
     ("user patterns", pattern::user_patterns, false),
+    ("layout", layout::layout, false),
+    ("merge products", merge::merge_products, false),
     ("hoist out of loops", hoist::hoist, false),
     ("fold constants", fold::fold, false),
     ("algebra", algebra::algebra, false),
-    ("layout", layout::layout, false),
     ("common subexpressions", dead::common_subexpressions, false),
     ("normalize", normalize::normalize, true),
     ("fold what that exposed", fold::fold, false),
@@ -125,13 +127,13 @@ fn in_bodies(graph: &Graph, pass: Pass, options: &PassOptions) -> Result<Graph> 
 }
 
 /// A local rewrite: looks at a node and what feeds it, and may add nodes; gives the value to take its place.
-pub type Rule = fn(&mut Graph, Value) -> Result<Option<Value>>;
+type Rule<'a> = dyn Fn(&mut Graph, Value) -> Result<Option<Value>> + 'a;
 
 /// How often rules may fire on one node before the rewrite stops; a cycle of rules is a bug, not an endless loop.
 const MOST_FIRINGS: usize = 32;
 
 /// Applies rules to every node, in dependency order, until none fires.
-fn rewrite(graph: &Graph, rules: &[(&str, &dyn Fn(&mut Graph, Value) -> Result<Option<Value>>)]) -> Result<Graph> {
+fn rewrite(graph: &Graph, rules: &[(&str, &Rule<'_>)]) -> Result<Graph> {
     let mut r = graph.rebuild();
     for id in 0..graph.nodes().len() as u32 {
         let mut value = r.copy(id)?;

@@ -1,6 +1,6 @@
 //! Patterns that users add: a name, what to match, and what to put in its place.
 
-use super::{PassOptions, rewrite};
+use super::{PassOptions, Rule, rewrite};
 use crate::error::{Error, Result};
 use crate::graph::{Graph, GraphBuilder, Value};
 use crate::op::Op;
@@ -136,11 +136,10 @@ pub(super) fn user_patterns(graph: &Graph, options: &PassOptions) -> Result<Grap
     if options.patterns.is_empty() {
         return Ok(graph.clone());
     }
-    type Apply<'a> = Box<dyn Fn(&mut Graph, Value) -> Result<Option<Value>> + 'a>;
-    let rules: Vec<(&str, Apply<'_>)> = options
+    let rules: Vec<(&str, Box<Rule<'_>>)> = options
         .patterns
         .iter()
-        .map(|p| (p.name(), Box::new(move |g: &mut Graph, v: Value| p.apply(g, v)) as Apply<'_>))
+        .map(|p| (p.name(), Box::new(move |g: &mut Graph, v: Value| p.apply(g, v)) as Box<Rule<'_>>))
         .collect();
     let rules: Vec<_> = rules.iter().map(|(name, rule)| (*name, &**rule)).collect();
     rewrite(graph, &rules)

@@ -69,7 +69,8 @@ impl PackedB {
     /// Packs `b[k][n]`, where element (k, n) is at `b + k * row_stride + n * col_stride`, in elements of `store`.
     ///
     /// # Safety
-    /// Every such element must be readable.
+    /// Every such element must be readable, and the bytes of as many elements must fit the address space, with columns
+    /// rounded up to 64.
     pub unsafe fn pack(
         isa: Isa,
         store: Store,
@@ -161,7 +162,7 @@ pub trait Epilogue: Sync {
     fn finish(&self, thread: usize, rows: Range<usize>, cols: Range<usize>);
 }
 
-/// C[m, n] = A[m, k] · B[k, n] (+ C) (+ bias[n]), then the epilogue. Strides are in elements; C's column stride is 1.
+/// `C[m, n] = A[m, k] · B[k, n] (+ C) (+ bias[n])`, then the epilogue. Strides are in elements; C's column stride is 1.
 #[derive(Clone, Copy)]
 pub struct Gemm<'a> {
     /// Rows of A and C.

@@ -228,6 +228,10 @@ impl Isa {
     }
 
     /// Every instruction set of this CPU, narrowest first.
+    ///
+    /// `SCHWANN_ISA`, read here once and nowhere else, names the widest one to be used (see [`Isa::name`]): to find out
+    /// whether a wrong result is an instruction set's doing, or to run where a tool knows no newer instructions. Another
+    /// name leaves only the portable path.
     pub fn available() -> &'static [Isa] {
         static FOUND: std::sync::OnceLock<Vec<Isa>> = std::sync::OnceLock::new();
         FOUND.get_or_init(|| {
@@ -248,6 +252,10 @@ impl Isa {
                         found.push(Isa { level: Level::Avx512, bf16: true });
                     }
                 }
+            }
+            if let Some(widest) = std::env::var_os("SCHWANN_ISA").filter(|name| !name.is_empty()) {
+                let at = found.iter().position(|isa| widest == isa.name());
+                found.truncate(at.map_or(1, |at| at + 1));
             }
             found
         })

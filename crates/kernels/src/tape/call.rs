@@ -1,6 +1,7 @@
 //! The calls, and how each runs: references become pointers and go to the kernel.
 
 use super::scan::Scan;
+use super::verify::moderate;
 use super::{Ref, Slots, Stopped};
 use crate::attention::{self, Attention};
 use crate::exact::{IntOp, IntReduce};
@@ -63,10 +64,19 @@ impl Map {
                 program.outputs()
             ));
         }
+        if !self::fits(&dims) || inputs.iter().any(|(.., strides)| moderate(strides).is_err()) {
+            return Err(format!("sizes {dims:?} or strides of {inputs:?} that overflow"));
+        }
         let layouts: Vec<Layout> = inputs.iter().map(|(_, elem, strides)| (*elem, *strides)).collect();
         let prepared = Prepared::new(isa, program, dims, &layouts, &[(out.1, dense(dims))]);
         Ok(Map { prepared, dims, inputs, out, scratch })
     }
+}
+
+/// Whether the product of sizes fits, also where some are 0 and the rest are absurd.
+fn fits(sizes: &[usize]) -> bool {
+    let product = sizes.iter().try_fold(1usize, |n, &d| n.checked_mul(d.max(1)));
+    product.is_some_and(|n| n <= isize::MAX as usize / 16)
 }
 
 /// Row-major strides.
@@ -110,6 +120,12 @@ impl Epilogue {
                 program.inputs(),
                 program.outputs()
             ));
+        }
+        if !self::fits(&[shape.0, shape.1])
+            || moderate(&[product_row]).is_err()
+            || inputs.iter().any(|(.., strides)| moderate(strides).is_err())
+        {
+            return Err(format!("a product of {shape:?} or strides of {inputs:?} that overflow"));
         }
         let rect = |row: usize, col: usize| [0, 0, row, col];
         let mut layouts: Vec<Layout> = vec![(Elem::F32, rect(product_row, 1))];
@@ -498,6 +514,10 @@ pub fn pack(
     if need.is_none_or(|need| need > data.len()) || !data.as_ptr().addr().is_multiple_of(store.size()) {
         return Err(format!("{} bytes for a {k} × {n} matrix with strides {row} and {col}", data.len()));
     }
-    // SAFETY: every element lies within `data`, aligned, as just checked.
+    // With strides of 0 there can be far more elements than bytes of `data`, and each gets a place of its own.
+    if !fits(&[k.saturating_add(64), n.saturating_add(64)]) {
+        return Err(format!("a packed {k} × {n} matrix does not fit memory"));
+    }
+    // SAFETY: every element lies within `data`, aligned, as just checked, and the packed size does not overflow.
     Ok(unsafe { PackedB::pack(isa, store, k, n, data.as_ptr(), row, col) })
 }

@@ -7,17 +7,22 @@
 
 mod call;
 mod scan;
+#[cfg(test)]
+mod tests;
 mod verify;
 
 pub use call::{Attend, Call, Epilogue, Gemm, GemmB, Map, Strided, pack};
 pub use scan::{Scan, ScanState, Sequence};
 
 use crate::{Isa, Team};
+use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// What an arena's address is a multiple of.
 pub const ARENA_ALIGN: usize = 64;
+/// The most threads a tape can be made for; more would only make products of sizes overflow.
+pub const MAX_THREADS: usize = 1 << 12;
 
 /// Bytes of some memory: the arena, an input, an output or a constant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -71,13 +76,56 @@ pub enum Space {
 impl Memory {
     /// The slot of a memory.
     pub fn slot(&self, space: Space) -> u32 {
-        let slot = match space {
-            Space::Arena => 0,
-            Space::Input(i) => 1 + i,
-            Space::Output(i) => 1 + self.inputs.len() + i,
-            Space::Const(i) => 1 + self.inputs.len() + self.outputs.len() + i,
-        };
-        u32::try_from(slot).unwrap_or(u32::MAX)
+        slot_of(self.inputs.len(), self.outputs.len(), space)
+    }
+}
+
+fn slot_of(inputs: usize, outputs: usize, space: Space) -> u32 {
+    let slot = match space {
+        Space::Arena => 0,
+        Space::Input(i) => 1 + i,
+        Space::Output(i) => 1 + inputs + i,
+        Space::Const(i) => 1 + inputs + outputs + i,
+    };
+    u32::try_from(slot).unwrap_or(u32::MAX)
+}
+
+/// A constant's bytes, asked for once: another `as_ref` might answer with others.
+struct Held {
+    bytes: NonNull<[u8]>,
+    _keep: Const,
+}
+
+// SAFETY: the bytes are only read, and belong to a value that is itself `Send` and `Sync`.
+unsafe impl Send for Held {}
+// SAFETY: as above.
+unsafe impl Sync for Held {}
+
+/// A tape's memories as its calls were verified against.
+pub(crate) struct Spaces {
+    arena: usize,
+    inputs: Vec<Extent>,
+    outputs: Vec<Extent>,
+    consts: Vec<Held>,
+}
+
+impl Spaces {
+    fn new(memory: Memory) -> Result<Spaces, String> {
+        let Memory { arena, inputs, outputs, consts } = memory;
+        // No memory is larger, so offsets within one never overflow, nor do sums of a few of them.
+        let limit = isize::MAX as usize / 2;
+        if let Some(extent) = inputs.iter().chain(&outputs).find(|e| e.bytes > limit || !e.align.is_power_of_two()) {
+            return Err(format!("a buffer of {} bytes aligned to {}", extent.bytes, extent.align));
+        }
+        if arena > limit {
+            return Err(format!("an arena of {arena} bytes"));
+        }
+        let hold = |keep: Const| Held { bytes: NonNull::from((*keep).as_ref()), _keep: keep };
+        Ok(Spaces { arena, inputs, outputs, consts: consts.into_iter().map(hold).collect() })
+    }
+
+    fn slot(&self, space: Space) -> u32 {
+        slot_of(self.inputs.len(), self.outputs.len(), space)
     }
 
     fn slots(&self) -> usize {
@@ -91,7 +139,7 @@ impl Memory {
             0 => Some(self.arena),
             s if s < inputs => Some(self.inputs[s - 1].bytes),
             s if s < outputs => Some(self.outputs[s - inputs].bytes),
-            s => self.consts.get(s - outputs).map(|c| (**c).as_ref().len()),
+            s => self.consts.get(s - outputs).map(|c| c.bytes.len()),
         }
     }
 
@@ -103,9 +151,10 @@ impl Memory {
             0 => ARENA_ALIGN,
             s if s < inputs => self.inputs[s - 1].align,
             s if s < outputs => self.outputs[s - inputs].align,
-            s => {
-                self.consts.get(s - outputs).map_or(1, |c| 1 << (**c).as_ref().as_ptr().addr().trailing_zeros().min(6))
-            }
+            s => self.consts.get(s - outputs).map_or(1, |c| {
+                let start = start(c.bytes.as_ptr().cast(), c.bytes.len());
+                1 << start.addr().trailing_zeros().min(6)
+            }),
         }
     }
 
@@ -113,6 +162,11 @@ impl Memory {
         let slot = slot as usize;
         slot == 0 || (slot > self.inputs.len() && slot <= self.inputs.len() + self.outputs.len())
     }
+}
+
+/// Where a memory starts. One without bytes may be anywhere, so it is put where any element would be aligned.
+fn start(ptr: *mut u8, bytes: usize) -> *mut u8 {
+    if bytes == 0 { std::ptr::without_provenance_mut(ARENA_ALIGN) } else { ptr }
 }
 
 /// Why a run stopped.
@@ -144,18 +198,22 @@ pub struct Tape {
     isa: Isa,
     threads: usize,
     calls: Vec<Call>,
-    memory: Memory,
+    memory: Spaces,
+    /// Tells this tape's frames from those of another.
+    id: u64,
 }
 
 /// One stream's pointers for a tape, kept between runs so that a run allocates nothing.
 pub struct Frame {
+    /// The tape it belongs to.
+    tape: u64,
     slots: Vec<*mut u8>,
     /// For each scan of the tape in order, for each worker: frames of the body's tapes.
     scans: Vec<Vec<Vec<Frame>>>,
 }
 
 // SAFETY: the pointers are set anew at each run from borrows that the run holds, or point into constants that the tape
-// keeps alive; between runs nothing reads them.
+// keeps alive, and no other tape runs with them; between runs nothing reads them.
 unsafe impl Send for Frame {}
 
 impl std::fmt::Debug for Frame {
@@ -184,10 +242,16 @@ impl Slots<'_> {
 impl Tape {
     /// Verifies calls against memories, for runs on up to `threads` threads.
     pub fn new(isa: Isa, threads: usize, memory: Memory, calls: Vec<Call>) -> Result<Tape, String> {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let threads = threads.max(1);
+        if threads > MAX_THREADS {
+            return Err(format!("{threads} threads are more than {MAX_THREADS}"));
+        }
+        let memory = Spaces::new(memory)?;
         for (i, call) in calls.iter().enumerate() {
             verify::check(call, &memory, isa, threads).map_err(|problem| format!("call {i}: {problem}"))?;
         }
-        Ok(Tape { isa, threads: threads.max(1), calls, memory })
+        Ok(Tape { isa, threads, calls, memory, id: NEXT.fetch_add(1, Ordering::Relaxed) })
     }
 
     /// Bytes of the arena.
@@ -215,7 +279,7 @@ impl Tape {
         let mut slots = vec![std::ptr::null_mut(); self.memory.slots()];
         let first = self.memory.slot(Space::Const(0)) as usize;
         for (slot, data) in slots[first..].iter_mut().zip(&self.memory.consts) {
-            *slot = (**data).as_ref().as_ptr().cast_mut();
+            *slot = start(data.bytes.as_ptr().cast(), data.bytes.len());
         }
         let scans = self.calls.iter().filter_map(|call| match call {
             Call::Scan(scan) => {
@@ -224,13 +288,14 @@ impl Tape {
             }
             _ => None,
         });
-        Frame { scans: scans.collect(), slots }
+        Frame { tape: self.id, scans: scans.collect(), slots }
     }
 
     /// Runs every call in order.
     ///
     /// Inputs and outputs come in order and must have the tape's sizes; all memory must be aligned for its elements, the
     /// arena to 64 bytes. `cancel` is looked at between calls and between the steps of a scan.
+    #[expect(clippy::too_many_arguments, reason = "what runs, on what, and who looks on")]
     pub fn run<'i, 'o>(
         &self,
         frame: &mut Frame,
@@ -242,34 +307,35 @@ impl Tape {
         cancel: &AtomicBool,
     ) -> Result<(), Stopped> {
         let refuse = |what: String| Err(Stopped::Buffer(what));
-        if frame.slots.len() != self.memory.slots() {
+        if frame.tape != self.id {
             return refuse("the frame belongs to another tape".into());
         }
         if team.threads() > self.threads {
             return refuse(format!("a team of {} for a tape of {} threads", team.threads(), self.threads));
         }
-        if arena.len() < self.memory.arena || !arena.as_ptr().addr().is_multiple_of(ARENA_ALIGN) {
+        let aligned = self.memory.arena == 0 || arena.as_ptr().addr().is_multiple_of(ARENA_ALIGN);
+        if arena.len() < self.memory.arena || !aligned {
             return refuse(format!("an arena of {} bytes, want {} aligned to 64", arena.len(), self.memory.arena));
         }
-        frame.slots[0] = arena.as_mut_ptr();
-        let mut at = 1;
-        for (bytes, &want) in inputs.into_iter().zip(&self.memory.inputs) {
-            check_buffer("input", at - 1, bytes, want)?;
-            frame.slots[at] = bytes.as_ptr().cast_mut();
-            at += 1;
+        frame.slots[0] = start(arena.as_mut_ptr(), self.memory.arena);
+        let (want_inputs, want_outputs) = (&self.memory.inputs, &self.memory.outputs);
+        let mut given = 0;
+        for (bytes, &want) in inputs.into_iter().zip(want_inputs) {
+            check_buffer("input", given, bytes, want)?;
+            frame.slots[1 + given] = start(bytes.as_ptr().cast_mut(), want.bytes);
+            given += 1;
         }
-        for (bytes, &want) in outputs.into_iter().zip(&self.memory.outputs) {
-            check_buffer("output", at - 1 - self.memory.inputs.len(), bytes, want)?;
-            frame.slots[at] = bytes.as_mut_ptr();
-            at += 1;
+        if given != want_inputs.len() {
+            return refuse(format!("{given} of {} inputs", want_inputs.len()));
         }
-        if at != 1 + self.memory.inputs.len() + self.memory.outputs.len() {
-            return refuse(format!(
-                "{} buffers for {} inputs and {} outputs",
-                at - 1,
-                self.memory.inputs.len(),
-                self.memory.outputs.len()
-            ));
+        let mut given = 0;
+        for (bytes, &want) in outputs.into_iter().zip(want_outputs) {
+            check_buffer("output", given, bytes, want)?;
+            frame.slots[1 + want_inputs.len() + given] = start(bytes.as_mut_ptr(), want.bytes);
+            given += 1;
+        }
+        if given != want_outputs.len() {
+            return refuse(format!("{given} of {} outputs", want_outputs.len()));
         }
         // SAFETY: every slot was just set to memory of the size that the calls were verified against: the inputs,
         // outputs and arena are borrowed for the whole run, the constants are kept alive by `self`.
@@ -286,7 +352,7 @@ impl Tape {
         mut watch: Option<&mut dyn Watch>,
         cancel: &AtomicBool,
     ) -> Result<(), Stopped> {
-        let Frame { slots, scans } = frame;
+        let Frame { slots, scans, .. } = frame;
         let slots = Slots(slots);
         let mut scans = scans.iter_mut();
         for (i, call) in self.calls.iter().enumerate() {

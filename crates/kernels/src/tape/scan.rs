@@ -68,7 +68,8 @@ struct Room {
 impl Room {
     fn take(&mut self, bytes: usize) -> usize {
         let start = self.at;
-        self.at += bytes.next_multiple_of(super::ARENA_ALIGN);
+        // What overflows is more than any memory has, and so is what it saturates to.
+        self.at = bytes.checked_next_multiple_of(super::ARENA_ALIGN).map_or(usize::MAX, |n| start.saturating_add(n));
         start
     }
 }
@@ -88,17 +89,17 @@ impl Scan {
     }
 
     /// Bytes that one worker needs: the body's arena, two copies of each state, one of each sequence that is not in
-    /// place.
+    /// place. [`usize::MAX`] where that overflows.
     pub fn worker_bytes(&self) -> usize {
         let arena = self.tapes().map(Tape::arena_bytes).max().unwrap_or(0);
         let mut room = Room { at: 0 };
         room.take(arena);
         for s in &self.states {
-            room.take(self.block_rows(s.rows) * s.row_bytes);
-            room.take(self.block_rows(s.rows) * s.row_bytes);
+            room.take(self.block_rows(s.rows).saturating_mul(s.row_bytes));
+            room.take(self.block_rows(s.rows).saturating_mul(s.row_bytes));
         }
         for s in self.sequences.iter().chain(&self.outputs) {
-            room.take(self.block_rows(s.rows) * s.row_bytes);
+            room.take(self.block_rows(s.rows).saturating_mul(s.row_bytes));
         }
         room.at
     }
@@ -112,8 +113,8 @@ impl Scan {
         team: &Team,
         cancel: &AtomicBool,
     ) -> Result<(), Stopped> {
-        let scratch = slots.at(&self.scratch);
         let stride = self.worker_bytes();
+        let scratch = super::start(slots.at(&self.scratch), stride);
         let Some((rows, block)) = self.blocks else {
             // SAFETY: one worker, all rows; the rest is the caller's promise.
             return unsafe {

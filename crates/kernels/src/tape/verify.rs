@@ -2,7 +2,7 @@
 
 use super::call::{Attend, Call, Epilogue, Gemm, GemmB, Map, Strided, dense};
 use super::scan::{Scan, ScanState, Sequence};
-use super::{Memory, Ref, Tape};
+use super::{Ref, Spaces, Tape};
 use crate::Isa;
 use crate::attention::{Attention, attention_scratch_bytes};
 use crate::gemm::Store;
@@ -21,7 +21,7 @@ pub(super) fn reach(dims: &[usize], strides: &[usize]) -> Option<usize> {
 
 /// Collects a call's accesses.
 struct Accesses<'a> {
-    memory: &'a Memory,
+    memory: &'a Spaces,
     reads: Vec<Ref>,
     writes: Vec<Ref>,
 }
@@ -35,7 +35,8 @@ impl Accesses<'_> {
         if end > memory || need > r.len {
             return Err(format!("{need} bytes of {r:?} in a memory of {memory}"));
         }
-        if need > 0 && (!r.offset.is_multiple_of(align) || !self.memory.align(r.slot).is_multiple_of(align)) {
+        // Also where nothing is accessed: kernels may make empty slices of it.
+        if !r.offset.is_multiple_of(align) || !self.memory.align(r.slot).is_multiple_of(align) {
             return Err(format!("{r:?} is not aligned to {align}"));
         }
         Ok(Ref { len: need, ..*r })
@@ -51,11 +52,12 @@ impl Accesses<'_> {
         self.write_aligned(r, elements, size, size)
     }
 
-    fn scratch(&mut self, r: &Ref, bytes: usize) -> Check {
+    /// So many bytes for each of so many threads.
+    fn scratch(&mut self, r: &Ref, bytes: usize, threads: usize) -> Check {
         if bytes == 0 {
-            return Ok(());
+            return self.memory.len(r.slot).map(|_| ()).ok_or_else(|| format!("no memory {}", r.slot));
         }
-        self.write_aligned(r, Some(bytes), 1, super::ARENA_ALIGN)
+        self.write_aligned(r, bytes.checked_mul(threads), 1, super::ARENA_ALIGN)
     }
 
     fn write_aligned(&mut self, r: &Ref, elements: Option<usize>, size: usize, align: usize) -> Check {
@@ -87,7 +89,7 @@ impl Accesses<'_> {
     }
 }
 
-pub(super) fn check(call: &Call, memory: &Memory, isa: Isa, threads: usize) -> Check {
+pub(super) fn check(call: &Call, memory: &Spaces, isa: Isa, threads: usize) -> Check {
     let mut a = Accesses { memory, reads: Vec::new(), writes: Vec::new() };
     let product = |dims: &[usize]| dims.iter().try_fold(1usize, |n, d| n.checked_mul(*d));
     match call {
@@ -118,9 +120,10 @@ pub(super) fn check(call: &Call, memory: &Memory, isa: Isa, threads: usize) -> C
             }
             a.read(src, product(&[*rows, *len]), 4)?;
             a.write(dst, product(&[*rows, *len]), 4)?;
-            let extra = a.reads.len() - 1;
-            let source = a.reads[extra];
-            return a.finish(|r| *r == source);
+            // The source may be replaced, but not a parameter that is the same memory as it.
+            let (source, parameters) = a.reads.split_last().expect("the source was just read");
+            let (source, shared) = (*source, parameters.contains(source));
+            return a.finish(|r| *r == source && !shared);
         }
         Call::Attention(t) => attend(t, &mut a, isa, threads)?,
         Call::Copy { elem, dims, src, src_strides, dst, dst_strides } => {
@@ -131,6 +134,7 @@ pub(super) fn check(call: &Call, memory: &Memory, isa: Isa, threads: usize) -> C
             let forward = |s: &[isize]| s.iter().map(|&s| usize::try_from(s).ok()).collect::<Option<Vec<_>>>();
             let (from, to) =
                 (forward(src_strides).ok_or("a negative stride")?, forward(dst_strides).ok_or("a negative stride")?);
+            moderate(dims.iter().chain(&from).chain(&to))?;
             distinct(dims, &to)?;
             a.read(src, reach(dims, &from), *elem)?;
             a.write(dst, reach(dims, &to), *elem)?;
@@ -155,6 +159,14 @@ pub(super) fn check(call: &Call, memory: &Memory, isa: Isa, threads: usize) -> C
     a.finish(|_| false)
 }
 
+/// Sizes and strides beyond this reach nothing in memory; below it, a kernel's sums of a few products do not overflow.
+const LARGEST: usize = 1 << 40;
+
+/// Numbers that a kernel may multiply with small constants, whether or not they describe any element.
+pub(super) fn moderate<'a>(numbers: impl IntoIterator<Item = &'a usize>) -> Check {
+    numbers.into_iter().find(|&&n| n > LARGEST).map_or(Ok(()), |n| Err(format!("a size or stride of {n}")))
+}
+
 fn is_float(elem: Elem) -> bool {
     matches!(elem, Elem::F32 | Elem::F16 | Elem::Bf16)
 }
@@ -176,6 +188,10 @@ fn distinct(dims: &[usize], strides: &[usize]) -> Check {
 
 fn gemm(g: &Gemm, mut a: Accesses<'_>, isa: Isa, threads: usize) -> Check {
     let [batch, m, n, k] = g.shape;
+    let plain = if let GemmB::Plain(b) = &g.b { Some(b) } else { None };
+    let strides = [Some(&g.a), plain, Some(&g.c)].into_iter().flatten().flat_map(|s| [&s.batch, &s.row, &s.col]);
+    // With strides of 0 a matrix may have more elements than there is memory, and so may its packed copy.
+    moderate(g.shape.iter().chain(strides))?;
     let (elements, size) = a.matrix(&g.a, batch, m, k);
     a.read(&g.a.at, elements, size)?;
     match &g.b {
@@ -195,8 +211,7 @@ fn gemm(g: &Gemm, mut a: Accesses<'_>, isa: Isa, threads: usize) -> Check {
     if let Some(bias) = &g.bias {
         a.read(bias, Some(n), 4)?;
     }
-    let bytes = g.scratch_bytes(isa, threads);
-    a.scratch(&g.scratch, bytes)?;
+    a.scratch(&g.scratch, g.scratch_bytes(isa, 1), threads)?;
     let Some(e) = &g.epilogue else { return a.finish(|_| false) };
     epilogue(e, g, &mut a, threads)?;
     // The result may take the product's place: the program reads an element before it writes it.
@@ -218,7 +233,7 @@ fn epilogue(e: &Epilogue, g: &Gemm, a: &mut Accesses<'_>, threads: usize) -> Che
     for (r, elem, strides) in &e.inputs {
         a.read(r, reach(&[m, n], strides), elem.size())?;
     }
-    a.scratch(&e.scratch, map::scratch_bytes(&e.program, threads))
+    a.scratch(&e.scratch, map::scratch_bytes(&e.program, 1), threads)
 }
 
 fn elementwise(m: &Map, mut a: Accesses<'_>, threads: usize) -> Check {
@@ -227,7 +242,7 @@ fn elementwise(m: &Map, mut a: Accesses<'_>, threads: usize) -> Check {
     }
     let elements = reach(&m.dims, &dense(m.dims));
     a.write(&m.out.0, elements, m.out.1.size())?;
-    a.scratch(&m.scratch, m.prepared.scratch_bytes(threads))?;
+    a.scratch(&m.scratch, m.prepared.scratch_bytes(1), threads)?;
     // In place only over an operand of the same layout; a dimension of 1 has no stride to speak of.
     let dense_strides = dense(m.dims);
     let like_out = |(_, elem, strides): &(Ref, Elem, [usize; 4])| {
@@ -244,6 +259,7 @@ fn attend(t: &Attend, a: &mut Accesses<'_>, isa: Isa, threads: usize) -> Check {
     if s.kv_heads == 0 || !s.heads.is_multiple_of(s.kv_heads) || s.mask.is_some() != t.mask.is_some() {
         return Err("attention heads or mask do not fit".into());
     }
+    moderate(&[s.batch, s.heads, s.kv_heads, s.queries, s.keys, s.dim, s.value_dim])?;
     let forward = |strides: &[isize]| -> Result<Vec<usize>, String> {
         strides.iter().map(|&s| usize::try_from(s).map_err(|_| "a negative stride".to_owned())).collect()
     };
@@ -263,14 +279,20 @@ fn attend(t: &Attend, a: &mut Accesses<'_>, isa: Isa, threads: usize) -> Check {
     let dims = rows(s.heads, s.queries, s.value_dim);
     distinct(&dims, &strides)?;
     a.write(&t.out, reach(&dims, &strides), 4)?;
-    a.scratch(&t.scratch, attention_scratch_bytes(isa, threads, s))
+    if attention_scratch_bytes(isa, 1, s).checked_mul(threads).is_none() {
+        return Err("scratch memory overflows".into());
+    }
+    a.scratch(&t.scratch, attention_scratch_bytes(isa, threads, s), 1)
 }
 
 fn scan(s: &Scan, a: &mut Accesses<'_>, threads: usize) -> Check {
     let rows_of = |rows: usize| match s.blocks {
         Some((total, _)) if rows != total => Err(format!("{rows} rows where blocks are of {total}")),
-        _ => Ok(rows),
+        _ => moderate(&[rows]).map(|()| rows),
     };
+    if let Some((rows, block)) = s.blocks {
+        moderate(&[rows, block])?;
+    }
     for ScanState { init, last, rows, row_bytes } in &s.states {
         let bytes = rows_of(*rows)?.checked_mul(*row_bytes);
         a.read(init, bytes, 1)?;
@@ -278,15 +300,15 @@ fn scan(s: &Scan, a: &mut Accesses<'_>, threads: usize) -> Check {
     }
     for (sequence, written) in s.sequences.iter().map(|x| (x, false)).chain(s.outputs.iter().map(|x| (x, true))) {
         let Sequence { at, rows, row_bytes } = sequence;
-        let bytes = rows_of(*rows)?.checked_mul(*row_bytes).and_then(|n| n.checked_mul(s.steps));
+        let rows = rows_of(*rows)?;
+        rows.checked_mul(s.steps).ok_or("a sequence that overflows")?;
+        let bytes = rows.checked_mul(*row_bytes).and_then(|n| n.checked_mul(s.steps));
         if written { a.write(at, bytes, 1)? } else { a.read(at, bytes, 1)? }
     }
     for r in &s.fixed {
         a.read(r, Some(r.len), 1)?;
     }
-    let workers = if s.splits() { threads.max(1) } else { 1 };
-    let bytes = s.worker_bytes().checked_mul(workers).ok_or("scratch memory overflows")?;
-    a.scratch(&s.scratch, bytes)?;
+    a.scratch(&s.scratch, s.worker_bytes(), if s.splits() { threads } else { 1 })?;
     match s.blocks {
         None => {
             if s.tail.is_some() || s.body.threads < threads {

@@ -28,10 +28,10 @@ fn isizes(strides: &[usize]) -> Vec<isize> {
     strides.iter().map(|&s| s as isize).collect()
 }
 
-/// A contiguous copy.
-pub(super) fn plain_copy(sized: &Sized, src: Ref, dst: Ref) -> Call {
-    let n = sized.count();
-    Call::Copy { elem: sized.dtype.size(), dims: vec![n], src, src_strides: vec![1], dst, dst_strides: vec![1] }
+/// A copy between strides.
+pub(super) fn copy(sized: &Sized, src: Ref, from: &[usize], dst: Ref, to: &[usize]) -> Call {
+    let (elem, dims) = (sized.dtype.size(), sized.shape.clone());
+    Call::Copy { elem, dims, src, src_strides: isizes(from), dst, dst_strides: isizes(to) }
 }
 
 /// Lowers one node with one output.
@@ -104,23 +104,31 @@ pub(super) fn lower(l: &mut Lower<'_>, value: Value, node: &Node) -> Result<()> 
             l.call(value, call, label(kernel))
         }
         Op::Transpose { perm } => {
-            let x = input(l, 0)?;
-            let strides = x.strides();
+            let (src, strides) = l.view(node.inputs[0])?;
             let from: Vec<usize> = perm.iter().map(|&p| strides[p]).collect();
-            strided_copy(l, value, node.inputs[0], 0, &from, &out, label(format!("transpose {perm:?}")))
+            let call = copy(&out, src, &from, l.write(value)?, &out.strides());
+            l.call(value, call, label(format!("transpose {perm:?}")))
         }
+        // Reached where the result is an output; elsewhere these wait for a reader.
         Op::Broadcast { .. } => {
-            let from = input(l, 0)?.strides_in(&out.shape);
-            strided_copy(l, value, node.inputs[0], 0, &from, &out, label("broadcast".into()))
+            let (x, (src, own)) = (input(l, 0)?, l.view(node.inputs[0])?);
+            let missing = out.shape.len() - x.shape.len();
+            let kept = |i: usize| i >= missing && x.shape[i - missing] == out.shape[i];
+            let from: Vec<usize> = (0..out.shape.len()).map(|i| if kept(i) { own[i - missing] } else { 0 }).collect();
+            let call = copy(&out, src, &from, l.write(value)?, &out.strides());
+            l.call(value, call, label("broadcast".into()))
         }
         Op::Slice { axis, start, .. } => {
-            let strides = input(l, 0)?.strides();
-            let at = start.eval(l.bindings)? * strides[*axis];
-            strided_copy(l, value, node.inputs[0], at, &strides, &out, label(format!("slice axis {axis}")))
+            let (mut src, strides) = l.view(node.inputs[0])?;
+            let skip = start.eval(l.bindings)? * strides[*axis] * out.dtype.size();
+            src.offset += skip;
+            src.len -= skip;
+            let call = copy(&out, src, &strides, l.write(value)?, &out.strides());
+            l.call(value, call, label(format!("slice axis {axis}")))
         }
         Op::Pad { axis, before, .. } => {
             let (x, strides) = (input(l, 0)?, out.strides());
-            let src = l.read(node.inputs[0])?;
+            let src = l.view(node.inputs[0])?;
             let dst = l.write(value)?;
             l.call(value, Call::Zero { dst }, Label { cost: Default::default(), ..label("zero".into()) })?;
             let at = before.eval(l.bindings)? * strides[*axis];
@@ -132,7 +140,7 @@ pub(super) fn lower(l: &mut Lower<'_>, value: Value, node: &Node) -> Result<()> 
             let mut at = 0;
             for &v in &node.inputs {
                 let x = l.sized(v)?;
-                let src = l.read(v)?;
+                let src = l.view(v)?;
                 let bytes = x.bytes() as u64;
                 let cost = crate::op::Cost { bytes_read: bytes, bytes_written: bytes, ..Default::default() };
                 let label = Label { cost, ..label(format!("join axis {axis}")) };
@@ -174,38 +182,13 @@ fn around(x: &Sized, axis: usize) -> [usize; 3] {
     [x.shape[..axis].iter().product(), x.shape[axis], x.shape[axis + 1..].iter().product()]
 }
 
-fn strided_copy(
-    l: &mut Lower<'_>,
-    value: Value,
-    from: Value,
-    at: usize,
-    strides: &[usize],
-    out: &Sized,
-    label: Label,
-) -> Result<()> {
-    let mut src = l.read(from)?;
-    let dst = l.write(value)?;
-    let skip = at * out.dtype.size();
-    src.offset += skip;
-    src.len -= skip;
-    let call = Call::Copy {
-        elem: out.dtype.size(),
-        dims: out.shape.clone(),
-        src,
-        src_strides: isizes(strides),
-        dst,
-        dst_strides: isizes(&out.strides()),
-    };
-    l.call(value, call, label)
-}
-
 /// Copies `x` into a larger result at element `at`.
 #[expect(clippy::too_many_arguments, reason = "two operands and where one goes in the other")]
 fn place_within(
     l: &mut Lower<'_>,
     value: Value,
     x: &Sized,
-    src: Ref,
+    (src, from): (Ref, Vec<usize>),
     dst: Ref,
     at: usize,
     strides: &[usize],
@@ -216,9 +199,7 @@ fn place_within(
     }
     let skip = at * x.dtype.size();
     let dst = Ref { offset: dst.offset + skip, len: dst.len - skip, ..dst };
-    let (dims, elem) = (x.shape.clone(), x.dtype.size());
-    let call = Call::Copy { elem, dims, src, src_strides: isizes(&x.strides()), dst, dst_strides: isizes(strides) };
-    l.call(value, call, label)
+    l.call(value, copy(x, src, &from, dst, strides), label)
 }
 
 fn attention(l: &mut Lower<'_>, value: Value, node: &Node, causal: bool, scale: Option<f32>) -> Result<Call> {
@@ -290,8 +271,18 @@ fn pad4(values: &[usize], fill: usize) -> [usize; 4] {
 fn elementwise(l: &mut Lower<'_>, value: Value, node: &Node, map: &Map, out: &Sized) -> Result<()> {
     let cost = l.graph.node_cost(node, l.bindings)?;
     let inputs: Vec<Sized> = node.inputs.iter().map(|&v| l.sized(v)).collect::<Result<_>>()?;
-    let mut strides: Vec<Vec<usize>> = inputs.iter().map(|x| x.strides_in(&out.shape)).collect();
-    let mut stretched: Vec<Option<Ref>> = vec![None; inputs.len()];
+    // Read where they lie, strides and all, as long as the innermost step is 0 or 1.
+    let mut refs = Vec::with_capacity(inputs.len());
+    let mut strides: Vec<Vec<usize>> = Vec::with_capacity(inputs.len());
+    for (x, &v) in inputs.iter().zip(&node.inputs) {
+        let (mut at, mut own) = l.view(v)?;
+        if own.last().is_some_and(|s| *s > 1) && x.shape.last() != Some(&1) {
+            (at, own) = (l.read(v)?, x.strides());
+        }
+        refs.push(at);
+        strides.push(x.stretch(&own, &out.shape));
+    }
+    let mut stretched = vec![false; inputs.len()];
     // The kernel walks four axes. Where broadcasts in several places leave more, stretch operands in memory.
     for i in 0..inputs.len() {
         let with_out: Vec<Vec<usize>> = strides.iter().cloned().chain([out.strides()]).collect();
@@ -302,22 +293,15 @@ fn elementwise(l: &mut Lower<'_>, value: Value, node: &Node, map: &Map, out: &Si
             continue;
         }
         let full = Sized { dtype: inputs[i].dtype, shape: out.shape.clone() };
-        let (src, dst) = (l.read(node.inputs[i])?, l.scratch(full.bytes()));
-        let call = Call::Copy {
-            elem: full.dtype.size(),
-            dims: full.shape.clone(),
-            src,
-            src_strides: isizes(&strides[i]),
-            dst,
-            dst_strides: isizes(&full.strides()),
-        };
+        let dst = l.scratch(full.bytes());
+        let call = copy(&full, refs[i], &strides[i], dst, &full.strides());
         let moved = crate::op::Cost {
             bytes_read: inputs[i].bytes() as u64,
             bytes_written: full.bytes() as u64,
             ..Default::default()
         };
         l.call(value, call, Label { kernel: "stretch".into(), cost: moved, in_place: false, looped: None })?;
-        stretched[i] = Some(dst);
+        (refs[i], stretched[i]) = (dst, true);
         strides[i] = full.strides();
     }
     let with_out: Vec<Vec<usize>> = strides.iter().cloned().chain([out.strides()]).collect();
@@ -328,19 +312,19 @@ fn elementwise(l: &mut Lower<'_>, value: Value, node: &Node, map: &Map, out: &Si
     let (program, kernel_name) = compile(map, node.inputs.len())?;
     // Operands of the result's own layout and element size may be overwritten.
     let candidates: Vec<Value> = (0..inputs.len())
-        .filter(|&i| {
-            inputs[i].shape == out.shape && inputs[i].dtype.size() == out.dtype.size() && stretched[i].is_none()
-        })
+        .filter(|&i| inputs[i].shape == out.shape && inputs[i].dtype.size() == out.dtype.size() && !stretched[i])
         .map(|i| node.inputs[i])
         .collect();
-    let mut operands = Vec::with_capacity(inputs.len());
-    for (i, x) in inputs.iter().enumerate() {
-        let at = match stretched[i] {
-            Some(at) => at,
-            None => l.read(node.inputs[i])?,
-        };
-        operands.push((at, elem(x.dtype), pad4(&collapsed[i], 0)));
-    }
+    let operands: Vec<_> = inputs
+        .iter()
+        .enumerate()
+        .map(|(i, x)| {
+            let mut strides = pad4(&collapsed[i], 0);
+            // A row of one element has no step, whatever its source says.
+            strides[3] = if dims.is_empty() { 0 } else { strides[3] };
+            (refs[i], elem(x.dtype), strides)
+        })
+        .collect();
     let scratch = l.scratch(kernel::scratch_bytes(&program, l.target.threads));
     let (dst, in_place) = l.write_over(value, &candidates)?;
     let map = tape::Map::new(l.target.isa, program, pad4(&dims, 1), operands, (dst, elem(out.dtype)), scratch);

@@ -72,6 +72,10 @@ pub(super) struct Lower<'a> {
     memory: Memory,
     const_names: Vec<String>,
     places: HashMap<Value, Place>,
+    /// Values that are parts or repetitions of others, not copied yet: their strides from their place on.
+    views: HashMap<Value, Vec<usize>>,
+    /// How often a value has been read.
+    consumed: HashMap<Value, u32>,
     /// Values to be written straight to an output.
     direct: HashMap<Value, usize>,
     uses: Vec<Vec<u32>>,
@@ -97,6 +101,8 @@ pub(super) fn lower(
         memory: Memory::default(),
         const_names: Vec::new(),
         places: HashMap::new(),
+        views: HashMap::new(),
+        consumed: HashMap::new(),
         direct: HashMap::new(),
         uses: graph.uses(),
         buffers: Vec::new(),
@@ -149,8 +155,11 @@ impl Sized {
     }
     /// Strides with which this stretches to `shape`: 0 where an axis is repeated.
     pub(super) fn strides_in(&self, shape: &[usize]) -> Vec<usize> {
+        self.stretch(&self.strides(), shape)
+    }
+    /// Likewise, from strides of its own.
+    pub(super) fn stretch(&self, own: &[usize], shape: &[usize]) -> Vec<usize> {
         let missing = shape.len() - self.shape.len();
-        let own = self.strides();
         (0..shape.len())
             .map(|i| if i < missing || (self.shape[i - missing] == 1 && shape[i] != 1) { 0 } else { own[i - missing] })
             .collect()
@@ -196,6 +205,7 @@ impl Lower<'_> {
     fn node(&mut self, id: u32) -> Result<()> {
         let node = &self.graph.nodes()[id as usize];
         let value = Value { node: id, slot: 0 };
+        self.check_slice(node)?;
         match &node.op {
             Op::Input { .. } => return Ok(()),
             Op::Weight { .. } | Op::Const(_) => {
@@ -203,10 +213,11 @@ impl Lower<'_> {
                 return Ok(());
             }
             Op::Scan(s) => scan::lower(self, id, s)?,
-            _ if self.alias(value, node)? => {}
+            _ if self.alias(value, node)? || self.delay(value, node)? => {}
             _ => calls::lower(self, value, node)?,
         }
         for v in &node.inputs {
+            *self.consumed.entry(*v).or_default() += 1;
             if let Some(Place { home: Home::Buffer(b), .. }) = self.places.get(v) {
                 let last = self.calls.len().saturating_sub(1);
                 let buffer = &mut self.buffers[*b];
@@ -217,10 +228,25 @@ impl Lower<'_> {
         Ok(())
     }
 
+    /// A slice of a symbolic axis may turn out longer than the axis.
+    fn check_slice(&self, node: &Node) -> Result<()> {
+        let Op::Slice { axis, start, end } = &node.op else { return Ok(()) };
+        let size = self.sized(node.inputs[0])?.shape[*axis];
+        let (start, end) = (start.eval(self.bindings)?, end.eval(self.bindings)?);
+        if start > end || end > size {
+            let problem = format!("slice {start}..{end} of {size} elements");
+            return Err(Error::Value { node: node.name.clone(), problem });
+        }
+        Ok(())
+    }
+
     /// Gives the result its input's memory where the operation only renames it.
     fn alias(&mut self, value: Value, node: &Node) -> Result<bool> {
         let Some(&x) = node.inputs.first() else { return Ok(false) };
         let (from, to) = (self.sized(x)?, self.sized(value)?);
+        if self.views.contains_key(&x) {
+            return Ok(false);
+        }
         let moved = match &node.op {
             Op::Reshape { .. } => Some(0),
             Op::Broadcast { .. } if from.count() == to.count() => Some(0),
@@ -233,11 +259,6 @@ impl Lower<'_> {
                 let outer: usize = from.shape[..*axis].iter().product();
                 let inner: usize = from.shape[axis + 1..].iter().product();
                 let start = start.eval(self.bindings)?;
-                if start + to.shape[*axis] > from.shape[*axis] {
-                    let problem =
-                        format!("slice {start}..{} of {} elements", start + to.shape[*axis], from.shape[*axis]);
-                    return Err(Error::Value { node: node.name.clone(), problem });
-                }
                 (outer <= 1 || from.shape[*axis] == to.shape[*axis]).then_some(start * inner * from.dtype.size())
             }
             _ => None,
@@ -254,6 +275,71 @@ impl Lower<'_> {
         }
         self.places.insert(value, place);
         Ok(true)
+    }
+
+    /// Leaves a slice or a repetition where it is: whoever can reads it with strides, and only who cannot has it copied.
+    fn delay(&mut self, value: Value, node: &Node) -> Result<bool> {
+        let to = self.sized(value)?;
+        if !matches!(node.op, Op::Slice { .. } | Op::Broadcast { .. })
+            || self.direct.contains_key(&value)
+            || to.count() == 0
+        {
+            return Ok(false);
+        }
+        let x = node.inputs[0];
+        let from = self.sized(x)?;
+        let own = self.views.get(&x).cloned().unwrap_or_else(|| from.strides());
+        let mut place = self.place(x)?;
+        let strides = match &node.op {
+            Op::Slice { axis, start, .. } => {
+                place.offset += start.eval(self.bindings)? * own[*axis] * from.dtype.size();
+                own
+            }
+            _ => {
+                let missing = to.shape.len() - from.shape.len();
+                let kept = |i: usize| i >= missing && from.shape[i - missing] == to.shape[i];
+                (0..to.shape.len()).map(|i| if kept(i) { own[i - missing] } else { 0 }).collect()
+            }
+        };
+        if let Home::Buffer(b) = place.home {
+            self.buffers[b].readers += self.readers(value);
+        }
+        self.places.insert(value, place);
+        self.views.insert(value, strides);
+        Ok(true)
+    }
+
+    /// A value to read with strides: where, and how far apart its elements are.
+    pub(super) fn view(&mut self, value: Value) -> Result<(Ref, Vec<usize>)> {
+        let sized = self.sized(value)?;
+        let Some(strides) = self.views.get(&value).cloned() else {
+            return Ok((self.read(value)?, sized.strides()));
+        };
+        let place = self.place(value)?;
+        let last: usize = sized.shape.iter().zip(&strides).map(|(d, s)| d.saturating_sub(1) * s).sum();
+        Ok((self.reference(place, (last + 1) * sized.dtype.size()), strides))
+    }
+
+    /// Copies a delayed value to memory of its own.
+    fn settle(&mut self, value: Value) -> Result<()> {
+        let (src, strides) = self.view(value)?;
+        let sized = self.sized(value)?;
+        let old = self.place(value)?;
+        self.views.remove(&value);
+        // Reads to come are no longer reads of the source.
+        let to_come = self.readers(value) - self.consumed.get(&value).copied().unwrap_or(0);
+        let new = self.new_buffer(&self.graph.node(value).name.clone(), sized.bytes(), to_come, false);
+        self.places.insert(value, new);
+        let dst = self.reference(new, sized.bytes());
+        let bytes = sized.bytes() as u64;
+        let cost = Cost { bytes_read: bytes, bytes_written: bytes, ..Cost::default() };
+        let kernel = format!("copy {}", self.graph.node(value).op.name());
+        let call = calls::copy(&sized, src, &strides, dst, &sized.strides());
+        self.call(value, call, Label { kernel, cost, in_place: false, looped: None })?;
+        if let Home::Buffer(b) = old.home {
+            self.buffers[b].readers -= to_come;
+        }
+        Ok(())
     }
 
     pub(super) fn readers(&self, value: Value) -> u32 {
@@ -302,8 +388,11 @@ impl Lower<'_> {
         Ref { slot, offset: place.offset, len: bytes }
     }
 
-    /// A value to read.
+    /// A value to read, contiguous.
     pub(super) fn read(&mut self, value: Value) -> Result<Ref> {
+        if self.views.contains_key(&value) {
+            self.settle(value)?;
+        }
         let place = self.place(value)?;
         let bytes = self.sized(value)?.bytes();
         Ok(self.reference(place, bytes))
@@ -335,6 +424,9 @@ impl Lower<'_> {
         if !self.direct.contains_key(&value) && bytes > 0 {
             for &candidate in candidates {
                 let Some(&place) = self.places.get(&candidate) else { continue };
+                if self.views.contains_key(&candidate) {
+                    continue;
+                }
                 let Home::Buffer(b) = place.home else { continue };
                 let here = node.inputs.iter().filter(|v| **v == candidate).count() as u32;
                 // Any other input in the same memory would be overwritten while it is still read.
@@ -427,9 +519,9 @@ impl Lower<'_> {
             if sized.count() == 0 {
                 continue;
             }
-            let src = self.reference(place, sized.bytes());
+            let (src, strides) = self.view(value)?;
             let dst = self.reference(Place { home: Home::Output(i), offset: 0 }, sized.bytes());
-            let call = calls::plain_copy(&sized, src, dst);
+            let call = calls::copy(&sized, src, &strides, dst, &sized.strides());
             let bytes = sized.bytes() as u64;
             let cost = Cost { bytes_read: bytes, bytes_written: bytes, ..Cost::default() };
             self.call(value, call, Label { kernel: "copy to output".into(), cost, in_place: false, looped: None })?;

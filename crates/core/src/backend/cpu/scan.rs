@@ -68,14 +68,14 @@ pub(super) fn lower(l: &mut Lower<'_>, id: u32, scan: &Scan) -> Result<()> {
         (rows, bytes.checked_div(rows).unwrap_or(0))
     };
     let mut states = Vec::with_capacity(scan.states);
-    for i in 0..scan.states {
+    for (i, element) in elements[..scan.states].iter().enumerate() {
         let (init, last) = (l.read(node.inputs[i])?, l.write(out(i))?);
-        let (rows, row_bytes) = row_shape(i, &elements[i]);
+        let (rows, row_bytes) = row_shape(i, element);
         states.push(ScanState { init, last, rows, row_bytes });
     }
     let mut sequences = Vec::with_capacity(scan.sequences);
-    for i in scan.states..carried {
-        let (rows, row_bytes) = row_shape(i, &elements[i]);
+    for (i, element) in elements.iter().enumerate().skip(scan.states) {
+        let (rows, row_bytes) = row_shape(i, element);
         sequences.push(Sequence { at: l.read(node.inputs[i])?, rows, row_bytes });
     }
     let fixed = node.inputs[carried..].iter().map(|&v| l.read(v)).collect::<Result<Vec<Ref>>>()?;

@@ -1,0 +1,90 @@
+//! Several small products of one left-hand side become one: a gated cell's heads are then one call over one pass through
+//! the input, and whoever reads a head reads its columns in place.
+
+use super::PassOptions;
+use crate::error::Result;
+use crate::graph::{Graph, Value};
+use crate::op::{Op, Scan};
+use crate::shape::Dim;
+use std::collections::{BTreeMap, HashSet};
+
+/// Columns of a merged product at most: beyond, each product is large enough alone, and better keeps its epilogue.
+const MOST_COLUMNS: usize = 512;
+
+pub(super) fn merge_products(graph: &Graph, options: &PassOptions) -> Result<Graph> {
+    if !options.fold_weights {
+        // Joining weights in every run would cost more than it gains.
+        return Ok(graph.clone());
+    }
+    let constant = |v: Value| matches!(graph.node(v).op, Op::Weight { .. } | Op::Const(_));
+    let with_bodies = {
+        let mut r = graph.rebuild();
+        for (id, node) in graph.nodes().iter().enumerate() {
+            let id = id as u32;
+            let Op::Scan(scan) = &node.op else {
+                r.copy(id)?;
+                continue;
+            };
+            // A loop's fixed values that are weights outside are as good as weights inside.
+            let first = scan.states + scan.sequences;
+            let fixed: HashSet<usize> = (first..node.inputs.len()).filter(|&i| constant(node.inputs[i])).collect();
+            let known: HashSet<Value> =
+                scan.body.inputs().enumerate().filter(|(i, _)| fixed.contains(i)).map(|(_, (_, v))| v).collect();
+            let body = merge_in(&scan.body, &|v| known.contains(&v))?;
+            let inputs = node.inputs.iter().map(|&v| r.get(v)).collect();
+            let new = r.new.push(Op::Scan(Box::new(Scan { body, ..(**scan).clone() })), inputs, node.name.clone())?;
+            r.set_all(id, new);
+        }
+        r.finish()?
+    };
+    let constant = |v: Value| matches!(with_bodies.node(v).op, Op::Weight { .. } | Op::Const(_));
+    merge_in(&with_bodies, &constant)
+}
+
+fn merge_in(graph: &Graph, constant: &dyn Fn(Value) -> bool) -> Result<Graph> {
+    // Products by left-hand side and orientation, in order; the columns of each.
+    let mut groups: BTreeMap<(Value, bool, bool), Vec<(u32, usize)>> = BTreeMap::new();
+    for (id, node) in graph.nodes().iter().enumerate() {
+        let Op::MatMul { transpose_a, transpose_b } = node.op else { continue };
+        let right = graph.ty(node.inputs[1]);
+        let columns = right.shape.dims().get(usize::from(!transpose_b)).and_then(Dim::as_fixed);
+        if let (2, Some(columns), true) = (right.shape.rank(), columns, constant(node.inputs[1])) {
+            groups.entry((node.inputs[0], transpose_a, transpose_b)).or_default().push((id as u32, columns));
+        }
+    }
+    groups.retain(|_, products| products.len() > 1 && products.iter().map(|(_, n)| n).sum::<usize>() <= MOST_COLUMNS);
+    if groups.is_empty() {
+        return Ok(graph.clone());
+    }
+    let first_of: BTreeMap<u32, &Vec<(u32, usize)>> = groups.values().map(|p| (p[0].0, p)).collect();
+    let merged: HashSet<u32> = groups.values().flatten().map(|(id, _)| *id).collect();
+    let mut r = graph.rebuild();
+    // The right-hand sides may come after the first product: constants go first, which dependencies always allow.
+    for id in 0..graph.nodes().len() as u32 {
+        if constant(Value { node: id, slot: 0 }) || matches!(graph.nodes()[id as usize].op, Op::Input { .. }) {
+            r.copy(id)?;
+        }
+    }
+    for (id, node) in graph.nodes().iter().enumerate() {
+        let id = id as u32;
+        if let Some(products) = first_of.get(&id) {
+            let Op::MatMul { transpose_b, .. } = node.op else { unreachable!("only products are grouped") };
+            let rights = products.iter().map(|(p, _)| r.get(graph.nodes()[*p as usize].inputs[1])).collect();
+            let axis = usize::from(!transpose_b);
+            let all = r.new.push(Op::Concat { axis }, rights, format!("{}.columns", node.name))?;
+            let left = r.get(node.inputs[0]);
+            let product = r.new.push(node.op.clone(), vec![left, all], format!("{}.merged", node.name))?;
+            let last = node.outs[0].shape.rank() - 1;
+            let mut at = 0;
+            for (p, columns) in products.iter() {
+                let slice = Op::Slice { axis: last, start: Dim::fixed(at), end: Dim::fixed(at + columns) };
+                let part = r.new.push(slice, vec![product], graph.nodes()[*p as usize].name.clone())?;
+                r.set(Value { node: *p, slot: 0 }, part);
+                at += columns;
+            }
+        } else if !merged.contains(&id) && r.find(Value { node: id, slot: 0 }).is_none() {
+            r.copy(id)?;
+        }
+    }
+    r.finish()
+}
