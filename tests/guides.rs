@@ -118,8 +118,7 @@ fn graphs_plans_and_predictions() -> Result<()> {
 
 #[test]
 fn patterns_devices_and_types() -> Result<()> {
-    let pattern =
-        Pattern::new("silu", op("mul", [any("x"), op("sigmoid", [any("x")])]), |b, m| b.silu(m.get("x")?));
+    let pattern = Pattern::new("silu", op("mul", [any("x"), op("sigmoid", [any("x")])]), |b, m| b.silu(m.get("x")?));
     let options = PassOptions { patterns: vec![pattern], ..PassOptions::default() };
     let mut b = GraphBuilder::new();
     let x = b.input("x", DType::F32, shape!["N", 4, 8, 16])?;

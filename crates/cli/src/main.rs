@@ -92,7 +92,7 @@ fn main() -> ExitCode {
         Ok(Outcome::Differs) => ExitCode::from(1),
         Err(e) if out::is_closed_pipe(&e) => ExitCode::SUCCESS,
         Err(e) => {
-            out::complain(&e, &Cli::command().get_name().to_owned());
+            out::complain(&e, Cli::command().get_name());
             ExitCode::from(2)
         }
     }
