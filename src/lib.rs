@@ -1,1 +1,60 @@
-//! t
+//! Schwann compiles small neural networks for the CPU they run on, runs them, and says what that costs.
+//!
+//! One line, and every stage is a type that you can stop at, print and test:
+//!
+//! ```text
+//! GraphBuilder → Graph → passes → Plan → Program → Session::run
+//! ```
+//!
+//! ```
+//! use schwann::prelude::*;
+//!
+//! # fn main() -> schwann::Result<()> {
+//! // A layer: tanh(x·w + b), for any batch size B.
+//! let mut b = GraphBuilder::new();
+//! let x = b.input("x", DType::F32, shape!["B", 3])?;
+//! let w = b.weight("w", Tensor::new(&[3, 2], &[1.0f32, 0.0, 0.0, 1.0, 1.0, 1.0])?)?;
+//! let bias = b.weight("bias", Tensor::new(&[2], &[0.5f32, -0.5])?)?;
+//! let product = b.matmul(x, w)?;
+//! let sum = b.add(product, bias)?;
+//! let y = b.tanh(sum)?;
+//! b.output("y", y)?;
+//! let graph = b.build()?;
+//!
+//! // Three nodes become one kernel call.
+//! let program = Program::compile(&graph, &CompileOptions::default())?;
+//! assert_eq!(program.plan(&Bindings::new().with("B", 4))?.steps.len(), 1);
+//!
+//! // A program is shared; a session is one stream through it.
+//! let mut session = program.session();
+//! let x = Tensor::new(&[1, 3], &[0.1f32, 0.2, 0.3])?;
+//! let y = session.run(&[("x", &x)])?[0].values::<f32>()?;
+//! assert!((y[0] - 0.9f32.tanh()).abs() < 1e-6 && y[1].abs() < 1e-6);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! * [`graph`]: building, printing, checking; [`op`]: what there is to build from; [`shape`](mod@shape): sizes that may
+//!   be symbols.
+//! * [`pass`]: the recipe that rewrites a graph, and patterns of your own; [`grad`]: gradients, graph to graph.
+//! * [`plan`]: what will run, where in memory, at what cost; [`backend`]: what runs it.
+//! * [`memory`]: budget, pool, cache, batches, leak detector; [`io`]: safetensors, `.npy`, `.npz`.
+//! * [`cases`]: the list of cases that every backend is tested and timed on.
+#![forbid(unsafe_code)]
+
+pub use schwann_core::{
+    Bindings, CompileOptions, Cost, DType, Dim, Error, Graph, GraphBuilder, Op, Program, Result, Session, Shape,
+    Tensor, Type, Value, backend, cases, dtype, error, grad, graph, io, memory, op, pass, plan, run, shape, tensor,
+};
+pub use schwann_kernels::Isa;
+
+/// What most programs need: `use schwann::prelude::*;`.
+pub mod prelude {
+    pub use crate::grad::gradient;
+    pub use crate::memory::{Budget, Pool};
+    pub use crate::pass::{PassOptions, Pattern};
+    pub use crate::plan::{Device, Plan};
+    pub use crate::{
+        Bindings, CompileOptions, DType, Dim, Graph, GraphBuilder, Program, Session, Shape, Tensor, Value, shape,
+    };
+}

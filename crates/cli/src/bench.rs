@@ -1,0 +1,287 @@
+//! `schwann bench`: how fast the library is on this machine, beside what the machine could do.
+
+mod cases;
+
+use crate::measure::Samples;
+use crate::roof::{Ready, Roof};
+use crate::{Outcome, cpu, load, out, roof};
+use anyhow::{Context, Result, bail};
+use cases::Case;
+use schwann::backend::cpu::Cpu;
+use schwann::{Cost, DType, Isa, plan};
+use serde::Serialize;
+use std::io::Write;
+
+#[derive(clap::Args)]
+#[command(after_help = "Examples:
+  schwann bench ops                            every case, on one thread and on all
+  schwann bench ops --filter gemm --threads 1
+  schwann bench ops --filter scan/cfc --json   one JSON object a line
+  schwann bench ops --isa avx2 --seconds 1
+  schwann bench ops --list")]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(clap::Subcommand)]
+enum What {
+    /// Operations and small networks, through the same call that a program makes.
+    Ops(Ops),
+}
+
+#[derive(clap::Args)]
+struct Ops {
+    /// Print one JSON object a line: the machine's roof for each number of threads, then each case.
+    #[arg(long)]
+    json: bool,
+    /// Only cases whose name contains this.
+    #[arg(long, value_name = "TEXT", default_value = "")]
+    filter: String,
+    /// Seconds for each case and number of threads.
+    #[arg(long, value_name = "S", default_value_t = 0.3, value_parser = positive)]
+    seconds: f64,
+    /// Numbers of threads; 0 for one a core.
+    #[arg(long, value_name = "N,N", value_delimiter = ',', value_parser = load::threads)]
+    threads: Vec<usize>,
+    /// The instruction set, where it is not to be the widest.
+    #[arg(long, value_name = "NAME", value_parser = load::isa)]
+    isa: Option<Isa>,
+    /// Do not measure the machine's roof first (and show no part of it).
+    #[arg(long)]
+    no_roof: bool,
+    /// List the cases and stop.
+    #[arg(long)]
+    list: bool,
+}
+
+fn positive(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(s) if s > 0.0 && s <= 3600.0 => Ok(s),
+        _ => Err("expected seconds, more than 0 and at most 3600".into()),
+    }
+}
+
+/// What limits a case, by the roofline.
+#[derive(Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+enum Bound {
+    Arithmetic,
+    Memory,
+    Functions,
+}
+
+/// A case's figures. Times are measured; work is derived from shapes; rates and parts are derived from both.
+#[derive(Serialize)]
+struct Record<'a> {
+    kind: &'static str,
+    case: &'a str,
+    group: &'a str,
+    threads: usize,
+    isa: &'static str,
+    #[serde(flatten)]
+    samples: Samples,
+    steps: usize,
+    flops: u64,
+    transcendentals: u64,
+    bytes: u64,
+    gflop_s: f64,
+    gb_s: f64,
+    /// Least time by the measured roof, and what it is of the measured time.
+    roof_s: Option<f64>,
+    part_of_roof: Option<f64>,
+    bound: Option<Bound>,
+    level: Option<String>,
+    noisy: bool,
+    provenance: Provenances,
+}
+
+#[derive(Serialize)]
+struct Provenances {
+    times: &'static str,
+    work: &'static str,
+    rates: &'static str,
+    roof: &'static str,
+}
+
+pub(crate) fn run(args: &Args) -> Result<Outcome> {
+    let What::Ops(ops) = &args.what;
+    let cases = cases::all(&ops.filter);
+    if cases.is_empty() {
+        bail!("no case has `{}` in its name; `schwann bench ops --list` lists them", ops.filter);
+    }
+    let mut out = out::stdout();
+    if ops.list {
+        for case in &cases {
+            writeln!(out, "{}", case.name)?;
+        }
+        out.flush()?;
+        return Ok(Outcome::Done);
+    }
+    let mut threads = if ops.threads.is_empty() { vec![1, 0] } else { ops.threads.clone() };
+    threads.iter_mut().filter(|t| **t == 0).for_each(|t| *t = cpu::cores());
+    threads.sort_unstable();
+    threads.dedup();
+    let cpus = threads.iter().map(|&t| load::cpu(ops.isa, t)).collect::<Result<Vec<Cpu>>>()?;
+
+    let roof_steps = if ops.no_roof { 0 } else { roof::PROGRESS_STEPS * cpus.len() as u64 };
+    let bar = out::progress(roof_steps + (cases.len() * cpus.len()) as u64);
+    let mut roofs = vec![];
+    for cpu in &cpus {
+        roofs.push(if ops.no_roof { None } else { Some(Roof::measure(cpu, 3.0, &bar)?) });
+    }
+    if ops.json {
+        for roof in roofs.iter().flatten() {
+            writeln!(out, "{}", roof_line(roof)?)?;
+        }
+    } else {
+        heading(&mut out, &cpus, &roofs)?;
+    }
+    out.flush()?;
+
+    let mut table =
+        out::Table::new(&["case", ">threads", ">min", ">median", ">flop/s", ">B/s", ">of roof", "bound by"]);
+    let mut noisy = 0;
+    for case in &cases {
+        for (cpu, roof) in cpus.iter().zip(&roofs) {
+            bar.set_message(case.name.clone());
+            let record = time(case, cpu, roof.as_ref(), ops.seconds).with_context(|| format!("case {}", case.name))?;
+            bar.inc(1);
+            noisy += usize::from(record.noisy);
+            if ops.json {
+                writeln!(out, "{}", serde_json::to_string(&record)?)?;
+                out.flush()?;
+            } else {
+                table.row(row(&record));
+            }
+        }
+    }
+    bar.finish_and_clear();
+    if !ops.json {
+        table.write(&mut out)?;
+        writeln!(
+            out,
+            "{}",
+            out::paint(
+                out::DIM,
+                "times measured; work derived from shapes (ideal cache); rates derived from both; roof measured above"
+            )
+        )?;
+        if noisy > 0 {
+            let text =
+                format!("{noisy} cases marked ~ have a median over 1.2 times the least: something else was running");
+            writeln!(out, "{}", out::paint(out::DIM, text))?;
+        }
+    }
+    out.flush()?;
+    Ok(Outcome::Done)
+}
+
+fn time<'a>(case: &'a Case, cpu: &Cpu, roof: Option<&Roof>, seconds: f64) -> Result<Record<'a>> {
+    let built = case.build()?;
+    let half = built.graph.input_types().iter().any(|t| t.dtype == DType::Bf16);
+    let given: usize = built.inputs.iter().map(|(_, t)| t.bytes().len()).sum();
+    let mut ready = Ready::new(&built.graph, built.inputs, cpu, case.passes.clone())?;
+    let results: usize = ready.run()?.iter().map(|t| t.bytes().len()).sum();
+    let samples = ready.time(seconds)?;
+    let plan = ready.session().plan().context("a run leaves a plan")?;
+    let cost = plan.cost();
+    let working_set = given + results + plan.arena_bytes + plan.weight_bytes;
+    let limit = roof.map(|r| limit(r, &cost, working_set, half));
+    Ok(Record {
+        kind: "case",
+        case: &case.name,
+        group: &case.group,
+        threads: cpu.threads(),
+        isa: cpu.isa().name(),
+        steps: plan.steps.len(),
+        flops: cost.flops,
+        transcendentals: cost.transcendentals,
+        bytes: cost.bytes(),
+        gflop_s: cost.flops as f64 / samples.min_s / 1e9,
+        gb_s: cost.bytes() as f64 / samples.min_s / 1e9,
+        roof_s: limit.as_ref().map(|l| l.0),
+        part_of_roof: limit.as_ref().map(|l| l.0 / samples.min_s),
+        bound: limit.as_ref().map(|l| l.1),
+        level: limit.and_then(|l| l.2),
+        noisy: samples.noisy(),
+        samples,
+        provenance: Provenances {
+            times: "measured",
+            work: "derived",
+            rates: "derived",
+            roof: if roof.is_some() { "measured" } else { "unavailable" },
+        },
+    })
+}
+
+/// The least time that the roof allows, what limits it, and where the data is.
+fn limit(roof: &Roof, cost: &Cost, working_set: usize, half: bool) -> (f64, Bound, Option<String>) {
+    let peak = if half { roof.bf16_flops_per_s } else { roof.flops_per_s };
+    let plain = cost.flops.saturating_sub(cost.transcendentals) as f64 / peak;
+    let functions = cost.transcendentals as f64 / roof.functions_per_s;
+    let level = roof.level(working_set);
+    let memory = level.map_or(0.0, |l| cost.bytes() as f64 / l.copy_bytes_per_s.max(l.read_bytes_per_s));
+    let name = level.map(|l| l.name.clone());
+    if memory >= plain + functions {
+        (memory, Bound::Memory, name)
+    } else if functions > plain {
+        (plain + functions, Bound::Functions, name)
+    } else {
+        (plain + functions, Bound::Arithmetic, name)
+    }
+}
+
+fn row(r: &Record<'_>) -> [String; 8] {
+    let bound = match (r.bound, &r.level) {
+        (Some(Bound::Memory), Some(level)) => level.clone(),
+        (Some(Bound::Functions), _) => "functions".into(),
+        (Some(Bound::Arithmetic), _) => "arithmetic".into(),
+        _ => String::new(),
+    };
+    [
+        r.case.to_owned(),
+        r.threads.to_string(),
+        plan::seconds(r.samples.min_s),
+        format!("{}{}", plan::seconds(r.samples.median_s), if r.noisy { "~" } else { "" }),
+        out::rate(r.gflop_s * 1e9),
+        out::rate(r.gb_s * 1e9),
+        r.part_of_roof.map_or("–".into(), |p| format!("{:.0}%", p * 100.0)),
+        bound,
+    ]
+}
+
+fn heading(out: &mut dyn Write, cpus: &[Cpu], roofs: &[Option<Roof>]) -> Result<()> {
+    let name = cpu::name().unwrap_or_else(|why| format!("CPU name unavailable: {why}"));
+    let isa = cpus.first().map_or("", |c| c.isa().name());
+    writeln!(out, "{} {}, {isa}, {} cores", out::paint(out::TITLE, "machine"), name, cpu::cores())?;
+    for roof in roofs.iter().flatten() {
+        let levels: Vec<String> = roof
+            .levels
+            .iter()
+            .map(|l| format!("{} {}B/s", l.name, out::rate(l.copy_bytes_per_s.max(l.read_bytes_per_s))))
+            .collect();
+        writeln!(
+            out,
+            "{} {} threads (measured): f32 {}flop/s, bf16 {}flop/s, tanh {}/s, {}",
+            out::paint(out::TITLE, "roof"),
+            roof.threads,
+            out::rate(roof.flops_per_s),
+            out::rate(roof.bf16_flops_per_s),
+            out::rate(roof.functions_per_s),
+            levels.join(", ")
+        )?;
+    }
+    Ok(writeln!(out)?)
+}
+
+fn roof_line(roof: &Roof) -> Result<String> {
+    #[derive(Serialize)]
+    struct Line<'a> {
+        kind: &'static str,
+        cpu: Option<String>,
+        #[serde(flatten)]
+        roof: &'a Roof,
+    }
+    Ok(serde_json::to_string(&Line { kind: "roof", cpu: cpu::name().ok(), roof })?)
+}

@@ -1,0 +1,114 @@
+//! What the system says about its CPU. What it does not say is unavailable, with the reason, and never guessed.
+
+use serde::Serialize;
+
+/// A cache of data.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Cache {
+    pub(crate) level: u32,
+    pub(crate) bytes: usize,
+    /// How many logical CPUs share it; where known.
+    pub(crate) shared_by: Option<usize>,
+}
+
+/// The CPU's name.
+pub(crate) fn name() -> Result<String, String> {
+    if cfg!(target_os = "linux") {
+        let text = read("/proc/cpuinfo")?;
+        let line = text.lines().find(|l| l.starts_with("model name") || l.starts_with("Model"));
+        line.and_then(|l| l.split_once(':'))
+            .map(|(_, name)| name.trim().to_owned())
+            .ok_or_else(|| "/proc/cpuinfo has no model name".into())
+    } else if cfg!(target_os = "macos") {
+        sysctl("machdep.cpu.brand_string")
+    } else {
+        std::env::var("PROCESSOR_IDENTIFIER").map_err(|_| "this system is not asked yet".into())
+    }
+}
+
+/// Logical CPUs that this process may use.
+pub(crate) fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
+}
+
+/// Data caches, nearest first.
+pub(crate) fn caches() -> Result<Vec<Cache>, String> {
+    if cfg!(target_os = "linux") {
+        linux_caches()
+    } else if cfg!(target_os = "macos") {
+        let keys = [(1, "hw.perflevel0.l1dcachesize"), (2, "hw.perflevel0.l2cachesize")];
+        keys.iter()
+            .map(|(level, key)| {
+                let bytes = sysctl(key)?.parse().map_err(|e| format!("{key}: {e}"))?;
+                Ok(Cache { level: *level, bytes, shared_by: None })
+            })
+            .collect()
+    } else {
+        Err("this system is not asked yet".into())
+    }
+}
+
+fn linux_caches() -> Result<Vec<Cache>, String> {
+    let mut found = vec![];
+    for index in 0..8 {
+        let at = |file: &str| read(&format!("/sys/devices/system/cpu/cpu0/cache/index{index}/{file}"));
+        let Ok(kind) = at("type") else { break };
+        if kind.trim() == "Instruction" {
+            continue;
+        }
+        let level = at("level")?.trim().parse().map_err(|e| format!("cache level: {e}"))?;
+        let bytes = size(at("size")?.trim()).ok_or("a cache's size does not read like 32K")?;
+        let shared_by = at("shared_cpu_list").ok().and_then(|list| count_cpus(list.trim()));
+        found.push(Cache { level, bytes, shared_by });
+    }
+    if found.is_empty() { Err("/sys/devices/system/cpu/cpu0/cache has no entry".into()) } else { Ok(found) }
+}
+
+/// `512K` or `32M` in bytes.
+fn size(text: &str) -> Option<usize> {
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let unit = match &text[digits.len()..] {
+        "" => 1,
+        "K" => 1 << 10,
+        "M" => 1 << 20,
+        "G" => 1 << 30,
+        _ => return None,
+    };
+    digits.parse::<usize>().ok()?.checked_mul(unit)
+}
+
+/// How many CPUs a list such as `0-3,8` names.
+fn count_cpus(list: &str) -> Option<usize> {
+    let mut count = 0usize;
+    for part in list.split(',') {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        let (first, last): (usize, usize) = (first.parse().ok()?, last.parse().ok()?);
+        count += last.checked_sub(first)?.checked_add(1)?;
+    }
+    Some(count)
+}
+
+fn read(path: &str) -> Result<String, String> {
+    std::fs::read_to_string(path).map_err(|e| format!("{path}: {e}"))
+}
+
+fn sysctl(key: &str) -> Result<String, String> {
+    let out = std::process::Command::new("/usr/sbin/sysctl").args(["-n", key]).output();
+    let out = out.map_err(|e| format!("sysctl: {e}"))?;
+    let text = String::from_utf8_lossy(&out.stdout).trim().to_owned();
+    if out.status.success() && !text.is_empty() { Ok(text) } else { Err(format!("sysctl does not know {key}")) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_and_lists_read_as_the_kernel_writes_them() {
+        assert_eq!(size("32K"), Some(32 << 10));
+        assert_eq!(size("32768K"), Some(32 << 20));
+        assert_eq!(size("1T"), None);
+        assert_eq!(count_cpus("0-3,8"), Some(5));
+        assert_eq!(count_cpus("3-1"), None);
+    }
+}

@@ -1,0 +1,263 @@
+//! `schwann graph`: a network as text, DOT, JSON or a picture; as built, optimized, or as it will run.
+
+use crate::{Outcome, load, out, roof, svg};
+use anyhow::{Context, Result, bail};
+use schwann::memory::machine_bytes;
+use schwann::pass::{self, PassOptions, PassRecord};
+use schwann::plan::{self, Device};
+use schwann::{CompileOptions, Graph, Isa, Program, Tensor};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+#[derive(clap::Args)]
+#[command(after_help = "Examples:
+  schwann graph net.safetensors                       the graph as text
+  schwann graph net.safetensors --svg net.svg         a picture (- writes it to stdout)
+  schwann graph net.safetensors --dot | dot -Tpng > net.png
+  schwann graph net.safetensors --optimized           after the passes
+  schwann graph net.safetensors --passes              what each pass did
+  schwann graph net.safetensors --fusion --set B=32   what fusion saves
+  schwann graph net.safetensors --plan --set B=32     what will run, where in memory, at what cost
+  schwann graph net.safetensors --plan --set B=32 --svg plan.svg")]
+pub(crate) struct Args {
+    /// The network: .safetensors with a graph inside, or a graph's .json.
+    file: PathBuf,
+    /// Print DOT, for graphviz.
+    #[arg(long, group = "form")]
+    dot: bool,
+    /// Print JSON.
+    #[arg(long, group = "form")]
+    json: bool,
+    /// Write a picture; `-` is stdout.
+    #[arg(long, value_name = "OUT.svg", group = "form")]
+    svg: Option<PathBuf>,
+    /// The plan for sizes given with --set: kernels, memory, cost, predicted time.
+    #[arg(long, group = "view")]
+    plan: bool,
+    /// What each pass did.
+    #[arg(long, group = "view")]
+    passes: bool,
+    /// What fusion would save, for sizes given with --set.
+    #[arg(long, group = "view")]
+    fusion: bool,
+    /// The graph after the passes.
+    #[arg(long, group = "view")]
+    optimized: bool,
+    /// The size a symbol stands for; may be repeated.
+    #[arg(long = "set", value_name = "SYMBOL=SIZE")]
+    settings: Vec<load::Setting>,
+    /// Threads to plan for; 0 for one a core.
+    #[arg(long, value_name = "N", default_value = "0", value_parser = load::threads)]
+    threads: usize,
+    /// The instruction set, where it is not to be the widest.
+    #[arg(long, value_name = "NAME", value_parser = load::isa)]
+    isa: Option<Isa>,
+    /// Leave out the predicted times, and with them the second that measuring this machine takes.
+    #[arg(long)]
+    no_predict: bool,
+}
+
+pub(crate) fn run(args: &Args) -> Result<Outcome> {
+    let graph = load::network(&args.file)?;
+    let title = args.file.file_name().map_or_else(|| "network".into(), |n| n.to_string_lossy().into_owned());
+    if args.plan {
+        show_plan(args, &graph, &title)?;
+    } else if args.fusion {
+        show_fusion(args, &graph)?;
+    } else if args.passes {
+        show_passes(args, &graph)?;
+    } else {
+        let graph = if args.optimized { pass::optimize(&graph, &PassOptions::default())?.0 } else { graph };
+        show_graph(args, &graph, &title)?;
+    }
+    Ok(Outcome::Done)
+}
+
+/// Writes to a file, or to stdout for `-`.
+fn deliver(path: &Path, text: &str) -> Result<()> {
+    if path == Path::new("-") {
+        return print(text);
+    }
+    std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))?;
+    out::note(&format!("wrote {}", path.display()));
+    Ok(())
+}
+
+fn print(text: &str) -> Result<()> {
+    let mut out = out::stdout();
+    out.write_all(text.as_bytes())?;
+    if !text.ends_with('\n') {
+        out.write_all(b"\n")?;
+    }
+    Ok(out.flush()?)
+}
+
+fn show_graph(args: &Args, graph: &Graph, title: &str) -> Result<()> {
+    if let Some(path) = &args.svg {
+        return deliver(path, &svg::graph(graph, title)?);
+    }
+    if args.dot {
+        return print(&graph.to_dot());
+    }
+    if args.json {
+        return print(&graph.to_json());
+    }
+    let mut out = out::stdout();
+    let count = graph.nodes().len();
+    let weights: usize = graph.weights().values().map(|t| t.bytes().len()).sum();
+    let missing = graph.weight_types().filter(|(name, _)| !graph.weights().contains_key(*name)).count();
+    let weights = match missing {
+        0 => format!("{} of weights", plan::bytes(weights as u64)),
+        n => format!("{n} weights without data"),
+    };
+    writeln!(out, "{}: {count} nodes, {weights}", out::paint(out::TITLE, out::printable(title)))?;
+    let symbols: Vec<String> = graph.symbols().into_iter().collect();
+    if !symbols.is_empty() {
+        writeln!(out, "sizes left open: {}", symbols.join(", "))?;
+    }
+    for state in graph.states() {
+        writeln!(out, "state: {} of a run is {} of the next", state.output, state.input)?;
+    }
+    writeln!(out)?;
+    for line in graph.to_string().lines() {
+        // `%3 = matmul(%0, %1) : f32[B, 4]  # name`
+        let line = out::printable(line);
+        match line.rsplit_once("  # ") {
+            Some((code, name)) => writeln!(out, "{code}  {}", out::paint(out::DIM, format!("# {name}")))?,
+            None => writeln!(out, "{}", out::paint(out::TITLE, line))?,
+        }
+    }
+    Ok(out.flush()?)
+}
+
+/// Compiles for planning. Weights without data become zeros, and nothing is then computed from them ahead.
+fn compile(args: &Args, graph: &Graph) -> Result<(Arc<Program>, schwann::backend::cpu::Cpu)> {
+    let cpu = load::cpu(args.isa, args.threads)?;
+    let (graph, passes) = with_data(graph)?;
+    let options = CompileOptions::default().passes(passes).budget(load::budget());
+    let program = Program::compile_for(&graph, &cpu, &options)
+        .with_context(|| format!("cannot compile {}", args.file.display()))?;
+    Ok((program, cpu))
+}
+
+fn with_data(graph: &Graph) -> Result<(Graph, PassOptions)> {
+    let missing: Vec<(String, schwann::Type)> = graph
+        .weight_types()
+        .filter(|(name, _)| !graph.weights().contains_key(*name))
+        .map(|(name, ty)| (name.to_owned(), ty.clone()))
+        .collect();
+    if missing.is_empty() {
+        return Ok((graph.clone(), PassOptions::default()));
+    }
+    let mut graph = graph.clone();
+    let mut room = machine_bytes().unwrap_or(usize::MAX) / 4;
+    for (name, ty) in &missing {
+        let shape = ty.shape.as_fixed().with_context(|| format!("weight `{name}` has no fixed size"))?;
+        let bytes = schwann::tensor::count(&shape).and_then(|n| ty.dtype.bytes_for(n)).unwrap_or(usize::MAX);
+        room = match room.checked_sub(bytes) {
+            Some(room) => room,
+            None => bail!("weight `{name}` is {ty}, more than this machine could hold beside the others"),
+        };
+        if !graph.weights().contains_key(name) {
+            graph.set_weight(name, Tensor::zeros(ty.dtype, &shape)?)?;
+        }
+    }
+    out::note(&format!("{} weights have no data; planned as if they had, with nothing computed ahead", missing.len()));
+    Ok((graph, PassOptions { fold_weights: false, ..PassOptions::default() }))
+}
+
+fn device(args: &Args, cpu: &schwann::backend::cpu::Cpu) -> Result<Option<Device>> {
+    if args.no_predict { Ok(None) } else { roof::quick_device(cpu).map(Some) }
+}
+
+fn show_plan(args: &Args, graph: &Graph, title: &str) -> Result<()> {
+    let bindings = load::bindings(graph, &args.settings)?;
+    let (program, cpu) = compile(args, graph)?;
+    let plan = program.plan(&bindings)?;
+    if args.dot {
+        return print(&plan.to_dot());
+    }
+    let device = device(args, &cpu)?;
+    if args.json {
+        return print(&plan.to_json(device.as_ref()));
+    }
+    if let Some(path) = &args.svg {
+        let sizes = if bindings == schwann::Bindings::new() { String::new() } else { format!(" for {bindings}") };
+        let title = format!("{title}{sizes} on {}, {} threads", plan.backend, plan.threads);
+        return deliver(path, &svg::plan(&plan, device.as_ref(), &title)?);
+    }
+    print(&out::printable(&plan.explain(device.as_ref())))
+}
+
+fn show_passes(args: &Args, graph: &Graph) -> Result<()> {
+    refuse_picture(args, "--passes")?;
+    let (_, records) = pass::optimize(graph, &PassOptions::default())?;
+    if args.json {
+        return print(&serde_json::to_string_pretty(&records)?);
+    }
+    let mut out = out::stdout();
+    passes_table(&records).write(&mut out)?;
+    Ok(out.flush()?)
+}
+
+/// What the passes did, as a table.
+pub(crate) fn passes_table(records: &[PassRecord]) -> out::Table {
+    let mut table = out::Table::new(&["pass", ">nodes before", ">after", ">change"]);
+    for r in records {
+        let change = r.nodes_after as i64 - r.nodes_before as i64;
+        let change = if change == 0 { String::new() } else { format!("{change:+}") };
+        table.row([r.pass.to_owned(), r.nodes_before.to_string(), r.nodes_after.to_string(), change]);
+    }
+    table
+}
+
+fn show_fusion(args: &Args, graph: &Graph) -> Result<()> {
+    refuse_picture(args, "--fusion")?;
+    let bindings = load::bindings(graph, &args.settings)?;
+    let cpu = load::cpu(args.isa, args.threads)?;
+    let device = roof::quick_device(&cpu)?;
+    let found = pass::fusion_opportunities(graph, &PassOptions::default(), &bindings, &device)?;
+    let mut out = out::stdout();
+    if args.json {
+        let list: Vec<_> = found
+            .iter()
+            .map(|o| {
+                serde_json::json!({
+                    "pattern": o.pattern, "nodes": o.nodes,
+                    "bytes_saved": { "value": o.bytes_saved, "unit": "B", "provenance": "derived" },
+                    "gain": { "value": o.predicted_gain_s, "unit": "s", "provenance": "predicted", "source": device.source },
+                })
+            })
+            .collect();
+        writeln!(out, "{}", serde_json::to_string_pretty(&list)?)?;
+        return Ok(out.flush()?);
+    }
+    if found.is_empty() {
+        writeln!(out, "nothing to fuse")?;
+        return Ok(out.flush()?);
+    }
+    let mut table = out::Table::new(&["pattern", ">bytes saved", ">time saved", "nodes"]);
+    for o in &found {
+        table.row([
+            o.pattern.clone(),
+            o.bytes_saved.map_or("unavailable".into(), plan::bytes),
+            o.predicted_gain_s.map_or("unavailable".into(), plan::seconds),
+            out::printable(&o.nodes.join(" + ")),
+        ]);
+    }
+    table.write(&mut out)?;
+    writeln!(
+        out,
+        "{}",
+        out::paint(out::DIM, format!("bytes derived from shapes; times predicted from {}", device.source))
+    )?;
+    Ok(out.flush()?)
+}
+
+fn refuse_picture(args: &Args, view: &str) -> Result<()> {
+    if args.dot || args.svg.is_some() {
+        bail!("{view} is a list: it goes with --json or with nothing");
+    }
+    Ok(())
+}

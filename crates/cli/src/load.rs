@@ -1,0 +1,91 @@
+//! Reading networks and the options that several commands share.
+
+use anyhow::{Context, Result, anyhow, bail};
+use schwann::backend::cpu::Cpu;
+use schwann::memory::Budget;
+use schwann::{Bindings, Graph, Isa, io};
+use std::path::Path;
+
+/// A graph's JSON beyond this is no graph of a small network.
+const MOST_JSON_BYTES: u64 = 256 << 20;
+
+/// Reads a network: a safetensors file with its graph inside, or a graph's JSON (without weights).
+pub(crate) fn network(path: &Path) -> Result<Graph> {
+    let json = path.extension().is_some_and(|e| e.eq_ignore_ascii_case("json"));
+    let graph = if json { json_network(path) } else { io::load(path).map_err(anyhow::Error::from) };
+    graph.with_context(|| {
+        format!("{} is no network (expected .safetensors with a graph inside, or a graph's .json)", path.display())
+    })
+}
+
+fn json_network(path: &Path) -> Result<Graph> {
+    let bytes = std::fs::metadata(path).with_context(|| format!("cannot read {}", path.display()))?.len();
+    if bytes > MOST_JSON_BYTES {
+        bail!("{bytes} bytes of JSON; at most {MOST_JSON_BYTES} are read");
+    }
+    let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+    Graph::from_json(&text).map_err(|e| e.in_file(path).into())
+}
+
+/// A size that a symbol stands for, as given on the command line: `B=32`.
+#[derive(Clone, Debug)]
+pub(crate) struct Setting(String, usize);
+
+impl std::str::FromStr for Setting {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Setting, String> {
+        let (symbol, size) = text.split_once('=').ok_or("expected SYMBOL=SIZE, such as B=32")?;
+        let size = size.parse().map_err(|_| format!("`{size}` is no size; expected a number, such as B=32"))?;
+        Ok(Setting(symbol.to_owned(), size))
+    }
+}
+
+/// The sizes for a graph's symbols; one that is missing or unknown is an error that says what to write.
+pub(crate) fn bindings(graph: &Graph, settings: &[Setting]) -> Result<Bindings> {
+    let symbols = graph.symbols();
+    let list = |names: &mut dyn Iterator<Item = &str>| names.map(|s| format!("`{s}`")).collect::<Vec<_>>().join(", ");
+    let mut bindings = Bindings::new();
+    for Setting(symbol, size) in settings {
+        if !symbols.contains(symbol) {
+            let known = list(&mut symbols.iter().map(String::as_str));
+            let known = if known.is_empty() { "none".into() } else { known };
+            bail!("--set {symbol}={size}: the graph has no symbol `{symbol}`; it has {known}");
+        }
+        bindings.bind(symbol, *size).map_err(|old| anyhow!("--set {symbol} is given twice: {old} and {size}"))?;
+    }
+    let missing: Vec<&str> = symbols.iter().map(String::as_str).filter(|s| bindings.get(s).is_none()).collect();
+    if !missing.is_empty() {
+        let example: Vec<String> = missing.iter().map(|s| format!("--set {s}=32")).collect();
+        bail!("no size for {}: a plan is for fixed sizes; add {}", list(&mut missing.into_iter()), example.join(" "));
+    }
+    Ok(bindings)
+}
+
+/// Reads the name of an instruction set that this CPU has.
+pub(crate) fn isa(name: &str) -> Result<Isa, String> {
+    Isa::named(name).ok_or_else(|| {
+        let there: Vec<&str> = Isa::available().iter().map(|i| i.name()).collect();
+        format!("this CPU has {}", there.join(", "))
+    })
+}
+
+/// More threads than this on one machine is a slip of the finger.
+const MOST_THREADS: usize = 1024;
+
+/// Reads a number of threads; 0 is one a core.
+pub(crate) fn threads(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(n) if n <= MOST_THREADS => Ok(n),
+        _ => Err(format!("expected a number from 0 (one a core) to {MOST_THREADS}")),
+    }
+}
+
+/// The CPU with an instruction set (the widest unless told) and threads (0 for one a core).
+pub(crate) fn cpu(isa: Option<Isa>, threads: usize) -> Result<Cpu> {
+    Ok(Cpu::with_isa(isa.unwrap_or_else(Isa::detect), threads)?)
+}
+
+/// Nearly all of this machine's memory: what asks for more is refused with words and not by the system's killer.
+pub(crate) fn budget() -> Budget {
+    Budget::fraction(0.9).unwrap_or_default()
+}

@@ -1,0 +1,99 @@
+//! The `schwann` command: parse, run, and an exit code that means something.
+//!
+//! 0: done. 1: it ran, and a comparison failed. 2: wrong usage or bad input. A reader that closes the pipe early
+//! (`| head`) is no error.
+
+mod bench;
+mod cpu;
+mod demo;
+mod graph;
+mod load;
+mod machine;
+mod measure;
+mod out;
+mod roof;
+mod run;
+mod svg;
+
+use clap::{CommandFactory, Parser, Subcommand};
+use std::process::ExitCode;
+
+/// Compiles, runs and measures small neural networks on this CPU. Without a command: what this machine can do.
+#[derive(Parser)]
+#[command(
+    name = "schwann",
+    version,
+    arg_required_else_help = false,
+    after_help = "Examples:
+  schwann                                   what this machine can do, measured in some seconds
+  schwann demo net.safetensors --input x.npy
+  schwann graph net.safetensors             look at a network
+  schwann graph net.safetensors --svg net.svg
+  schwann graph net.safetensors --plan --set B=32
+  schwann run net.safetensors --input x.npy --output y.npy
+  schwann bench ops --filter gemm
+
+Exit codes: 0 done, 1 a comparison failed, 2 wrong usage or bad input."
+)]
+struct Cli {
+    /// When to use colours; NO_COLOR and CLICOLOR_FORCE are heeded too.
+    #[arg(long, value_name = "WHEN", default_value = "auto", global = true)]
+    color: clap::ColorChoice,
+    #[command(subcommand)]
+    command: Option<Command>,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// What this machine can do, and what compiling a small network gains on it (also without a command).
+    Machine(machine::Args),
+    /// Show a network: text, DOT, JSON or a picture; as built, optimized, or as it will run.
+    Graph(graph::Args),
+    /// Run a network on inputs from .npy or .npz files.
+    Run(run::Args),
+    /// Time what the library does on this machine.
+    Bench(bench::Args),
+    /// Write a small example network to try the other commands on.
+    Demo(demo::Args),
+}
+
+/// How a command ended that did not fail.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Outcome {
+    Done,
+    /// It ran, and what it compared differs.
+    Differs,
+}
+
+fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(e) => {
+            // A closed pipe under `--help` is no error.
+            let _ = e.print();
+            return ExitCode::from(if e.use_stderr() { 2 } else { 0 });
+        }
+    };
+    match cli.color {
+        clap::ColorChoice::Auto => {}
+        clap::ColorChoice::Always => anstream::ColorChoice::Always.write_global(),
+        clap::ColorChoice::Never => anstream::ColorChoice::Never.write_global(),
+    }
+    let result = match cli.command {
+        None => machine::run(&machine::Args::default()),
+        Some(Command::Machine(args)) => machine::run(&args),
+        Some(Command::Graph(args)) => graph::run(&args),
+        Some(Command::Run(args)) => run::run(&args),
+        Some(Command::Bench(args)) => bench::run(&args),
+        Some(Command::Demo(args)) => demo::run(&args),
+    };
+    match result {
+        Ok(Outcome::Done) => ExitCode::SUCCESS,
+        Ok(Outcome::Differs) => ExitCode::from(1),
+        Err(e) if out::is_closed_pipe(&e) => ExitCode::SUCCESS,
+        Err(e) => {
+            out::complain(&e, Cli::command().get_name());
+            ExitCode::from(2)
+        }
+    }
+}

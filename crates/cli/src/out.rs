@@ -1,0 +1,104 @@
+//! What people see: one writer that knows about colours and closed pipes, progress on stderr, tables.
+
+use anstyle::{AnsiColor, Style};
+use indicatif::{ProgressBar, ProgressStyle};
+use std::io::{self, Write};
+
+pub(crate) const TITLE: Style = Style::new().bold();
+pub(crate) const DIM: Style = Style::new().dimmed();
+pub(crate) const NAME: Style = AnsiColor::Cyan.on_default();
+pub(crate) const GOOD: Style = AnsiColor::Green.on_default();
+pub(crate) const BAD: Style = AnsiColor::Red.on_default().bold();
+
+/// Standard output, buffered; colours are taken out where nobody would see them.
+pub(crate) fn stdout() -> impl Write {
+    io::BufWriter::new(anstream::stdout())
+}
+
+/// Text in a style.
+pub(crate) fn paint(style: Style, text: impl std::fmt::Display) -> String {
+    format!("{style}{text}{style:#}")
+}
+
+/// Whether whoever read our output went away.
+pub(crate) fn is_closed_pipe(error: &anyhow::Error) -> bool {
+    let closed = |e: &io::Error| e.kind() == io::ErrorKind::BrokenPipe;
+    error.chain().any(|cause| cause.downcast_ref::<io::Error>().is_some_and(closed))
+}
+
+/// An error with everything that led to it, each cause on a line of its own.
+pub(crate) fn complain(error: &anyhow::Error, program: &str) {
+    let mut err = anstream::stderr();
+    let mut text = format!("{}: {}\n", paint(BAD, format!("{program}: error")), printable(&error.to_string()));
+    let mut last = error.to_string();
+    for cause in error.chain().skip(1) {
+        let cause = cause.to_string();
+        // Some errors repeat their source's words.
+        if !last.contains(&cause) {
+            text += &format!("  because: {}\n", printable(&cause));
+        }
+        last = cause;
+    }
+    let _ = err.write_all(text.as_bytes());
+}
+
+/// A remark that is no result: to stderr, so that pipes stay clean.
+pub(crate) fn note(text: &str) {
+    let _ = writeln!(anstream::stderr(), "{}", paint(DIM, printable(text)));
+}
+
+/// Text from a file may hold control characters; a terminal must not obey them.
+pub(crate) fn printable(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() && c != '\n' { '\u{fffd}' } else { c }).collect()
+}
+
+/// A progress bar on stderr; drawn only on a terminal.
+pub(crate) fn progress(steps: u64) -> ProgressBar {
+    let style = ProgressStyle::with_template("{bar:30.cyan} {pos:>3}/{len} {msg}")
+        .unwrap_or_else(|_| ProgressStyle::default_bar());
+    let bar = ProgressBar::new(steps).with_style(style);
+    bar.enable_steady_tick(std::time::Duration::from_millis(200));
+    bar
+}
+
+/// Columns as wide as their content; numbers to the right.
+#[derive(Default)]
+pub(crate) struct Table {
+    rows: Vec<Vec<String>>,
+    right: Vec<bool>,
+}
+
+impl Table {
+    /// A table with these headings; one that starts with `>` is set to the right.
+    pub(crate) fn new(headings: &[&str]) -> Table {
+        let right = headings.iter().map(|h| h.starts_with('>')).collect();
+        Table { rows: vec![headings.iter().map(|h| h.trim_start_matches('>').to_owned()).collect()], right }
+    }
+
+    pub(crate) fn row(&mut self, cells: impl IntoIterator<Item = String>) {
+        self.rows.push(cells.into_iter().collect());
+    }
+
+    pub(crate) fn write(&self, out: &mut dyn Write) -> io::Result<()> {
+        let width = |c: usize| self.rows.iter().filter_map(|r| r.get(c)).map(|t| t.chars().count()).max().unwrap_or(0);
+        let widths: Vec<usize> = (0..self.right.len()).map(width).collect();
+        for (i, row) in self.rows.iter().enumerate() {
+            let mut line = String::new();
+            for ((text, &width), right) in row.iter().zip(&widths).zip(&self.right) {
+                let pad = " ".repeat(width - text.chars().count());
+                line += &if *right { format!("{pad}{text}  ") } else { format!("{text}{pad}  ") };
+            }
+            let line = line.trim_end();
+            writeln!(out, "{}", if i == 0 { paint(TITLE, line) } else { line.to_owned() })?;
+        }
+        Ok(())
+    }
+}
+
+/// A rate for people: `312 G`.
+pub(crate) fn rate(per_second: f64) -> String {
+    if !per_second.is_finite() || per_second < 0.0 {
+        return "–".into();
+    }
+    schwann::plan::count(per_second as u64)
+}

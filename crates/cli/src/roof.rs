@@ -1,0 +1,352 @@
+//! What this machine can do at most, measured: the lines of a roofline.
+//!
+//! Arithmetic: the fastest of several matrix products that stay in a core's own caches, with weights packed ahead. That
+//! is a lower bound of what the multiply-add units can do (a few percent below it), and a figure that a real program can
+//! reach. Memory: copying and reading, by plain Rust, at a size for each cache level and one for main memory; a copy of
+//! n bytes counts 2n. Functions: tanh over a vector in cache.
+
+use crate::{cpu, load, measure};
+use anyhow::{Context, Result};
+use indicatif::ProgressBar;
+use schwann::backend::cpu::Cpu;
+use schwann::pass::PassOptions;
+use schwann::plan::Device;
+use schwann::{CompileOptions, DType, Graph, GraphBuilder, Isa, Program, Session, Tensor};
+use serde::Serialize;
+use std::hint::black_box;
+use std::time::Instant;
+
+/// How fast memory is at one distance.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Level {
+    /// `L1`, `L2`, `L3` or `memory`.
+    pub(crate) name: String,
+    /// What fits here, for all threads together; `None` for main memory.
+    pub(crate) capacity_bytes: Option<usize>,
+    /// Bytes that were copied between at this distance, for all threads together.
+    pub(crate) working_set_bytes: usize,
+    pub(crate) copy_bytes_per_s: f64,
+    pub(crate) read_bytes_per_s: f64,
+}
+
+/// The machine's measured limits for some number of threads.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Roof {
+    pub(crate) isa: &'static str,
+    pub(crate) threads: usize,
+    pub(crate) flops_per_s: f64,
+    pub(crate) bf16_flops_per_s: f64,
+    pub(crate) functions_per_s: f64,
+    pub(crate) levels: Vec<Level>,
+    pub(crate) provenance: &'static str,
+    pub(crate) source: &'static str,
+}
+
+/// A compiled graph with its inputs, ready to be timed.
+pub(crate) struct Ready {
+    session: Session,
+    inputs: Vec<(String, Tensor)>,
+}
+
+impl Ready {
+    pub(crate) fn new(
+        graph: &Graph,
+        inputs: impl IntoIterator<Item = (String, Tensor)>,
+        cpu: &Cpu,
+        passes: PassOptions,
+    ) -> Result<Ready> {
+        let options = CompileOptions::default().passes(passes).budget(load::budget());
+        let program = Program::compile_for(graph, cpu, &options)?;
+        Ok(Ready { session: program.session(), inputs: inputs.into_iter().collect() })
+    }
+
+    /// Runs once and gives the outputs.
+    pub(crate) fn run(&mut self) -> Result<&[Tensor]> {
+        // The list of inputs lives on the stack, so that timing a run times no allocation of ours.
+        let given: [(&str, &Tensor); 8];
+        let inputs: &[(&str, &Tensor)] = match &self.inputs[..] {
+            [] => &[],
+            few if few.len() <= 8 => {
+                let pair = |i: usize| {
+                    let (name, tensor) = &few[i.min(few.len() - 1)];
+                    (name.as_str(), tensor)
+                };
+                given = std::array::from_fn(pair);
+                &given[..few.len()]
+            }
+            many => &many.iter().map(|(n, t)| (n.as_str(), t)).collect::<Vec<_>>(),
+        };
+        Ok(self.session.run(inputs)?)
+    }
+
+    pub(crate) fn session(&self) -> &Session {
+        &self.session
+    }
+
+    /// Times runs for about so many seconds.
+    pub(crate) fn time(&mut self, seconds: f64) -> Result<measure::Samples> {
+        measure::time(seconds, || self.run().map(|_| ()))
+    }
+}
+
+/// `count` numbers between −1 and 1, the same on every machine; a block of random ones repeated, since large inputs are
+/// for timing alone.
+pub(crate) fn numbers(dtype: DType, shape: &[usize], low: f64, high: f64) -> Result<Tensor> {
+    let mut random = schwann::cases::random::Random::named("bench");
+    let count = schwann::tensor::count(shape).context("more elements than memory has bytes")?;
+    let block = random.floats_as(dtype, &[count.min(65_536)], low, high);
+    let mut tensor = Tensor::zeros(dtype, shape)?;
+    tensor
+        .bytes_mut()
+        .chunks_mut(block.bytes().len().max(1))
+        .for_each(|c| c.copy_from_slice(&block.bytes()[..c.len()]));
+    Ok(tensor)
+}
+
+/// A product of an input and a weight, packed ahead.
+pub(crate) fn packed_product(dtype: DType, [m, k, n]: [usize; 3]) -> Result<(Graph, Vec<(String, Tensor)>)> {
+    let mut b = GraphBuilder::new();
+    let x = b.input("x", dtype, &[m, k][..])?;
+    let w = b.weight("w", numbers(dtype, &[k, n], -1.0, 1.0)?)?;
+    let y = b.matmul(x, w)?;
+    b.output("y", y)?;
+    Ok((b.build()?, vec![("x".into(), numbers(dtype, &[m, k], -1.0, 1.0)?)]))
+}
+
+/// tanh of a vector.
+fn functions(count: usize) -> Result<(Graph, Vec<(String, Tensor)>)> {
+    let mut b = GraphBuilder::new();
+    let x = b.input("x", DType::F32, &[count][..])?;
+    let y = b.tanh(x)?;
+    b.output("y", y)?;
+    Ok((b.build()?, vec![("x".into(), numbers(DType::F32, &[count], -2.0, 2.0)?)]))
+}
+
+/// Ten steps that do next to nothing: what a step costs beyond its work.
+pub(crate) const OVERHEAD_STEPS: usize = 10;
+
+pub(crate) fn overhead() -> Result<(Graph, Vec<(String, Tensor)>)> {
+    let mut b = GraphBuilder::new();
+    let mut x = b.input("x", DType::F32, &[1, 4][..])?;
+    for _ in 0..OVERHEAD_STEPS {
+        x = b.abs(x)?;
+    }
+    b.output("y", x)?;
+    Ok((b.build()?, vec![("x".into(), numbers(DType::F32, &[1, 4], -1.0, 1.0)?)]))
+}
+
+/// Arithmetic per second in matrix products that stay in cache.
+pub(crate) fn flops(cpu: &Cpu, dtype: DType, seconds: f64) -> Result<f64> {
+    let sizes: [[usize; 3]; 3] = [[192, 192, 192], [256, 256, 256], [384, 512, 384]];
+    let mut best = 0.0f64;
+    for [m, k, n] in sizes {
+        let (graph, inputs) = packed_product(dtype, [m, k, n])?;
+        let samples = Ready::new(&graph, inputs, cpu, PassOptions::default())?.time(seconds / sizes.len() as f64)?;
+        best = best.max(2.0 * (m * k * n) as f64 / samples.min_s);
+    }
+    Ok(best)
+}
+
+/// Evaluations of tanh per second.
+pub(crate) fn functions_per_s(cpu: &Cpu, seconds: f64) -> Result<f64> {
+    let count = 65_536 * cpu.threads();
+    let (graph, inputs) = functions(count)?;
+    Ok(count as f64 / Ready::new(&graph, inputs, cpu, PassOptions::default())?.time(seconds)?.min_s)
+}
+
+/// Seconds that a step costs beyond its work, on one thread.
+pub(crate) fn step_overhead_s(isa: Isa, seconds: f64) -> Result<f64> {
+    let (graph, inputs) = overhead()?;
+    let samples = Ready::new(&graph, inputs, &load::cpu(Some(isa), 1)?, PassOptions::none())?.time(seconds)?;
+    Ok(samples.min_s / OVERHEAD_STEPS as f64)
+}
+
+/// Best of several rounds in which every thread does `work` on its own buffers; bytes per second of all together.
+fn together(threads: usize, bytes: usize, seconds: f64, work: impl Fn(&mut [u64], &[u64], usize) + Sync) -> f64 {
+    let words = (bytes / threads / 8).max(64);
+    let moved_once = (words * threads * 8) as f64;
+    // A round is long beside starting it.
+    let repeats = ((64 << 20) / (words * 8)).clamp(1, 1 << 16);
+    let start = Instant::now();
+    let mut best = 0.0f64;
+    let barrier = std::sync::Barrier::new(threads);
+    let stop = std::sync::atomic::AtomicBool::new(false);
+    let slowest = std::sync::Mutex::new(Vec::new());
+    std::thread::scope(|scope| {
+        for id in 0..threads {
+            let (barrier, stop, slowest, work) = (&barrier, &stop, &slowest, &work);
+            scope.spawn(move || {
+                let from = vec![1u64; words];
+                let mut to = vec![0u64; words];
+                loop {
+                    barrier.wait();
+                    if stop.load(std::sync::atomic::Ordering::Relaxed) {
+                        break;
+                    }
+                    let round = Instant::now();
+                    work(&mut to, &from, repeats);
+                    let took = round.elapsed().as_secs_f64();
+                    slowest.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push(took);
+                    barrier.wait();
+                    // One thread decides for all, between two rounds.
+                    if id == 0 && start.elapsed().as_secs_f64() >= seconds {
+                        stop.store(true, std::sync::atomic::Ordering::Relaxed);
+                    }
+                }
+                black_box(&to);
+            });
+        }
+    });
+    let times = slowest.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+    // Each round ends when its slowest thread does.
+    for round in times.chunks(threads) {
+        let took = round.iter().copied().fold(0.0, f64::max);
+        best = best.max(moved_once * repeats as f64 / took.max(1e-9));
+    }
+    best
+}
+
+fn copy(to: &mut [u64], from: &[u64], repeats: usize) {
+    for _ in 0..repeats {
+        to.copy_from_slice(black_box(from));
+        black_box(&mut *to);
+    }
+}
+
+fn read(_: &mut [u64], from: &[u64], repeats: usize) {
+    for _ in 0..repeats {
+        let mut sums = [0u64; 32];
+        let from = black_box(from);
+        for chunk in from.chunks_exact(32) {
+            sums.iter_mut().zip(chunk).for_each(|(s, v)| *s ^= v);
+        }
+        black_box(sums);
+    }
+}
+
+/// Bytes per second that copying moves (read and written) with a working set of `bytes` in all.
+pub(crate) fn copy_bytes_per_s(threads: usize, bytes: usize, seconds: f64) -> f64 {
+    // The buffers are two, and each of their bytes is moved once.
+    2.0 * together(threads, bytes / 2, seconds, copy)
+}
+
+/// Bytes per second that reading moves.
+pub(crate) fn read_bytes_per_s(threads: usize, bytes: usize, seconds: f64) -> f64 {
+    together(threads, bytes, seconds, read)
+}
+
+/// A working set that no cache holds.
+pub(crate) fn memory_working_set() -> usize {
+    let largest = cpu::caches().ok().and_then(|c| c.iter().map(|c| c.bytes).max()).unwrap_or(32 << 20);
+    largest.saturating_mul(4).clamp(128 << 20, 512 << 20)
+}
+
+fn levels(threads: usize, seconds: f64, bar: &ProgressBar) -> Vec<Level> {
+    let caches = cpu::caches().unwrap_or_else(|_| {
+        let typical = [(1, 32 << 10), (2, 512 << 10), (3, 8 << 20)];
+        typical.map(|(level, bytes)| cpu::Cache { level, bytes, shared_by: None }).into()
+    });
+    let mut places: Vec<(String, Option<usize>, usize)> = caches
+        .iter()
+        .map(|c| {
+            // A cache that several cores share is one for all threads; the others are one each.
+            let private = c.level < 3 && c.shared_by.is_none_or(|n| n <= 2);
+            let capacity = if private { c.bytes * threads } else { c.bytes };
+            (format!("L{}", c.level), Some(capacity), capacity / 2)
+        })
+        .collect();
+    places.push(("memory".into(), None, memory_working_set()));
+    let each = seconds / (2 * places.len()) as f64;
+    let mut found: Vec<Level> = places
+        .into_iter()
+        .map(|(name, capacity_bytes, working_set_bytes)| {
+            bar.set_message(format!("{name} bandwidth, {threads} threads"));
+            let level = Level {
+                copy_bytes_per_s: copy_bytes_per_s(threads, working_set_bytes, each),
+                read_bytes_per_s: read_bytes_per_s(threads, working_set_bytes, each),
+                name,
+                capacity_bytes,
+                working_set_bytes,
+            };
+            bar.inc(1);
+            level
+        })
+        .collect();
+    // Farther is never faster; where plain Rust's loop was the limit near by, the farther figure is a better bound.
+    for i in (0..found.len().saturating_sub(1)).rev() {
+        found[i].copy_bytes_per_s = found[i].copy_bytes_per_s.max(found[i + 1].copy_bytes_per_s);
+        found[i].read_bytes_per_s = found[i].read_bytes_per_s.max(found[i + 1].read_bytes_per_s);
+    }
+    found
+}
+
+/// How many steps [`Roof::measure`] reports on a progress bar.
+pub(crate) const PROGRESS_STEPS: u64 = 7;
+
+impl Roof {
+    /// Measures for about so many seconds.
+    pub(crate) fn measure(cpu: &Cpu, seconds: f64, bar: &ProgressBar) -> Result<Roof> {
+        let threads = cpu.threads();
+        let part = seconds / 8.0;
+        bar.set_message(format!("arithmetic, {threads} threads"));
+        let flops_per_s = flops(cpu, DType::F32, 2.0 * part)?;
+        bar.inc(1);
+        let bf16_flops_per_s = flops(cpu, DType::Bf16, part)?;
+        bar.inc(1);
+        let functions_per_s = functions_per_s(cpu, part)?;
+        bar.inc(1);
+        let levels = levels(threads, 4.0 * part, bar);
+        Ok(Roof {
+            isa: cpu.isa().name(),
+            threads,
+            flops_per_s,
+            bf16_flops_per_s,
+            functions_per_s,
+            levels,
+            provenance: "measured",
+            source: "products that stay in cache; copies and reads by cache level; tanh in cache",
+        })
+    }
+
+    /// The level that holds a working set.
+    pub(crate) fn level(&self, working_set: usize) -> Option<&Level> {
+        self.levels.iter().find(|l| l.capacity_bytes.is_none_or(|c| working_set <= c))
+    }
+}
+
+/// A description of this machine for predictions, measured in under two seconds.
+pub(crate) fn quick_device(cpu: &Cpu) -> Result<Device> {
+    let bar = crate::out::progress(4);
+    bar.set_message("arithmetic");
+    let flops_per_s = flops(cpu, DType::F32, 0.4)?;
+    bar.inc(1);
+    bar.set_message("memory");
+    let bytes_per_s = copy_bytes_per_s(cpu.threads(), memory_working_set() / 2, 0.4);
+    bar.inc(1);
+    bar.set_message("functions");
+    let transcendentals_per_s = functions_per_s(cpu, 0.2)?;
+    bar.inc(1);
+    bar.set_message("overhead");
+    let step_overhead_s = step_overhead_s(cpu.isa(), 0.2)?;
+    bar.finish_and_clear();
+    Ok(Device {
+        name: format!("this CPU ({}, {} threads)", cpu.isa(), cpu.threads()),
+        flops_per_s,
+        bytes_per_s,
+        transcendentals_per_s,
+        step_overhead_s,
+        source: format!(
+            "measured just now: {}flop/s, {}B/s copied, {}functions/s, {} a step",
+            spaced(flops_per_s),
+            spaced(bytes_per_s),
+            spaced(transcendentals_per_s),
+            schwann::plan::seconds(step_overhead_s)
+        ),
+    })
+}
+
+/// A rate with room for its unit: `312 G` and then `flop/s`.
+fn spaced(rate: f64) -> String {
+    let text = crate::out::rate(rate);
+    if text.contains(' ') { text } else { text + " " }
+}

@@ -1,0 +1,344 @@
+//! `schwann run`: a network on inputs from files.
+
+use crate::measure::Samples;
+use crate::{Outcome, load, out};
+use anyhow::{Context, Result, anyhow, bail};
+use schwann::backend::reference::{self, Precision};
+use schwann::cases::{Tolerance, compare};
+use schwann::{CompileOptions, DType, Graph, Isa, Program, Tensor, io, plan};
+use serde_json::json;
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+#[derive(clap::Args)]
+#[command(after_help = "Examples:
+  schwann run net.safetensors --input x.npy                     a summary of each output
+  schwann run net.safetensors --input x.npy --output y.npy
+  schwann run net.safetensors --input tokens=t.npy --input mask=m.npy --output logits=l.npy
+  schwann run net.safetensors --inputs all.npz --json
+  schwann run rnn.safetensors --input x.npy --state-in s.npz --state-out s.npz
+  schwann run net.safetensors --input x.npy --repeat 100        and how long a run takes
+  schwann run net.safetensors --input x.npy --check             compare with the reference backend
+
+Exit codes: 0 done, 1 --check found a difference, 2 wrong usage or bad input.")]
+pub(crate) struct Args {
+    /// The network: .safetensors with a graph inside.
+    file: PathBuf,
+    /// An input, as FILE.npy where there is one, else as NAME=FILE.npy.
+    #[arg(long, value_name = "[NAME=]X.npy")]
+    input: Vec<String>,
+    /// Inputs by name from one .npz.
+    #[arg(long, value_name = "ALL.npz")]
+    inputs: Option<PathBuf>,
+    /// Where to write an output, as FILE.npy where there is one, else as NAME=FILE.npy.
+    #[arg(long, value_name = "[NAME=]Y.npy")]
+    output: Vec<String>,
+    /// Threads; 0 for one a core.
+    #[arg(long, value_name = "N", default_value = "0", value_parser = load::threads)]
+    threads: usize,
+    /// The instruction set, where it is not to be the widest.
+    #[arg(long, value_name = "NAME", value_parser = load::isa)]
+    isa: Option<Isa>,
+    /// States to start from, by the names of the inputs that hold them.
+    #[arg(long, value_name = "S.npz")]
+    state_in: Option<PathBuf>,
+    /// Where to write the states after the last run.
+    #[arg(long, value_name = "S.npz")]
+    state_out: Option<PathBuf>,
+    /// Run so many times and say how long one took; states go on from run to run.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    repeat: u32,
+    /// Compare the first run with the reference backend; exit code 1 where they differ.
+    #[arg(long)]
+    check: bool,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(args: &Args) -> Result<Outcome> {
+    let graph = load::network(&args.file)?;
+    let inputs = read_inputs(args, &graph)?;
+    let outputs = output_paths(args, &graph)?;
+    let cpu = load::cpu(args.isa, args.threads)?;
+    let program = Program::compile_for(&graph, &cpu, &CompileOptions::default().budget(load::budget()))
+        .with_context(|| format!("cannot compile {}", args.file.display()))?;
+    let mut session = program.session();
+    let mut initial = BTreeMap::new();
+    if let Some(path) = &args.state_in {
+        for (name, value) in io::read_npz(path)? {
+            session.set_state(&name, value.clone()).with_context(|| format!("in {}", path.display()))?;
+            initial.insert(name, value);
+        }
+    }
+    let given: Vec<(&str, &Tensor)> = inputs.iter().map(|(n, t)| (n.as_str(), t)).collect();
+    session.run(&given)?;
+    let agreement = if args.check { Some(check(&graph, &inputs, initial, &session)?) } else { None };
+    let samples =
+        if args.repeat > 1 { Some(repeat(args.repeat - 1, || session.run(&given).map(|_| ()))?) } else { None };
+
+    let mut results = vec![];
+    for output in graph.outputs() {
+        let value = session.output(&output.name)?;
+        if let Some(path) = outputs.get(&output.name) {
+            io::write_npy(path, value).with_context(|| format!("cannot write output `{}`", output.name))?;
+        }
+        results.push(Summary::of(&output.name, value, outputs.get(&output.name)));
+    }
+    if let Some(path) = &args.state_out {
+        let states = graph.states().iter().filter_map(|s| Some((s.input.as_str(), session.state(&s.input)?)));
+        let states: Vec<_> = states.collect();
+        if states.is_empty() {
+            bail!("--state-out: the network has no states to write");
+        }
+        io::write_npz(path, states).with_context(|| format!("cannot write {}", path.display()))?;
+    }
+    report(args, program.backend(), cpu.threads(), &results, samples.as_ref(), agreement.as_ref())?;
+    let differs = agreement.is_some_and(|a| a.is_err());
+    Ok(if differs { Outcome::Differs } else { Outcome::Done })
+}
+
+fn repeat(times: u32, mut f: impl FnMut() -> schwann::Result<()>) -> Result<Samples> {
+    let bar = out::progress(times.into());
+    bar.set_message("runs");
+    let mut taken = Vec::new();
+    for _ in 0..times {
+        let start = std::time::Instant::now();
+        f()?;
+        taken.push(start.elapsed().as_secs_f64());
+        bar.inc(1);
+    }
+    bar.finish_and_clear();
+    Ok(Samples::of(taken, 1))
+}
+
+/// The largest difference from the reference, or what is wrong.
+fn check(
+    graph: &Graph,
+    inputs: &BTreeMap<String, Tensor>,
+    states: BTreeMap<String, Tensor>,
+    session: &schwann::Session,
+) -> Result<std::result::Result<f64, String>> {
+    let mut all = inputs.clone();
+    all.extend(states.into_iter().filter(|(name, _)| !inputs.contains_key(name)));
+    // A state that nobody gave starts at 0.
+    let mut sizes = schwann::Bindings::new();
+    graph.bind(|name| all.get(name).map(Tensor::shape), &mut sizes)?;
+    for state in graph.states() {
+        let Some((_, value)) = graph.inputs().find(|(name, _)| *name == state.input) else { continue };
+        let ty = graph.ty(value);
+        if !all.contains_key(&state.input) {
+            all.insert(state.input.clone(), Tensor::zeros(ty.dtype, &ty.shape.eval(&sizes)?)?);
+        }
+    }
+    let expected = reference::run(graph, &all, Precision::Storage)?;
+    let mut largest = 0.0f64;
+    for (output, expected) in graph.outputs().iter().zip(&expected) {
+        let got = session.output(&output.name)?;
+        if let Err(problem) = compare(expected, got, Tolerance::NETWORK.stored_as(expected.dtype())) {
+            return Ok(Err(format!("output `{}`: {problem}", output.name)));
+        }
+        largest = largest.max(largest_error(expected, got));
+    }
+    Ok(Ok(largest))
+}
+
+/// The largest absolute difference of finite elements.
+pub(crate) fn largest_error(a: &Tensor, b: &Tensor) -> f64 {
+    let differences = a.to_f64().into_iter().zip(b.to_f64()).map(|(a, b)| (a - b).abs());
+    differences.filter(|d| d.is_finite()).fold(0.0, f64::max)
+}
+
+/// One output for people.
+struct Summary {
+    name: String,
+    dtype: DType,
+    shape: Vec<usize>,
+    finite: Option<(f64, f64, f64)>,
+    not_finite: usize,
+    first: Vec<f64>,
+    written: Option<PathBuf>,
+}
+
+impl Summary {
+    fn of(name: &str, value: &Tensor, written: Option<&PathBuf>) -> Summary {
+        let all = value.to_f64();
+        let finite: Vec<f64> = all.iter().copied().filter(|v| v.is_finite()).collect();
+        let fold = |f: fn(f64, f64) -> f64| finite.iter().copied().reduce(f);
+        let stats = fold(f64::min).zip(fold(f64::max));
+        let mean = finite.iter().sum::<f64>() / finite.len().max(1) as f64;
+        Summary {
+            name: name.into(),
+            dtype: value.dtype(),
+            shape: value.shape().to_vec(),
+            finite: stats.map(|(min, max)| (min, mean, max)),
+            not_finite: all.len() - finite.len(),
+            first: all.into_iter().take(6).collect(),
+            written: written.cloned(),
+        }
+    }
+}
+
+fn report(
+    args: &Args,
+    backend: &str,
+    threads: usize,
+    results: &[Summary],
+    samples: Option<&Samples>,
+    agreement: Option<&std::result::Result<f64, String>>,
+) -> Result<()> {
+    let mut out = out::stdout();
+    if args.json {
+        let outputs: Vec<_> = results
+            .iter()
+            .map(|r| {
+                json!({
+                    "name": r.name, "dtype": r.dtype, "shape": r.shape,
+                    "min": r.finite.map(|f| f.0), "mean": r.finite.map(|f| f.1), "max": r.finite.map(|f| f.2),
+                    "not_finite": r.not_finite, "first": r.first, "file": r.written,
+                })
+            })
+            .collect();
+        let timing = samples.map(|s| json!({ "run": s, "provenance": "measured" }));
+        let check = agreement.map(|a| match a {
+            Ok(error) => json!({ "agrees": true, "largest_error": error, "provenance": "measured" }),
+            Err(problem) => json!({ "agrees": false, "problem": problem, "provenance": "measured" }),
+        });
+        let all = json!({
+            "backend": backend, "threads": threads, "outputs": outputs, "timing": timing, "check": check,
+        });
+        writeln!(out, "{}", serde_json::to_string_pretty(&all)?)?;
+        return Ok(out.flush()?);
+    }
+    for r in results {
+        match &r.written {
+            Some(path) => {
+                writeln!(out, "{} {}{:?} → {}", out::paint(out::NAME, &r.name), r.dtype, r.shape, path.display())?
+            }
+            None => {
+                let stats = match r.finite {
+                    Some((min, mean, max)) => format!("min {min:.6}, mean {mean:.6}, max {max:.6}"),
+                    None => "no finite element".into(),
+                };
+                let odd = if r.not_finite > 0 { format!(", {} not finite", r.not_finite) } else { String::new() };
+                writeln!(out, "{} {}{:?}: {stats}{odd}", out::paint(out::NAME, &r.name), r.dtype, r.shape)?;
+                let first: Vec<String> = r.first.iter().map(|v| format!("{v:.6}")).collect();
+                let count = r.shape.iter().product::<usize>();
+                let more = if count > r.first.len() { " …" } else { "" };
+                writeln!(out, "  {}{more}", first.join("  "))?;
+            }
+        }
+    }
+    if let Some(s) = samples {
+        writeln!(
+            out,
+            "{} runs on {backend}, {threads} threads: min {}, median {} (measured)",
+            s.samples,
+            plan::seconds(s.min_s),
+            plan::seconds(s.median_s)
+        )?;
+    }
+    match agreement {
+        Some(Ok(error)) => {
+            writeln!(
+                out,
+                "{} with the reference, largest error {error:.1e} (measured)",
+                out::paint(out::GOOD, "agrees")
+            )?;
+        }
+        Some(Err(problem)) => writeln!(out, "{} from the reference: {problem}", out::paint(out::BAD, "differs"))?,
+        None => {}
+    }
+    Ok(out.flush()?)
+}
+
+/// `NAME=FILE`, or `FILE` alone. A name may not be taken from a path that has a `=` in it, so a file of the whole text
+/// comes first.
+fn split(text: &str) -> (Option<&str>, &Path) {
+    match text.split_once('=') {
+        Some((name, file)) if !Path::new(text).exists() => (Some(name), Path::new(file)),
+        _ => (None, Path::new(text)),
+    }
+}
+
+fn read_inputs(args: &Args, graph: &Graph) -> Result<BTreeMap<String, Tensor>> {
+    let types: BTreeMap<String, schwann::Type> =
+        graph.inputs().map(|(name, value)| (name.to_owned(), graph.ty(value).clone())).collect();
+    let is_state = |name: &str| graph.states().iter().any(|s| s.input == name);
+    let wanted: Vec<&str> = graph.inputs().map(|(n, _)| n).filter(|n| !is_state(n)).collect();
+    let list = || {
+        let one = |(n, v): (&str, _)| {
+            format!("\n    {n}: {}{}", graph.ty(v), if is_state(n) { " (a state; optional)" } else { "" })
+        };
+        graph.inputs().map(one).collect::<String>()
+    };
+    let mut found: BTreeMap<String, Tensor> = BTreeMap::new();
+    let mut take = |name: String, data: Tensor, from: &Path| -> Result<()> {
+        let Some(ty) = types.get(&name) else {
+            bail!("{}: the network has no input `{name}`; its inputs are:{}", from.display(), list());
+        };
+        let data = convert(data, ty.dtype, &name)?;
+        match found.insert(name.clone(), data) {
+            None => Ok(()),
+            Some(_) => bail!("input `{name}` is given twice"),
+        }
+    };
+    if let Some(path) = &args.inputs {
+        for (name, data) in io::read_npz(path)? {
+            take(name, data, path)?;
+        }
+    }
+    for text in &args.input {
+        let (name, path) = split(text);
+        let name = match (name, &wanted[..]) {
+            (Some(name), _) => name.to_owned(),
+            (None, [only]) => (*only).to_owned(),
+            (None, _) => bail!("--input {text}: say which input this is, as NAME={text}; the inputs are:{}", list()),
+        };
+        take(name, io::read_npy(path)?, path)?;
+    }
+    let missing: Vec<&str> = wanted.into_iter().filter(|n| !found.contains_key(*n)).collect();
+    if !missing.is_empty() {
+        let names: Vec<String> = missing.iter().map(|n| format!("`{n}`")).collect();
+        bail!("no data for input {}: give it with --input NAME=FILE.npy; the inputs are:{}", names.join(", "), list());
+    }
+    Ok(found)
+}
+
+/// Floats of another width are rounded to what the network wants, with a word about it; other types must fit.
+fn convert(data: Tensor, wanted: DType, name: &str) -> Result<Tensor> {
+    if data.dtype() == wanted || !(data.dtype().is_float() && wanted.is_float()) {
+        return Ok(data);
+    }
+    out::note(&format!("input `{name}`: {} converted to {wanted}", data.dtype()));
+    Ok(Tensor::from_f64(wanted, data.shape(), &data.to_f64())?)
+}
+
+fn output_paths(args: &Args, graph: &Graph) -> Result<BTreeMap<String, PathBuf>> {
+    let list =
+        || graph.outputs().iter().map(|o| format!("\n    {}: {}", o.name, graph.ty(o.value))).collect::<String>();
+    // What becomes a state is not what somebody means who names no output.
+    let plain: Vec<&str> = graph
+        .outputs()
+        .iter()
+        .map(|o| o.name.as_str())
+        .filter(|name| !graph.states().iter().any(|s| s.output == *name))
+        .collect();
+    let mut paths = BTreeMap::new();
+    for text in &args.output {
+        let known = |name: &str| graph.outputs().iter().any(|o| o.name == name);
+        let (name, path) = match text.split_once('=') {
+            Some((name, path)) if known(name) => (name, path),
+            Some((name, _)) => bail!("--output {text}: the network has no output `{name}`; its outputs are:{}", list()),
+            None => match &plain[..] {
+                [only] => (*only, text.as_str()),
+                _ => bail!("--output {text}: say which output, as NAME={text}; the outputs are:{}", list()),
+            },
+        };
+        if paths.insert(name.to_owned(), PathBuf::from(path)).is_some() {
+            return Err(anyhow!("output `{name}` is given two files"));
+        }
+    }
+    Ok(paths)
+}

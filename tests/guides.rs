@@ -1,0 +1,165 @@
+//! Every line of Rust in `docs/guides.md` runs.
+
+use schwann::backend::{Observer, cpu::Cpu};
+use schwann::memory::{AdaptiveBatch, CacheLimits, LeakDetector, PoolLimits, TensorCache};
+use schwann::pass::{any, fusion_opportunities, op};
+use schwann::prelude::*;
+use schwann::{Isa, Result, io};
+use std::time::Duration;
+
+fn device() -> Device {
+    Device {
+        name: "example".into(),
+        flops_per_s: 1e11,
+        bytes_per_s: 1e10,
+        transcendentals_per_s: 2e9,
+        step_overhead_s: 1e-7,
+        source: "made up".into(),
+    }
+}
+
+#[test]
+fn pools_batches_and_statistics() -> Result<()> {
+    let pool = Pool::new(PoolLimits { buffers: 100, ..PoolLimits::default() }, Budget::unlimited());
+    let tensor = pool.tensor(DType::F32, &[64, 128])?;
+    drop(tensor);
+    drop(pool.tensor(DType::F32, &[64, 128])?);
+    let stats = pool.stats();
+    assert_eq!(stats.hit_rate(), Some(0.5));
+    assert_eq!((stats.total_allocations, stats.total_deallocations), (1, 0));
+    assert_eq!((stats.pool_hits, stats.pool_misses), (1, 1));
+    assert!(stats.peak_memory_usage >= 64 * 128 * 4 && stats.current_memory_usage > 0);
+    let _ = PoolLimits { buffers: 50, bytes: 64 << 20 };
+
+    let mut batch = pool.batch(DType::F32, &[3, 8], 32)?;
+    batch.set(0, &[1.0f32; 24])?;
+    assert_eq!(batch.tensor().shape(), [32, 3, 8]);
+    drop(pool.tensor_unzeroed(DType::F16, &[4, 4])?);
+    Tensor::zeros(DType::F16, &[4, 4])?;
+    pool.with(4096, |buffer| buffer.fill(0))?;
+    pool.clear();
+    assert_eq!(pool.stats().kept_buffers, 0);
+
+    let budget = Budget::bytes(1 << 20);
+    let small = Pool::new(PoolLimits::default(), budget.clone());
+    let mut batch = AdaptiveBatch::new(32, 1, 128);
+    let fits = batch.run(|n| small.get(n << 16).map(|b| b.len() >> 16))?;
+    assert!((1..32).contains(&fits));
+    assert_eq!(AdaptiveBatch::default().adjust(true), 64);
+    assert!(budget.stats().peak > 0 && budget.stats().in_use <= 1 << 20);
+    Ok(())
+}
+
+#[test]
+fn the_cache() -> Result<()> {
+    let cache = TensorCache::new(CacheLimits::default());
+    assert!(cache.put("layer1".to_owned(), Tensor::scalar(1.0f32)).is_ok());
+    assert!(cache.get("layer1").is_some());
+    assert_eq!((cache.stats().entries, cache.limits().entries), (1, 100));
+    let _ = CacheLimits { ttl: Some(Duration::from_secs(60)), ..CacheLimits::default() };
+    assert!(cache.put_for("soon".to_owned(), Tensor::scalar(1.0f32), Some(Duration::from_secs(60))).is_ok());
+    assert_eq!(cache.sweep(), 0);
+    Ok(())
+}
+
+fn predictions() -> Result<Graph> {
+    let mut b = GraphBuilder::new();
+    let x = b.input("input", DType::F32, shape!["B", 784])?;
+    let w = b.weight("weights", Tensor::zeros(DType::F32, &[784, 256])?)?;
+    let bias = b.weight("bias", Tensor::zeros(DType::F32, &[256])?)?;
+    let h = b.matmul(x, w)?;
+    let h = b.add(h, bias)?;
+    let q = b.quantize_with(h, 0.1)?;
+    b.output("predictions", q)?;
+    b.build()
+}
+
+#[test]
+fn graphs_plans_and_predictions() -> Result<()> {
+    let graph = predictions()?;
+    assert_eq!(graph.topological_sort().len(), graph.nodes().len());
+    let (sizes, device) = (Bindings::new().with("B", 32), device());
+    let found = fusion_opportunities(&graph, &PassOptions::default(), &sizes, &device)?;
+    let found = found.first().expect("the product takes the bias with it");
+    assert!(!found.pattern.is_empty() && found.nodes.len() > 1);
+    assert!(found.bytes_saved.is_some() && found.predicted_gain_s.is_some());
+
+    // How much memory there is, is asked of Linux and macOS only for now.
+    let known = cfg!(any(target_os = "linux", target_os = "macos"));
+    let budget = if known { Budget::fraction(0.8)? } else { Budget::unlimited() };
+    let program = Program::compile(&graph, &CompileOptions::default().budget(budget))?;
+    assert!(!program.pass_records().is_empty());
+    let plan = program.plan(&sizes)?;
+    assert!(plan.explain(Some(&device)).contains("predicted"));
+    assert!(plan.estimate(&device).memory.value.is_some() && plan.estimate(&device).time.value.is_some());
+    assert!(plan.live_bytes <= plan.arena_bytes && plan.weight_bytes > 0);
+    assert!(plan.steps.iter().all(|s| !s.kernel.is_empty() && !s.out.is_empty()));
+    assert!(plan.buffers.iter().all(|b| b.offset + b.bytes <= plan.arena_bytes));
+
+    let mut session = program.session();
+    let data = vec![0.0f32; 784 * 100];
+    for chunk in data.chunks(784 * 32) {
+        let x = Tensor::new(&[chunk.len() / 784, 784], chunk)?;
+        session.run(&[("input", &x)])?;
+    }
+    struct Count(usize);
+    impl Observer for Count {
+        fn begin(&mut self, _: usize) {
+            self.0 += 1;
+        }
+        fn end(&mut self, _: usize) {}
+    }
+    let (mut observer, x) = (Count(0), Tensor::zeros(DType::F32, &[32, 784])?);
+    session.run_observed(&[("input", &x)], Some(&mut observer))?;
+    assert_eq!(observer.0, plan.steps.len());
+    assert!(session.arena_bytes() >= plan.arena_bytes);
+    Ok(())
+}
+
+#[test]
+fn patterns_devices_and_types() -> Result<()> {
+    let pattern = Pattern::new("silu", op("mul", [any("x"), op("sigmoid", [any("x")])]), |b, m| b.silu(m.get("x")?));
+    let options = PassOptions { patterns: vec![pattern], ..PassOptions::default() };
+    let mut b = GraphBuilder::new();
+    let x = b.input("x", DType::F32, shape!["N", 4, 8, 16])?;
+    let s = b.sigmoid(x)?;
+    let y = b.mul(x, s)?;
+    let mask = b.input("mask", DType::F32, shape![8, 8])?;
+    let attended = b.attention(y, y, y, Some(mask), false)?;
+    let narrow = b.cast(attended, DType::Bf16)?;
+    b.output("narrow", narrow)?;
+    let scale = b.scalar(0.1)?;
+    let zero_point = b.constant(Tensor::scalar(0i32))?;
+    let q = b.quantize(x, scale, zero_point, DType::I8)?;
+    let back = b.dequantize(q, scale, zero_point)?;
+    let indices = b.input("indices", DType::I32, shape![3])?;
+    let rows = b.gather(back, indices, 1)?;
+    b.output("rows", rows)?;
+    let graph = b.build()?;
+    let program = Program::compile_for(&graph, &Cpu::new(0)?, &CompileOptions::default().passes(options))?;
+    assert!(program.graph().to_string().contains("silu"));
+    Program::compile_for(
+        &graph,
+        &Cpu::with_isa(Isa::PORTABLE, 1)?,
+        &CompileOptions::default().passes(PassOptions::none()),
+    )?;
+    Ok(())
+}
+
+#[test]
+fn leaks_and_files() -> Result<()> {
+    // The process' own memory is read on Linux only for now.
+    let mut detector =
+        if cfg!(target_os = "linux") { LeakDetector::new(100 << 20) } else { LeakDetector::of(Pool::default(), 1) };
+    detector.set_baseline()?;
+    assert!(!detector.check()?.leaking && !detector.watch()?.leaking);
+
+    let path = std::env::temp_dir().join(format!("schwann-guides-{}.safetensors", std::process::id()));
+    io::save(&path, &predictions()?)?;
+    assert!(io::load(&path)?.weights()["weights"].is_mapped());
+    let _ = std::fs::remove_file(&path);
+    if cfg!(any(target_os = "linux", target_os = "macos")) {
+        assert!(schwann::memory::machine_bytes()? > 0);
+    }
+    Ok(())
+}
