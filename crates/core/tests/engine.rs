@@ -159,7 +159,7 @@ fn work_that_is_the_same_in_every_step_leaves_the_loop() {
 fn heads(columns: usize) -> Graph {
     let mut b = GraphBuilder::new();
     let x = b.input("x", DType::F32, shape!["B", 8]).unwrap();
-    let mut head = |b: &mut GraphBuilder, i: usize| {
+    let head = |b: &mut GraphBuilder, i: usize| {
         let w = b.weight(&format!("w{i}"), floats(&[8, columns], |n| ((n * (i + 3)) % 7) as f32 * 0.1 - 0.3)).unwrap();
         b.matmul(x, w).unwrap()
     };

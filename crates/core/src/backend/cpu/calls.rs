@@ -271,16 +271,18 @@ fn pad4(values: &[usize], fill: usize) -> [usize; 4] {
 fn elementwise(l: &mut Lower<'_>, value: Value, node: &Node, map: &Map, out: &Sized) -> Result<()> {
     let cost = l.graph.node_cost(node, l.bindings)?;
     let inputs: Vec<Sized> = node.inputs.iter().map(|&v| l.sized(v)).collect::<Result<_>>()?;
-    // Read where they lie, strides and all, as long as the innermost step is 0 or 1.
+    // Read where they lie, strides and all, as long as the innermost step that is taken is 0 or 1.
+    let inner = out.shape.iter().rposition(|&d| d != 1);
     let mut refs = Vec::with_capacity(inputs.len());
     let mut strides: Vec<Vec<usize>> = Vec::with_capacity(inputs.len());
     for (x, &v) in inputs.iter().zip(&node.inputs) {
-        let (mut at, mut own) = l.view(v)?;
-        if own.last().is_some_and(|s| *s > 1) && x.shape.last() != Some(&1) {
-            (at, own) = (l.read(v)?, x.strides());
+        let (mut at, own) = l.view(v)?;
+        let mut steps = x.stretch(&own, &out.shape);
+        if inner.is_some_and(|axis| steps[axis] > 1) {
+            (at, steps) = (l.read(v)?, x.strides_in(&out.shape));
         }
         refs.push(at);
-        strides.push(x.stretch(&own, &out.shape));
+        strides.push(steps);
     }
     let mut stretched = vec![false; inputs.len()];
     // The kernel walks four axes. Where broadcasts in several places leave more, stretch operands in memory.
@@ -315,16 +317,8 @@ fn elementwise(l: &mut Lower<'_>, value: Value, node: &Node, map: &Map, out: &Si
         .filter(|&i| inputs[i].shape == out.shape && inputs[i].dtype.size() == out.dtype.size() && !stretched[i])
         .map(|i| node.inputs[i])
         .collect();
-    let operands: Vec<_> = inputs
-        .iter()
-        .enumerate()
-        .map(|(i, x)| {
-            let mut strides = pad4(&collapsed[i], 0);
-            // A row of one element has no step, whatever its source says.
-            strides[3] = if dims.is_empty() { 0 } else { strides[3] };
-            (refs[i], elem(x.dtype), strides)
-        })
-        .collect();
+    let operands: Vec<_> =
+        inputs.iter().enumerate().map(|(i, x)| (refs[i], elem(x.dtype), pad4(&collapsed[i], 0))).collect();
     let scratch = l.scratch(kernel::scratch_bytes(&program, l.target.threads));
     let (dst, in_place) = l.write_over(value, &candidates)?;
     let map = tape::Map::new(l.target.isa, program, pad4(&dims, 1), operands, (dst, elem(out.dtype)), scratch);

@@ -245,7 +245,10 @@ impl Lower<'_> {
         let Some(&x) = node.inputs.first() else { return Ok(false) };
         let (from, to) = (self.sized(x)?, self.sized(value)?);
         if self.views.contains_key(&x) {
-            return Ok(false);
+            if !matches!(node.op, Op::Reshape { .. }) {
+                return Ok(false);
+            }
+            self.settle(x)?;
         }
         let moved = match &node.op {
             Op::Reshape { .. } => Some(0),
