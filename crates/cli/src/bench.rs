@@ -168,8 +168,10 @@ pub(crate) fn run(args: &Args) -> Result<Outcome> {
             )
         )?;
         if noisy > 0 {
-            let text =
-                format!("{noisy} cases marked ~ have a median over 1.2 times the least: something else was running");
+            let text = format!(
+                "~ ({noisy} of {}): the median is over 1.2 times the least: something else was running",
+                cases.len() * cpus.len()
+            );
             writeln!(out, "{}", out::paint(out::DIM, text))?;
         }
     }
@@ -186,7 +188,9 @@ fn time<'a>(case: &'a Case, cpu: &Cpu, roof: Option<&Roof>, seconds: f64) -> Res
     let samples = ready.time(seconds)?;
     let plan = ready.session().plan().context("a run leaves a plan")?;
     let cost = plan.cost();
-    let working_set = given + results + plan.arena_bytes + plan.weight_bytes;
+    // What is kept may be more than what a run touches, and what it moves more than what there is.
+    let kept = given + results + plan.arena_bytes + plan.weight_bytes;
+    let working_set = kept.min(usize::try_from(cost.bytes()).unwrap_or(usize::MAX));
     let limit = roof.map(|r| limit(r, &cost, working_set, half));
     Ok(Record {
         kind: "case",
@@ -220,9 +224,9 @@ fn limit(roof: &Roof, cost: &Cost, working_set: usize, half: bool) -> (f64, Boun
     let peak = if half { roof.bf16_flops_per_s } else { roof.flops_per_s };
     let plain = cost.flops.saturating_sub(cost.transcendentals) as f64 / peak;
     let functions = cost.transcendentals as f64 / roof.functions_per_s;
-    let level = roof.level(working_set);
-    let memory = level.map_or(0.0, |l| cost.bytes() as f64 / l.copy_bytes_per_s.max(l.read_bytes_per_s));
-    let name = level.map(|l| l.name.clone());
+    let (bytes_per_s, level) = roof.bandwidth(working_set);
+    let memory = cost.bytes() as f64 / bytes_per_s;
+    let name = level.map(str::to_owned);
     if memory >= plain + functions {
         (memory, Bound::Memory, name)
     } else if functions > plain {
@@ -263,9 +267,9 @@ fn heading(out: &mut dyn Write, cpus: &[Cpu], roofs: &[Option<Roof>]) -> Result<
             .collect();
         writeln!(
             out,
-            "{} {} threads (measured): f32 {}flop/s, bf16 {}flop/s, tanh {}/s, {}",
+            "{} {} (measured): f32 {}flop/s, bf16 {}flop/s, tanh {}/s, {}",
             out::paint(out::TITLE, "roof"),
-            roof.threads,
+            out::threads(roof.threads),
             out::rate(roof.flops_per_s),
             out::rate(roof.bf16_flops_per_s),
             out::rate(roof.functions_per_s),

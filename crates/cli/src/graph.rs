@@ -184,7 +184,7 @@ fn show_plan(args: &Args, graph: &Graph, title: &str) -> Result<()> {
     }
     if let Some(path) = &args.svg {
         let sizes = if bindings == schwann::Bindings::new() { String::new() } else { format!(" for {bindings}") };
-        let title = format!("{title}{sizes} on {}, {} threads", plan.backend, plan.threads);
+        let title = format!("{title}{sizes} on {}, {}", plan.backend, out::threads(plan.threads));
         return deliver(path, &svg::plan(&plan, device.as_ref(), &title)?);
     }
     print(&out::printable(&plan.explain(device.as_ref())))

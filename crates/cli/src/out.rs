@@ -102,3 +102,8 @@ pub(crate) fn rate(per_second: f64) -> String {
     }
     schwann::plan::count(per_second as u64)
 }
+
+/// `1 thread`, `2 threads`.
+pub(crate) fn threads(count: usize) -> String {
+    format!("{count} thread{}", if count == 1 { "" } else { "s" })
+}

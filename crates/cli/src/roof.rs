@@ -260,7 +260,7 @@ fn levels(threads: usize, seconds: f64, bar: &ProgressBar) -> Vec<Level> {
     let mut found: Vec<Level> = places
         .into_iter()
         .map(|(name, capacity_bytes, working_set_bytes)| {
-            bar.set_message(format!("{name} bandwidth, {threads} threads"));
+            bar.set_message(format!("{name} bandwidth, {}", crate::out::threads(threads)));
             let level = Level {
                 copy_bytes_per_s: copy_bytes_per_s(threads, working_set_bytes, each),
                 read_bytes_per_s: read_bytes_per_s(threads, working_set_bytes, each),
@@ -288,7 +288,7 @@ impl Roof {
     pub(crate) fn measure(cpu: &Cpu, seconds: f64, bar: &ProgressBar) -> Result<Roof> {
         let threads = cpu.threads();
         let part = seconds / 8.0;
-        bar.set_message(format!("arithmetic, {threads} threads"));
+        bar.set_message(format!("arithmetic, {}", crate::out::threads(threads)));
         let flops_per_s = flops(cpu, DType::F32, 2.0 * part)?;
         bar.inc(1);
         let bf16_flops_per_s = flops(cpu, DType::Bf16, part)?;
@@ -308,9 +308,17 @@ impl Roof {
         })
     }
 
-    /// The level that holds a working set.
-    pub(crate) fn level(&self, working_set: usize) -> Option<&Level> {
-        self.levels.iter().find(|l| l.capacity_bytes.is_none_or(|c| working_set <= c))
+    /// The most bytes a second at which a working set can be moved, and the level that bounds it. A level that is too
+    /// small still serves the part that it holds.
+    pub(crate) fn bandwidth(&self, working_set: usize) -> (f64, Option<&str>) {
+        let speed = |l: &Level| l.copy_bytes_per_s.max(l.read_bytes_per_s);
+        let fits = |l: &Level| l.capacity_bytes.is_none_or(|c| working_set <= c);
+        let Some(at) = self.levels.iter().position(fits) else { return (f64::INFINITY, None) };
+        let (near, far) = (at.checked_sub(1).map(|n| &self.levels[n]), &self.levels[at]);
+        let held = near.and_then(|l| l.capacity_bytes).map_or(0.0, |c| c as f64 / working_set as f64);
+        let seconds_a_byte = near.map_or(0.0, |l| held / speed(l)) + (1.0 - held) / speed(far);
+        let name = if held > 0.5 { near.map_or(&far.name, |l| &l.name) } else { &far.name };
+        (1.0 / seconds_a_byte, Some(name))
     }
 }
 
@@ -330,7 +338,7 @@ pub(crate) fn quick_device(cpu: &Cpu) -> Result<Device> {
     let step_overhead_s = step_overhead_s(cpu.isa(), 0.2)?;
     bar.finish_and_clear();
     Ok(Device {
-        name: format!("this CPU ({}, {} threads)", cpu.isa(), cpu.threads()),
+        name: format!("this CPU ({}, {})", cpu.isa(), crate::out::threads(cpu.threads())),
         flops_per_s,
         bytes_per_s,
         transcendentals_per_s,
@@ -349,4 +357,36 @@ pub(crate) fn quick_device(cpu: &Cpu) -> Result<Device> {
 fn spaced(rate: f64) -> String {
     let text = crate::out::rate(rate);
     if text.contains(' ') { text } else { text + " " }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_working_set_between_two_levels_is_between_their_speeds() {
+        let level = |name: &str, capacity_bytes, speed| Level {
+            name: name.into(),
+            capacity_bytes,
+            working_set_bytes: 0,
+            copy_bytes_per_s: speed,
+            read_bytes_per_s: speed / 2.0,
+        };
+        let roof = Roof {
+            isa: "portable",
+            threads: 1,
+            flops_per_s: 1.0,
+            bf16_flops_per_s: 1.0,
+            functions_per_s: 1.0,
+            levels: vec![level("L1", Some(1000), 100.0), level("memory", None, 10.0)],
+            provenance: "measured",
+            source: "",
+        };
+        assert_eq!(roof.bandwidth(1000), (100.0, Some("L1")));
+        assert_eq!(roof.bandwidth(0), (100.0, Some("L1")));
+        let (speed, name) = roof.bandwidth(1001);
+        assert!(speed < 100.0 && speed > 98.0 && name == Some("L1"));
+        let (speed, name) = roof.bandwidth(1_000_000);
+        assert!(speed > 10.0 && speed < 10.1 && name == Some("memory"));
+    }
 }

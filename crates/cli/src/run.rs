@@ -233,8 +233,9 @@ fn report(
     if let Some(s) = samples {
         writeln!(
             out,
-            "{} runs on {backend}, {threads} threads: min {}, median {} (measured)",
+            "{} runs on {backend}, {}: min {}, median {} (measured)",
             s.samples,
+            out::threads(threads),
             plan::seconds(s.min_s),
             plan::seconds(s.median_s)
         )?;

@@ -115,7 +115,8 @@ fn graph_panels(graph: &Graph, title: String, panels: &mut Vec<Panel>) -> Result
             Op::Map { map, .. } => map.to_string(),
             Op::MatMulMap { map, .. } => format!("matmul then {map}"),
             Op::Unary(_) | Op::Binary(_) | Op::Compare(_) => node.op.name().to_owned(),
-            Op::Const(t) if t.len() == 1 => format!("const {}", t.to_f64()[0]),
+            // Shortest digits that read back as the same f32.
+            Op::Const(t) if t.len() == 1 => format!("const {}", t.to_f64()[0] as f32),
             op => op.name().to_owned(),
         };
         let mut lines = vec![node.name.clone()];
@@ -283,6 +284,9 @@ fn draw_panel(out: &mut String, panel: &Panel, x: f64, y: f64, framed: bool) -> 
     }
     let _ = writeln!(out, "<text class=\"t\" x=\"{left:.1}\" y=\"{:.1}\">{}</text>", y + 14.0 + inset, escape(&title));
     for route in &placed.routes {
+        // A piece of no length has no direction, and an arrow at its end would point anywhere.
+        let mut route = route.clone();
+        route.dedup_by(|a, b| (a.0 - b.0).abs() < 0.05 && (a.1 - b.1).abs() < 0.05);
         let mut d = String::new();
         for (i, &(px, py)) in route.iter().enumerate() {
             let (px, py) = (px + left, py + top);

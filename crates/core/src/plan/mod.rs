@@ -142,7 +142,14 @@ impl Plan {
         if indent == 0 {
             let sizes = self.bindings.to_string();
             let sizes = if sizes.is_empty() { String::new() } else { format!(", for {sizes}") };
-            let _ = writeln!(out, "{} steps on {}, {} threads{sizes}", self.steps.len(), self.backend, self.threads);
+            let _ = writeln!(
+                out,
+                "{} steps on {}, {} thread{}{sizes}",
+                self.steps.len(),
+                self.backend,
+                self.threads,
+                if self.threads == 1 { "" } else { "s" }
+            );
             let _ = writeln!(
                 out,
                 "arena {} (derived; at one moment {} are alive), weights {} (derived)",
