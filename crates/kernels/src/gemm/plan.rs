@@ -17,8 +17,9 @@ const BLOCK_BYTES: usize = 512 << 10;
 const BLOCK_COLS: usize = 256;
 /// Rows of A that are copied together, a multiple of [`MR`].
 const COPY_ROWS: usize = 48;
-/// The work, in multiply-adds, below which another thread costs more than it gives.
-pub(crate) const WORK_PER_THREAD: usize = 50_000;
+/// The work, in multiply-adds, below which another thread costs more than it gives: about four microseconds, since a
+/// thread that has to be woken, or has no core to itself, costs far more than one. Tests cut finer.
+pub(crate) const WORK_PER_THREAD: usize = if cfg!(test) { 5_000 } else { 250_000 };
 /// Bytes of a column-contiguous A that tiles may still read in place: beyond, a column a page exhausts the TLB.
 const IN_PLACE_BYTES: usize = 128 << 10;
 
