@@ -1,7 +1,9 @@
 //! Layer norm and RMS norm of dense rows.
 //!
 //! The row is read three times (twice for RMS), from the first-level cache after the first: the variance is taken around
-//! the mean, never as a difference of two large numbers, and both sums are pairwise.
+//! the mean, never as a difference of two large numbers, and both sums are pairwise. While a row is written the next one
+//! is fetched, since rows are often whole pages and the machine's own prefetcher stops at the end of a page. What would
+//! push itself out of the caches anyway is streamed past them.
 
 use crate::reduce::sum_row_of;
 use crate::simd::{Isa, Simd, with_simd};
@@ -9,6 +11,8 @@ use crate::team::Team;
 
 /// Below this many elements a second thread costs more than it brings.
 const PARALLEL: usize = 1 << 15;
+/// From this many bytes of input and output on, the output is streamed.
+const STREAM_BYTES: usize = 24 << 20;
 
 /// `dst[r, ..]` = (x − mean x) / √(var x + eps) · gamma + beta with x = `src[r, ..]`; gamma or beta may be null.
 ///
@@ -30,7 +34,7 @@ pub unsafe fn layer_norm(
     dst: *mut f32,
 ) {
     // SAFETY: the caller's promise.
-    unsafe { run(isa, team, rows, Row { len, eps, gamma, beta, centred: true }, src, dst) }
+    unsafe { run(isa, team, rows, Row { len, eps, gamma, beta, centred: true, stream: false }, src, dst) }
 }
 
 /// `dst[r, ..]` = x / √(mean x² + eps) · gamma with x = `src[r, ..]`; gamma may be null.
@@ -49,7 +53,9 @@ pub unsafe fn rms_norm(
     dst: *mut f32,
 ) {
     // SAFETY: the caller's promise.
-    unsafe { run(isa, team, rows, Row { len, eps, gamma, beta: std::ptr::null(), centred: false }, src, dst) }
+    unsafe {
+        run(isa, team, rows, Row { len, eps, gamma, beta: std::ptr::null(), centred: false, stream: false }, src, dst)
+    }
 }
 
 #[derive(Clone, Copy)]
@@ -59,13 +65,15 @@ struct Row {
     gamma: *const f32,
     beta: *const f32,
     centred: bool,
+    /// Whether rows that are whole aligned registers are written past the caches.
+    stream: bool,
 }
 // SAFETY: the pointers are only read, and what they point to outlives the call.
 unsafe impl Sync for Row {}
 
 unsafe fn run(isa: Isa, team: &Team, rows: usize, row: Row, src: *const f32, dst: *mut f32) {
     let (from, to) = (src as usize, dst as usize);
-    let row = &row;
+    let row = &Row { stream: rows * row.len * 8 >= STREAM_BYTES && from != to, ..row };
     let all = |range: std::ops::Range<usize>| {
         // SAFETY: the rows of this range, which only this thread touches.
         with_simd!(isa, s => unsafe {
@@ -92,9 +100,10 @@ impl Row {
         dst: *mut f32,
     ) {
         let len = self.len;
-        let whole = len / S::LANES * S::LANES;
+        let register = S::LANES * size_of::<f32>();
+        let stream = self.stream && dst.addr().is_multiple_of(register) && len.is_multiple_of(S::LANES);
         for r in range {
-            // SAFETY: row r of both; whole vectors end at or before `len`, the last, partial one has the rest.
+            // SAFETY: row r of both, streamed only where every row begins with a whole register.
             unsafe {
                 let (src, dst) = (src.add(r * len), dst.add(r * len));
                 let mean = if self.centred { sum_row_of(s, src, len, |x| x) / len as f32 } else { 0.0 };
@@ -104,29 +113,59 @@ impl Row {
                     s.mul(d, d)
                 };
                 let variance = sum_row_of(s, src, len, square) / len as f32;
-                let factor = s.splat(1.0 / (variance + self.eps).sqrt());
-                for i in (0..whole).step_by(S::LANES) {
-                    let mut y = s.mul(s.sub(s.load(src.add(i)), centre), factor);
-                    if G && B {
-                        y = s.mul_add(y, s.load(self.gamma.add(i)), s.load(self.beta.add(i)));
-                    } else if G {
-                        y = s.mul(y, s.load(self.gamma.add(i)));
-                    } else if B {
-                        y = s.add(y, s.load(self.beta.add(i)));
-                    }
-                    s.store(dst.add(i), y);
+                let factor = 1.0 / (variance + self.eps).sqrt();
+                if stream {
+                    self.write::<S, G, B, true>(s, mean, factor, src, dst);
+                } else {
+                    self.write::<S, G, B, false>(s, mean, factor, src, dst);
                 }
-                let n = len - whole;
-                if n > 0 {
-                    let mut y = s.mul(s.sub(s.load_n(src.add(whole), n), centre), factor);
-                    if G {
-                        y = s.mul(y, s.load_n(self.gamma.add(whole), n));
-                    }
-                    if B {
-                        y = s.add(y, s.load_n(self.beta.add(whole), n));
-                    }
-                    s.store_n(dst.add(whole), y, n);
+            }
+        }
+        if stream {
+            s.fence();
+        }
+    }
+
+    /// Writes one row, and fetches the next.
+    ///
+    /// # Safety
+    /// As [`layer_norm`], for one row; with `STREAM`, `dst` must be aligned to a register.
+    #[inline(always)]
+    unsafe fn write<S: Simd, const G: bool, const B: bool, const STREAM: bool>(
+        &self,
+        s: S,
+        mean: f32,
+        factor: f32,
+        src: *const f32,
+        dst: *mut f32,
+    ) {
+        let len = self.len;
+        let whole = len / S::LANES * S::LANES;
+        let (centre, factor) = (s.splat(mean), s.splat(factor));
+        // SAFETY: whole vectors end at or before `len`, the last, partial one has the rest.
+        unsafe {
+            for i in (0..whole).step_by(S::LANES) {
+                s.prefetch(src.wrapping_add(len + i).cast());
+                let mut y = s.mul(s.sub(s.load(src.add(i)), centre), factor);
+                if G && B {
+                    y = s.mul_add(y, s.load(self.gamma.add(i)), s.load(self.beta.add(i)));
+                } else if G {
+                    y = s.mul(y, s.load(self.gamma.add(i)));
+                } else if B {
+                    y = s.add(y, s.load(self.beta.add(i)));
                 }
+                if STREAM { s.stream(dst.add(i), y) } else { s.store(dst.add(i), y) }
+            }
+            let n = len - whole;
+            if n > 0 {
+                let mut y = s.mul(s.sub(s.load_n(src.add(whole), n), centre), factor);
+                if G {
+                    y = s.mul(y, s.load_n(self.gamma.add(whole), n));
+                }
+                if B {
+                    y = s.add(y, s.load_n(self.beta.add(whole), n));
+                }
+                s.store_n(dst.add(whole), y, n);
             }
         }
     }
@@ -156,6 +195,7 @@ mod tests {
                 gamma: if g { gamma.as_ptr() } else { null() },
                 beta: if b { beta.as_ptr() } else { null() },
                 centred,
+                stream: false,
             };
             let mut want = vec![0.0f64; rows * len];
             for (want, x) in want.chunks_mut(len.max(1)).zip(src.chunks(len.max(1))) {
@@ -226,6 +266,28 @@ mod tests {
     fn a_large_mean_does_not_spoil_the_variance() {
         // The data themselves are rounded at 1000 · 2⁻²⁴; a difference of squares would lose everything.
         check(2, 1000, &values(2000, 1.0, 1000.0), 2e-4);
+    }
+
+    #[test]
+    fn streamed_rows_are_the_same() {
+        let len = 64;
+        let src = values(8 * len, 1.0, 0.5);
+        let dst = || vec![[0.0f32; 16]; src.len() / 16 + 1];
+        for &isa in Isa::available() {
+            let run = |stream: bool, to: *mut f32| {
+                let row = Row { len, eps: EPS, gamma: src.as_ptr(), beta: null(), centred: true, stream };
+                // SAFETY: both hold eight rows.
+                with_simd!(isa, s => unsafe { row.all::<_, true, false>(s, 0..8, src.as_ptr(), to) });
+            };
+            let (mut plain, mut streamed) = (dst(), dst());
+            // The first element at a register's border, and one beside it.
+            let first = streamed.as_ptr().cast::<f32>().align_offset(64);
+            for offset in [first, (first + 1) % 16] {
+                run(false, plain.as_mut_ptr().cast::<f32>().wrapping_add(offset));
+                run(true, streamed.as_mut_ptr().cast::<f32>().wrapping_add(offset));
+                assert_eq!(plain.as_flattened()[offset..][..src.len()], streamed.as_flattened()[offset..][..src.len()]);
+            }
+        }
     }
 
     #[test]
