@@ -260,14 +260,11 @@ fn heading(out: &mut dyn Write, cpus: &[Cpu], roofs: &[Option<Roof>]) -> Result<
     let isa = cpus.first().map_or("", |c| c.isa().name());
     writeln!(out, "{} {}, {isa}, {} cores", out::paint(out::TITLE, "machine"), name, cpu::cores())?;
     for roof in roofs.iter().flatten() {
-        let levels: Vec<String> = roof
-            .levels
-            .iter()
-            .map(|l| format!("{} {}B/s", l.name, out::rate(l.copy_bytes_per_s.max(l.read_bytes_per_s))))
-            .collect();
+        let levels: Vec<String> =
+            roof.levels.iter().map(|l| format!("{} {}B/s", l.name, out::rate(l.bytes_per_s()))).collect();
         writeln!(
             out,
-            "{} {} (measured): f32 {}flop/s, bf16 {}flop/s, tanh {}/s, {}",
+            "{} {} (measured): f32 {}flop/s, bf16 {}flop/s, functions {}/s, {}",
             out::paint(out::TITLE, "roof"),
             out::threads(roof.threads),
             out::rate(roof.flops_per_s),

@@ -250,7 +250,10 @@ fn show_fusion(args: &Args, graph: &Graph) -> Result<()> {
     writeln!(
         out,
         "{}",
-        out::paint(out::DIM, format!("bytes derived from shapes; times predicted from {}", device.source))
+        out::paint(
+            out::DIM,
+            format!("of the graph as built; bytes derived from shapes; times predicted from rates {}", device.source)
+        )
     )?;
     Ok(out.flush()?)
 }

@@ -8,6 +8,7 @@ use indicatif::ProgressBar;
 use schwann::backend::reference::{self, Precision};
 use schwann::cases::{Tolerance, compare};
 use schwann::memory::machine_bytes;
+use schwann::op::Unary;
 use schwann::pass::PassOptions;
 use schwann::plan::{Device, Plan, bytes, seconds};
 use schwann::{DType, Isa, Program, Tensor};
@@ -92,7 +93,7 @@ fn rates(one: &Cpu, all: &Cpu, bar: &ProgressBar) -> Result<Rates> {
     let set = roof::memory_working_set();
     let copy = [roof::copy_bytes_per_s(1, set, 0.8), roof::copy_bytes_per_s(all.threads(), set, 0.8)];
     step("functions");
-    let tanh = roof::functions_per_s(one, 0.4)?;
+    let tanh = roof::functions_per_s(one, Unary::Tanh, 0.4)?;
     step("overhead");
     let overhead = roof::step_overhead_s(one.isa(), 0.4)?;
     Ok(Rates { gemm: [gemm_one, gemm_all], copy, tanh, overhead })

@@ -2,16 +2,17 @@
 //!
 //! Arithmetic: the fastest of several matrix products that stay in a core's own caches, with weights packed ahead. That
 //! is a lower bound of what the multiply-add units can do (a few percent below it), and a figure that a real program can
-//! reach. Memory: copying and reading, by plain Rust, at a size for each cache level and one for main memory; a copy of
-//! n bytes counts 2n. Functions: tanh over a vector in cache.
+//! reach. Memory: copying, reading and changing in place, by plain Rust, at a size for each cache level and one for main
+//! memory; a copy or change of n bytes counts 2n. Functions: the fastest of exp, sigmoid and tanh over a vector in cache.
 
 use crate::{cpu, load, measure};
 use anyhow::{Context, Result};
 use indicatif::ProgressBar;
 use schwann::backend::cpu::Cpu;
+use schwann::op::Unary;
 use schwann::pass::PassOptions;
 use schwann::plan::Device;
-use schwann::{CompileOptions, DType, Graph, GraphBuilder, Isa, Program, Session, Tensor};
+use schwann::{CompileOptions, DType, Graph, GraphBuilder, Isa, Op, Program, Session, Tensor};
 use serde::Serialize;
 use std::hint::black_box;
 use std::time::Instant;
@@ -27,6 +28,15 @@ pub(crate) struct Level {
     pub(crate) working_set_bytes: usize,
     pub(crate) copy_bytes_per_s: f64,
     pub(crate) read_bytes_per_s: f64,
+    /// Changed in place: read and written, without fetching what is only overwritten.
+    pub(crate) update_bytes_per_s: f64,
+}
+
+impl Level {
+    /// The fastest of the ways to move bytes.
+    pub(crate) fn bytes_per_s(&self) -> f64 {
+        self.copy_bytes_per_s.max(self.read_bytes_per_s).max(self.update_bytes_per_s)
+    }
 }
 
 /// The machine's measured limits for some number of threads.
@@ -113,11 +123,11 @@ pub(crate) fn packed_product(dtype: DType, [m, k, n]: [usize; 3]) -> Result<(Gra
     Ok((b.build()?, vec![("x".into(), numbers(dtype, &[m, k], -1.0, 1.0)?)]))
 }
 
-/// tanh of a vector.
-fn functions(count: usize) -> Result<(Graph, Vec<(String, Tensor)>)> {
+/// A function of a vector.
+fn functions(op: Unary, count: usize) -> Result<(Graph, Vec<(String, Tensor)>)> {
     let mut b = GraphBuilder::new();
     let x = b.input("x", DType::F32, &[count][..])?;
-    let y = b.tanh(x)?;
+    let y = b.push(Op::Unary(op), &[x])?;
     b.output("y", y)?;
     Ok((b.build()?, vec![("x".into(), numbers(DType::F32, &[count], -2.0, 2.0)?)]))
 }
@@ -147,10 +157,10 @@ pub(crate) fn flops(cpu: &Cpu, dtype: DType, seconds: f64) -> Result<f64> {
     Ok(best)
 }
 
-/// Evaluations of tanh per second.
-pub(crate) fn functions_per_s(cpu: &Cpu, seconds: f64) -> Result<f64> {
+/// Evaluations of a function per second.
+pub(crate) fn functions_per_s(cpu: &Cpu, op: Unary, seconds: f64) -> Result<f64> {
     let count = 65_536 * cpu.threads();
-    let (graph, inputs) = functions(count)?;
+    let (graph, inputs) = functions(op, count)?;
     Ok(count as f64 / Ready::new(&graph, inputs, cpu, PassOptions::default())?.time(seconds)?.min_s)
 }
 
@@ -224,6 +234,18 @@ fn read(_: &mut [u64], from: &[u64], repeats: usize) {
     }
 }
 
+fn update(to: &mut [u64], _: &[u64], repeats: usize) {
+    for _ in 0..repeats {
+        let to = black_box(&mut *to);
+        to.iter_mut().for_each(|v| *v ^= 0x5555);
+    }
+}
+
+/// Bytes per second that changing in place moves (read and written).
+fn update_bytes_per_s(threads: usize, bytes: usize, seconds: f64) -> f64 {
+    2.0 * together(threads, bytes, seconds, update)
+}
+
 /// Bytes per second that copying moves (read and written) with a working set of `bytes` in all.
 pub(crate) fn copy_bytes_per_s(threads: usize, bytes: usize, seconds: f64) -> f64 {
     // The buffers are two, and each of their bytes is moved once.
@@ -256,7 +278,7 @@ fn levels(threads: usize, seconds: f64, bar: &ProgressBar) -> Vec<Level> {
         })
         .collect();
     places.push(("memory".into(), None, memory_working_set()));
-    let each = seconds / (2 * places.len()) as f64;
+    let each = seconds / (3 * places.len()) as f64;
     let mut found: Vec<Level> = places
         .into_iter()
         .map(|(name, capacity_bytes, working_set_bytes)| {
@@ -264,6 +286,7 @@ fn levels(threads: usize, seconds: f64, bar: &ProgressBar) -> Vec<Level> {
             let level = Level {
                 copy_bytes_per_s: copy_bytes_per_s(threads, working_set_bytes, each),
                 read_bytes_per_s: read_bytes_per_s(threads, working_set_bytes, each),
+                update_bytes_per_s: update_bytes_per_s(threads, working_set_bytes, each),
                 name,
                 capacity_bytes,
                 working_set_bytes,
@@ -276,6 +299,7 @@ fn levels(threads: usize, seconds: f64, bar: &ProgressBar) -> Vec<Level> {
     for i in (0..found.len().saturating_sub(1)).rev() {
         found[i].copy_bytes_per_s = found[i].copy_bytes_per_s.max(found[i + 1].copy_bytes_per_s);
         found[i].read_bytes_per_s = found[i].read_bytes_per_s.max(found[i + 1].read_bytes_per_s);
+        found[i].update_bytes_per_s = found[i].update_bytes_per_s.max(found[i + 1].update_bytes_per_s);
     }
     found
 }
@@ -293,7 +317,10 @@ impl Roof {
         bar.inc(1);
         let bf16_flops_per_s = flops(cpu, DType::Bf16, part)?;
         bar.inc(1);
-        let functions_per_s = functions_per_s(cpu, part)?;
+        let mut fastest = 0.0f64;
+        for op in [Unary::Exp, Unary::Sigmoid, Unary::Tanh] {
+            fastest = fastest.max(functions_per_s(cpu, op, part / 3.0)?);
+        }
         bar.inc(1);
         let levels = levels(threads, 4.0 * part, bar);
         Ok(Roof {
@@ -301,17 +328,17 @@ impl Roof {
             threads,
             flops_per_s,
             bf16_flops_per_s,
-            functions_per_s,
+            functions_per_s: fastest,
             levels,
             provenance: "measured",
-            source: "products that stay in cache; copies and reads by cache level; tanh in cache",
+            source: "products that stay in cache; copies, reads and updates by cache level; exp, sigmoid, tanh in cache",
         })
     }
 
     /// The most bytes a second at which a working set can be moved, and the level that bounds it. A level that is too
     /// small still serves the part that it holds.
     pub(crate) fn bandwidth(&self, working_set: usize) -> (f64, Option<&str>) {
-        let speed = |l: &Level| l.copy_bytes_per_s.max(l.read_bytes_per_s);
+        let speed = Level::bytes_per_s;
         let fits = |l: &Level| l.capacity_bytes.is_none_or(|c| working_set <= c);
         let Some(at) = self.levels.iter().position(fits) else { return (f64::INFINITY, None) };
         let (near, far) = (at.checked_sub(1).map(|n| &self.levels[n]), &self.levels[at]);
@@ -332,7 +359,7 @@ pub(crate) fn quick_device(cpu: &Cpu) -> Result<Device> {
     let bytes_per_s = copy_bytes_per_s(cpu.threads(), memory_working_set() / 2, 0.4);
     bar.inc(1);
     bar.set_message("functions");
-    let transcendentals_per_s = functions_per_s(cpu, 0.2)?;
+    let transcendentals_per_s = functions_per_s(cpu, Unary::Tanh, 0.2)?;
     bar.inc(1);
     bar.set_message("overhead");
     let step_overhead_s = step_overhead_s(cpu.isa(), 0.2)?;
@@ -371,6 +398,7 @@ mod tests {
             working_set_bytes: 0,
             copy_bytes_per_s: speed,
             read_bytes_per_s: speed / 2.0,
+            update_bytes_per_s: speed / 4.0,
         };
         let roof = Roof {
             isa: "portable",

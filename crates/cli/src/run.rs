@@ -233,7 +233,7 @@ fn report(
     if let Some(s) = samples {
         writeln!(
             out,
-            "{} runs on {backend}, {}: min {}, median {} (measured)",
+            "{} runs after the first on {backend}, {}: min {}, median {} (measured)",
             s.samples,
             out::threads(threads),
             plan::seconds(s.min_s),
