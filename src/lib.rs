@@ -46,7 +46,7 @@ pub use schwann_core::{
     Bindings, CompileOptions, Cost, DType, Dim, Error, Graph, GraphBuilder, Op, Program, Result, Session, Shape,
     Tensor, Type, Value, backend, cases, dtype, error, grad, graph, io, memory, op, pass, plan, run, shape, tensor,
 };
-pub use schwann_kernels::Isa;
+pub use schwann_kernels::{Isa, peak};
 
 /// What most programs need: `use schwann::prelude::*;`.
 pub mod prelude {

@@ -12,6 +12,7 @@ pub mod map;
 pub mod map_file;
 pub mod math;
 pub mod norm;
+pub mod peak;
 pub mod reduce;
 pub mod simd;
 pub mod softmax;
