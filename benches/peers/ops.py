@@ -3,10 +3,10 @@
 
     python3 -m venv VENV && VENV/bin/pip install torch numpy
     cargo build --release && cargo build --release --manifest-path benches/peers/rust/Cargo.toml
-    VENV/bin/python benches/peers/ops.py [--threads 1,2] [--filter gemm] [--rounds 7] [--seconds 0.3] [--json]
+    VENV/bin/python benches/peers/ops.py [--threads 1,2] [--filter gemm] [--rounds 7] [--seconds 0.3] [--malloc tuned] [--json]
 
 Each round gives every contender of a case `seconds`, one after the other; the least of all minima and the median of the
-medians are kept. PyTorch runs in this process, the others are started once a round. Run it on a quiet machine.
+medians are kept. Run it with both settings of `--malloc` and take PyTorch's better figure. PyTorch runs in this process, the others are started once a round. Run it on a quiet machine.
 """
 import argparse, json, os, pathlib, platform, statistics, subprocess, sys, time
 
@@ -112,6 +112,7 @@ def table(rows):
 def main():
     a = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     a.add_argument("--threads", default="1,2"); a.add_argument("--filter", default=""); a.add_argument("--rounds", type=int, default=7)
+    a.add_argument("--malloc", default="default", choices=["default", "tuned"], help="tuned: glibc keeps large blocks, so that PyTorch's temporaries are not paged in anew")
     a.add_argument("--seconds", type=float, default=0.3); a.add_argument("--json", action="store_true"); a.add_argument("--child", type=int, default=0)
     args = a.parse_args()
     if args.child:
@@ -121,6 +122,8 @@ def main():
     rows = []
     for n in args.threads.split(","):           # one process a thread count: PyTorch fixes its pools when it starts
         env = dict(os.environ, OMP_NUM_THREADS=n, MKL_NUM_THREADS=n, RAYON_NUM_THREADS=n, CUDA_VISIBLE_DEVICES="", KMP_BLOCKTIME="1")
+        if args.malloc == "tuned":
+            env.update(MALLOC_MMAP_THRESHOLD_="4000000000", MALLOC_TRIM_THRESHOLD_="8000000000", MALLOC_TOP_PAD_="268435456")
         p = subprocess.Popen([sys.executable, __file__, *sys.argv[1:], "--child", n], env=env, stdout=subprocess.PIPE, text=True)
         for line in p.stdout:
             rows.append(json.loads(line))
