@@ -156,12 +156,17 @@ fn work_that_is_the_same_in_every_step_leaves_the_loop() {
 }
 
 /// Three heads of one input: tanh(x·W₁)·σ(x·W₃) + tanh(x·W₂).
-fn heads(columns: usize) -> Graph {
+fn heads(columns: usize, biased: bool) -> Graph {
     let mut b = GraphBuilder::new();
     let x = b.input("x", DType::F32, shape!["B", 8]).unwrap();
     let head = |b: &mut GraphBuilder, i: usize| {
         let w = b.weight(&format!("w{i}"), floats(&[8, columns], |n| ((n * (i + 3)) % 7) as f32 * 0.1 - 0.3)).unwrap();
-        b.matmul(x, w).unwrap()
+        let p = b.matmul(x, w).unwrap();
+        if !biased {
+            return p;
+        }
+        let bias = b.weight(&format!("b{i}"), floats(&[columns], |n| (n + i) as f32 * 0.01)).unwrap();
+        b.add(p, bias).unwrap()
     };
     let (p, q, r) = (head(&mut b, 0), head(&mut b, 1), head(&mut b, 2));
     let (p, q, r) = (b.tanh(p).unwrap(), b.tanh(q).unwrap(), b.sigmoid(r).unwrap());
@@ -173,14 +178,16 @@ fn heads(columns: usize) -> Graph {
 
 #[test]
 fn small_products_of_one_input_are_one_product_whose_columns_are_read_in_place() {
-    let plan = compile(&heads(16)).plan(&Bindings::new().with("B", 4)).unwrap();
-    let kernels: Vec<&str> = plan.steps.iter().map(|s| s.kernel.as_str()).collect();
-    assert!(matches!(kernels[..], [first, _] if first.starts_with("gemm packed 4×48×8")), "{kernels:?}");
-    let wide = compile(&heads(400)).plan(&Bindings::new().with("B", 4)).unwrap();
+    for (biased, kernel) in [(false, "gemm packed 4×48×8"), (true, "gemm packed 4×48×8 + bias")] {
+        let plan = compile(&heads(16, biased)).plan(&Bindings::new().with("B", 4)).unwrap();
+        let kernels: Vec<&str> = plan.steps.iter().map(|s| s.kernel.as_str()).collect();
+        assert!(matches!(kernels[..], [first, _] if first == kernel), "{kernels:?}");
+    }
+    let wide = compile(&heads(400, true)).plan(&Bindings::new().with("B", 4)).unwrap();
     assert_eq!(wide.steps.iter().filter(|s| s.kernel.starts_with("gemm")).count(), 3, "{}", wide.explain(None));
     let x = floats(&[4, 8], |i| (i % 9) as f32 * 0.2 - 0.8);
-    for columns in [1, 16, 17, 400] {
-        let graph = heads(columns);
+    for (columns, biased) in [(1, false), (1, true), (16, false), (16, true), (17, true), (400, true)] {
+        let graph = heads(columns, biased);
         let slow = Program::compile_for(&graph, &Reference, &CompileOptions::default()).unwrap();
         let (mut slow, mut fast) = (slow.session(), compile(&graph).session());
         let (want, got) = (slow.run(&[("x", &x)]).unwrap(), fast.run(&[("x", &x)]).unwrap());

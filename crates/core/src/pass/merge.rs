@@ -4,8 +4,8 @@
 use super::PassOptions;
 use crate::error::Result;
 use crate::graph::{Graph, Value};
-use crate::op::{Op, Scan};
-use crate::shape::Dim;
+use crate::op::{Binary, Op, Scan};
+use crate::shape::{Dim, Shape};
 use std::collections::{BTreeMap, HashSet};
 
 /// Columns of a merged product at most: beyond, each product is large enough alone, and better keeps its epilogue.
@@ -73,13 +73,21 @@ fn merge_in(graph: &Graph, constant: &dyn Fn(Value) -> bool) -> Result<Graph> {
             let axis = usize::from(!transpose_b);
             let all = r.new.push(Op::Concat { axis }, rights, format!("{}.columns", node.name))?;
             let left = r.get(node.inputs[0]);
-            let product = r.new.push(node.op.clone(), vec![left, all], format!("{}.merged", node.name))?;
+            let mut product = r.new.push(node.op.clone(), vec![left, all], format!("{}.merged", node.name))?;
+            // What the parts replace: the products, or their sums with a bias each, if every one has one.
+            let mut replaced: Vec<u32> = products.iter().map(|(p, _)| *p).collect();
+            if let Some(sums) = biases(graph, products, constant) {
+                let parts = sums.iter().map(|(_, bias)| r.get(*bias)).collect();
+                let bias = r.new.push(Op::Concat { axis: 0 }, parts, format!("{}.biases", node.name))?;
+                product = r.new.push(Op::Binary(Binary::Add), vec![product, bias], format!("{}.shifted", node.name))?;
+                replaced = sums.iter().map(|(sum, _)| *sum).collect();
+            }
             let last = node.outs[0].shape.rank() - 1;
             let mut at = 0;
-            for (p, columns) in products.iter() {
+            for (old, (_, columns)) in replaced.iter().zip(products.iter()) {
                 let slice = Op::Slice { axis: last, start: Dim::fixed(at), end: Dim::fixed(at + columns) };
-                let part = r.new.push(slice, vec![product], graph.nodes()[*p as usize].name.clone())?;
-                r.set(Value { node: *p, slot: 0 }, part);
+                let part = r.new.push(slice, vec![product], graph.nodes()[*old as usize].name.clone())?;
+                r.set(Value { node: *old, slot: 0 }, part);
                 at += columns;
             }
         } else if !merged.contains(&id) && r.find(Value { node: id, slot: 0 }).is_none() {
@@ -87,4 +95,18 @@ fn merge_in(graph: &Graph, constant: &dyn Fn(Value) -> bool) -> Result<Graph> {
         }
     }
     r.finish()
+}
+
+/// For each product its only reader and the bias that it adds, if that is all that is ever done to any of them.
+fn biases(graph: &Graph, products: &[(u32, usize)], constant: &dyn Fn(Value) -> bool) -> Option<Vec<(u32, Value)>> {
+    let of = |(product, columns): &(u32, usize)| {
+        let value = Value { node: *product, slot: 0 };
+        let mut readers = graph.nodes().iter().enumerate().filter(|(_, n)| n.inputs.contains(&value));
+        let (id, sum) = readers.next()?;
+        let alone = readers.next().is_none() && graph.outputs().iter().all(|o| o.value != value);
+        let bias = *sum.inputs.iter().find(|v| **v != value)?;
+        let fits = sum.op == Op::Binary(Binary::Add) && graph.ty(bias).shape == Shape::from([*columns]);
+        (alone && fits && constant(bias)).then_some((id as u32, bias))
+    };
+    products.iter().map(of).collect()
 }
