@@ -149,6 +149,8 @@ pub struct Gemm {
     pub c: Strided,
     /// One float a column, added.
     pub bias: Option<Ref>,
+    /// One float a row, added.
+    pub row_bias: Option<Ref>,
     /// What runs on the product; only without a batch.
     pub epilogue: Option<Box<Epilogue>>,
     /// Scratch memory for packing.
@@ -293,6 +295,7 @@ impl Gemm {
             c_row_stride: self.c.row,
             accumulate: false,
             bias: self.bias.as_ref().map(|r| at(r).cast_const().cast()),
+            row_bias: self.row_bias.as_ref().map(|r| at(r).cast_const().cast()),
             epilogue,
         }
     }
@@ -362,7 +365,7 @@ impl Call {
                 if let GemmB::Plain(b) = &mut g.b {
                     f(&mut b.at, false);
                 }
-                g.bias.iter_mut().for_each(|r| f(r, false));
+                g.bias.iter_mut().chain(&mut g.row_bias).for_each(|r| f(r, false));
                 f(&mut g.c.at, true);
                 f(&mut g.scratch, true);
                 if let Some(e) = &mut g.epilogue {
