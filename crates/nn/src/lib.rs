@@ -4,5 +4,6 @@
 #![forbid(unsafe_code)]
 
 pub mod error;
+pub mod wiring;
 
 pub use error::{Error, Result};
