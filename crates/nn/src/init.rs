@@ -105,7 +105,8 @@ impl Random {
     /// The stream of this seed and name.
     pub(crate) fn new(seed: u64, name: &str) -> Random {
         // FNV-1a tells names apart; splitmix64 spreads the result over the state.
-        let hash = name.bytes().fold(0xcbf2_9ce4_8422_2325u64, |h, b| (h ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3));
+        let hash =
+            name.bytes().fold(0xcbf2_9ce4_8422_2325u64, |h, b| (h ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3));
         let mut at = seed ^ hash;
         Random(std::array::from_fn(|_| {
             at = at.wrapping_add(0x9e37_79b9_7f4a_7c15);

@@ -4,7 +4,7 @@ use crate::Result;
 use crate::init::{Init, Param};
 use crate::scope::{Inner, Outer, Scope, Timespans};
 use schwann_core::op::Type;
-use schwann_core::{DType, Shape, Value, shape};
+use schwann_core::{DType, Value, shape};
 
 /// The sizes and options of a recurrent layer.
 pub(crate) struct Recurrent {
@@ -71,17 +71,17 @@ pub(crate) fn build(outer: &mut Outer<'_>, x: Value, layer: &Recurrent, cell: &i
         inputs.push((name, row_of(*width)));
     }
 
-    let elapsed = match outer.options.timespans {
-        Timespans::Constant(dt) => Elapsed::Constant(dt),
-        Timespans::PerStep => Elapsed::Input(Value { node: 0, slot: 0 }),
-    };
+    let timespans = outer.options.timespans;
     let (mut scope, values) = Inner::new(outer, &inputs)?;
     let mut values = values.into_iter();
     let mut next = || values.next().expect("one value was made for each input");
     let mut h = next();
     let c = layer.mixed_memory.then(&mut next);
     let x = next();
-    let elapsed = if let Elapsed::Input(_) = elapsed { Elapsed::Input(next()) } else { elapsed };
+    let elapsed = match timespans {
+        Timespans::Constant(dt) => Elapsed::Constant(dt),
+        Timespans::PerStep => Elapsed::Input(next()),
+    };
     let mut memory = None;
     if let Some(c) = c {
         let (new_h, new_c) = lstm(&mut scope, x, h, c, layer.units)?;
@@ -139,13 +139,4 @@ pub(crate) fn lstm_params(inputs: usize, units: usize) -> Vec<Param> {
         Param::new("lstm.input_map.bias", &[4 * units], Init::Uniform { low: -0.1, high: 0.1 }),
         Param::new("lstm.recurrent_map.weight", &[4 * units, units], Init::Orthogonal),
     ]
-}
-
-/// The last axis of a shape with another size.
-pub(crate) fn with_last(shape: &Shape, last: usize) -> Shape {
-    let mut dims = shape.dims().to_vec();
-    if let Some(d) = dims.last_mut() {
-        *d = last.into();
-    }
-    dims.into()
 }
