@@ -10,6 +10,7 @@ pub mod init;
 pub mod layer;
 mod model;
 mod scope;
+mod stream;
 pub mod verify;
 pub mod wiring;
 
@@ -18,3 +19,4 @@ pub use file::{CONFIG_KEY, MODEL_KEY, MODEL_VERSION, import_ncps};
 pub use layer::{Activation, Cfc, CfcMode, Embedding, Layer, Linear, Ltc, Mapping, Units};
 pub use model::{Model, Sequential};
 pub use scope::{GraphOptions, InitialState, Parameters, Timespans};
+pub use stream::{MOST_SIZES, Runner, State};
