@@ -231,6 +231,18 @@ impl Session {
         self.carried[index].as_ref()
     }
 
+    /// The value a state has now, to write in place; an error before it has one.
+    pub fn state_mut(&mut self, input: &str) -> Result<&mut Tensor> {
+        let graph = &self.program.graph;
+        let index = graph.inputs().position(|(name, _)| name == input);
+        let state = index.and_then(|i| self.carried[i].as_mut());
+        state.ok_or_else(|| Error::Unknown {
+            kind: "state (that has a value)",
+            name: input.into(),
+            known: graph.states().iter().map(|s| s.input.clone()).collect(),
+        })
+    }
+
     /// Gives a state a value, checked when the session next runs.
     pub fn set_state(&mut self, input: &str, value: Tensor) -> Result<()> {
         let graph = &self.program.graph;

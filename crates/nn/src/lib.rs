@@ -1,8 +1,22 @@
 //! What people build: neural circuits (CfC and LTC networks) on sparse wirings, and the layers to stack them with.
 //!
-//! A [`Wiring`](wiring::Wiring) says which neuron reaches which; a layer turns it into a graph with one `Scan`.
+//! A [`Wiring`](wiring::Wiring) says which neuron reaches which; a layer turns it into a graph with one `Scan`; a
+//! [`Model`] is layers with their weights.
 #![forbid(unsafe_code)]
 
 pub mod error;
+mod file;
+pub mod init;
+pub mod layer;
+mod model;
+mod scope;
+mod stream;
+pub mod verify;
+pub mod wiring;
 
 pub use error::{Error, Result};
+pub use file::{CONFIG_KEY, MODEL_KEY, MODEL_VERSION, import_ncps};
+pub use layer::{Activation, Cfc, CfcMode, Embedding, Layer, Linear, Ltc, Mapping, Units};
+pub use model::{Model, Sequential};
+pub use scope::{GraphOptions, InitialState, Parameters, Timespans};
+pub use stream::{MOST_SIZES, Runner, State};

@@ -1,0 +1,249 @@
+//! Models in files: our own form, whole in one safetensors file, and what ncps' users bring.
+//!
+//! A file's tensors are the weights under their names; its metadata entry [`MODEL_KEY`] says the rest, as JSON: the
+//! form's version and the layers, with every option and every synapse. Whatever is read is taken for hostile: no size in
+//! the JSON is believed before it is compared with the data that the file has.
+
+use crate::layer::{Layer, Units};
+use crate::model::{Model, Sequential};
+use crate::wiring::{Wiring, WiringConfig};
+use crate::{Error, Result};
+use schwann_core::io::safetensors::{self, Reader};
+use schwann_core::{DType, Tensor};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::io::Read;
+use std::path::Path;
+
+/// The metadata entry that holds a model's layers.
+pub const MODEL_KEY: &str = "schwann.model";
+/// The version of the JSON in it.
+pub const MODEL_VERSION: u32 = 1;
+/// The metadata entry that holds ncps' class and constructor arguments.
+pub const CONFIG_KEY: &str = "config";
+/// How to bring a model from Python.
+const EXPORTER: &str = "scripts/export_ncps.py writes one: `from export_ncps import export; export(model, path)`";
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Form {
+    version: u32,
+    layers: Vec<Layer>,
+}
+
+impl Model {
+    /// Writes the whole model, wiring, options and weights, into one safetensors file, whole or not at all.
+    pub fn save(&self, path: impl AsRef<Path>) -> Result<()> {
+        Ok(safetensors::write(path, self.tensors(), &self.metadata()?)?)
+    }
+
+    /// The same as the bytes that a file would have.
+    pub fn to_bytes(&self) -> Result<Vec<u8>> {
+        Ok(safetensors::to_bytes(self.tensors(), &self.metadata()?)?)
+    }
+
+    fn tensors(&self) -> impl Iterator<Item = (&str, &Tensor)> {
+        self.weights().iter().map(|(name, data)| (name.as_str(), data))
+    }
+
+    fn metadata(&self) -> Result<BTreeMap<String, String>> {
+        let form = Form { version: MODEL_VERSION, layers: self.layers().to_vec() };
+        let json = serde_json::to_string(&form).map_err(|e| Error::file(format!("the model's JSON: {e}")))?;
+        Ok(BTreeMap::from([(MODEL_KEY.to_owned(), json)]))
+    }
+
+    /// Reads what [`Model::save`] wrote; the weights stay in the mapped file.
+    pub fn load(path: impl AsRef<Path>) -> Result<Model> {
+        let path = path.as_ref();
+        open(path).and_then(|reader| Model::from_reader(&reader)).map_err(|e| e.in_file(path))
+    }
+
+    /// The model in a file's content.
+    pub fn from_bytes(bytes: impl Into<Vec<u8>>) -> Result<Model> {
+        Model::from_reader(&Reader::from_bytes(bytes)?)
+    }
+
+    fn from_reader(reader: &Reader) -> Result<Model> {
+        let Some(text) = reader.metadata().get(MODEL_KEY) else {
+            let hint = match reader.metadata().contains_key(CONFIG_KEY) {
+                true => "It has a `config`, so it may be ncps' model: read it with `import_ncps`",
+                false => "A file of weights alone does not say which layers they belong to",
+            };
+            return Err(Error::file(format!("no model: the metadata has no `{MODEL_KEY}`. {hint}")));
+        };
+        let unreadable = |e: serde_json::Error| Error::file(format!("metadata `{MODEL_KEY}`: {e}"));
+        let json: Value = serde_json::from_str(text).map_err(unreadable)?;
+        let version = json.get("version").cloned().unwrap_or(Value::Null);
+        if version.as_u64() != Some(u64::from(MODEL_VERSION)) {
+            let problem = format!("the model's form has version {version}; this program reads version {MODEL_VERSION}");
+            return Err(Error::file(problem));
+        }
+        for layer in json["layers"].as_array().into_iter().flatten() {
+            check_sizes(layer, reader)?;
+        }
+        let form: Form = serde_json::from_value(json).map_err(unreadable)?;
+        let names = reader.entries().iter().map(|e| (e.name.as_str(), e.name.as_str()));
+        Model::with_weights(form.layers, weights(reader, names)?)
+    }
+}
+
+/// Opens a safetensors file; Python's pickles are refused by what they are.
+pub(crate) fn open(path: &Path) -> Result<Reader> {
+    let mut start = [0u8; 4];
+    let read = std::fs::File::open(path)
+        .and_then(|file| file.take(4).read(&mut start))
+        .map_err(|source| schwann_core::Error::Io { path: path.to_owned(), source })?;
+    let pickled = match &start[..read] {
+        // A zip archive (PyTorch since 1.6), or a pickle of protocol 2 to 5.
+        [b'P', b'K', 3 | 5, 4 | 6] => true,
+        // The third byte of a pickle is an opcode; of a safetensors file, of the header's length: 0 in all but huge ones.
+        [0x80, 2..=5, opcode, ..] => *opcode != 0,
+        _ => false,
+    };
+    let ending = path.extension().and_then(|e| e.to_str()).unwrap_or_default().to_ascii_lowercase();
+    if pickled || ["pt", "pth", "pkl", "pickle"].contains(&ending.as_str()) {
+        return Err(Error::file(format!(
+            "a Python pickle, which is a program that runs when it is read, and is not read here; expected safetensors: \
+             {EXPORTER}"
+        )));
+    }
+    Ok(Reader::open(path)?)
+}
+
+/// Tensors as `f32`, from names in the file to names in the model.
+fn weights<'a>(reader: &Reader, names: impl Iterator<Item = (&'a str, &'a str)>) -> Result<BTreeMap<String, Tensor>> {
+    names.map(|(from, to)| Ok((to.to_owned(), reader.tensor_as(from, DType::F32)?))).collect()
+}
+
+/// Compares a circuit's size in a layer's JSON with the data that the file has, before its matrices are made: they may be
+/// sparse, but hardly a hundred times larger than their weights.
+fn check_sizes(layer: &Value, reader: &Reader) -> Result<()> {
+    let number = |value: &Value| value.as_u64().unwrap_or(0);
+    let neurons = |wiring: &Value| {
+        let layered = ["inter_neurons", "command_neurons", "motor_neurons"].map(|n| number(&wiring[n]));
+        layered.into_iter().fold(number(&wiring["units"]), u64::saturating_add)
+    };
+    // Missing fields index as null.
+    let units = if layer["units"].is_null() { &layer["wiring"] } else { &layer["units"] };
+    let units = match units {
+        Value::Object(_) => neurons(units).max(neurons(&units["config"])),
+        // Only an LTC makes a circuit of a mere number.
+        _ if layer["class"] == "LTC" => number(units),
+        _ => return Ok(()),
+    };
+    let bytes: u64 = reader.entries().iter().map(|e| e.window.len() as u64).sum();
+    let pairs = units.saturating_mul(units.max(number(&layer["input_size"])));
+    if pairs > bytes.saturating_mul(64).saturating_add(1 << 20) {
+        let problem =
+            format!("a circuit of {units} neurons in a file with {bytes} bytes of weights; expected far more");
+        return Err(Error::file(problem));
+    }
+    Ok(())
+}
+
+/// Reads a model of ncps from a safetensors file: its state dict as tensors (with or without `model.` before their names),
+/// and its class and constructor arguments as JSON in the metadata entry `config`.
+///
+/// `scripts/export_ncps.py` writes such files. Masks that ncps keeps in its state dict are compared with the circuit that
+/// is drawn here and are not part of the model. Of a wiring that no generator made, the file holds the matrices too, as
+/// `adjacency` and `sensory_adjacency`.
+pub fn import_ncps(path: impl AsRef<Path>) -> Result<Model> {
+    let path = path.as_ref();
+    open(path).and_then(|reader| import(&reader)).map_err(|e| e.in_file(path))
+}
+
+/// The model of an opened file.
+pub(crate) fn import(reader: &Reader) -> Result<Model> {
+    let json = config(reader)?;
+    check_sizes(&json, reader)?;
+    let unreadable = |e: serde_json::Error| Error::file(format!("metadata `{CONFIG_KEY}`: {e}"));
+    let mut layer: Layer = serde_json::from_value(json).map_err(unreadable)?;
+    if let Layer::Cfc(crate::Cfc { units, input_size, .. }) | Layer::Ltc(crate::Ltc { units, input_size, .. }) =
+        &mut layer
+        && let Units::Wired(wiring) = units
+    {
+        wiring.build(*input_size)?;
+        wire(wiring, reader)?;
+    }
+
+    // Beside a state dict with `model.` before its names there may be anything: samples, results, gradients.
+    let prefixed = reader.entries().iter().any(|e| e.name.starts_with("model."));
+    let matrices = ["adjacency", "sensory_adjacency"];
+    let names = reader.entries().iter().map(|e| e.name.as_str()).filter_map(|name| match prefixed {
+        true => Some((name, name.strip_prefix("model.")?)),
+        false => (!matrices.contains(&name)).then_some((name, name)),
+    });
+    let mut weights = weights(reader, names)?;
+    for (name, mask) in layer.masks()? {
+        if let Some(found) = weights.remove(&name) {
+            check_mask(&name, &found, &mask)?;
+        }
+    }
+    Model::with_weights(Sequential::from(layer), weights)
+}
+
+/// The metadata's `config`.
+pub(crate) fn config(reader: &Reader) -> Result<Value> {
+    let Some(text) = reader.metadata().get(CONFIG_KEY) else {
+        let problem =
+            format!("no ncps model: the metadata has no `{CONFIG_KEY}` with its class and arguments. {EXPORTER}");
+        return Err(Error::file(problem));
+    };
+    serde_json::from_str(text).map_err(|e| Error::file(format!("metadata `{CONFIG_KEY}`: {e}")))
+}
+
+/// Gives a wiring that was made by hand its synapses from the file; others must have the file's, if it has any.
+fn wire(wiring: &mut Wiring, reader: &Reader) -> Result<()> {
+    let custom = matches!(wiring.config(), WiringConfig::Custom { .. });
+    if let (true, Some(text)) = (custom, reader.metadata().get("layers")) {
+        let layers = serde_json::from_str(text).map_err(|e| Error::file(format!("metadata `layers`: {e}")))?;
+        wiring.set_layers(layers)?;
+    }
+    for (name, sources) in
+        [("adjacency", wiring.units()), ("sensory_adjacency", wiring.input_dim().unwrap_or_default())]
+    {
+        if reader.entry(name).is_err() {
+            if custom && wiring.synapse_count() == 0 && name == "adjacency" {
+                return Err(Error::weight(name, "missing", "the matrix of a wiring that no generator made"));
+            }
+            continue;
+        }
+        let matrix = reader.tensor_as(name, DType::I32)?;
+        let shape = [sources, wiring.units()];
+        if matrix.shape() != shape {
+            return Err(Error::weight(name, &matrix, format!("i32{shape:?}")));
+        }
+        let values = matrix.values::<i32>()?;
+        for (i, &polarity) in values.iter().enumerate() {
+            let (src, dest) = (i / wiring.units(), i % wiring.units());
+            let own = if name == "adjacency" { wiring.adjacency()[i] } else { wiring.sensory_adjacency()[i] };
+            if !custom && i32::from(own) != polarity {
+                let expected = format!("{own}, as the wiring's options and seed give it");
+                return Err(Error::weight(name, format!("{polarity} from {src} to {dest}"), expected));
+            }
+            if custom && polarity != 0 {
+                let polarity = i8::try_from(polarity).unwrap_or(i8::MAX);
+                match name {
+                    "adjacency" => wiring.add_synapse(src, dest, polarity)?,
+                    _ => wiring.add_sensory_synapse(src, dest, polarity)?,
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Compares a mask of ncps with the circuit's.
+fn check_mask(name: &str, found: &Tensor, mask: &Tensor) -> Result<()> {
+    if found.shape() != mask.shape() {
+        return Err(Error::weight(name, found, mask));
+    }
+    let (found, mask) = (found.values::<f32>()?, mask.values::<f32>()?);
+    let other = found.iter().zip(mask).filter(|(f, m)| f != m).count();
+    if other > 0 {
+        let got = format!("another circuit: {other} of {} entries differ", mask.len());
+        return Err(Error::weight(name, got, "the circuit that the wiring's options and seed give"));
+    }
+    Ok(())
+}

@@ -1,0 +1,187 @@
+//! Streams: step by step is the whole sequence bit for bit, together is each alone, and mistakes are named.
+
+use schwann_core::backend::cpu::Cpu;
+use schwann_core::cases::random::Random;
+use schwann_core::{CompileOptions, Program, Tensor, io};
+use schwann_kernels::Isa;
+use schwann_nn::wiring::{AutoNcp, Wiring};
+use schwann_nn::{
+    Activation, Cfc, CfcMode, GraphOptions, InitialState, Layer, Linear, Ltc, Model, Result, Runner, Sequential,
+    Timespans,
+};
+use std::sync::Arc;
+
+const INPUTS: usize = 5;
+
+fn circuit() -> Wiring {
+    AutoNcp::new(21, 4).wiring().unwrap()
+}
+
+fn models() -> Vec<(&'static str, Model)> {
+    let dense = Cfc::new(INPUTS, 13);
+    let wired = Cfc::new(INPUTS, circuit());
+    let ltc = Ltc::new(INPUTS, circuit());
+    let layers: Vec<(&str, Layer)> = vec![
+        ("default", dense.clone().into()),
+        ("pure", Cfc { mode: CfcMode::Pure, ..dense.clone() }.into()),
+        ("no gate", Cfc { mode: CfcMode::NoGate, backbone_layers: Some(2), ..dense.clone() }.into()),
+        ("no backbone", Cfc { backbone_layers: Some(0), ..dense.clone() }.into()),
+        ("mixed", Cfc { mixed_memory: true, ..dense.clone() }.into()),
+        ("projected", Cfc { proj_size: Some(3), ..dense.clone() }.into()),
+        ("last only", Cfc { return_sequences: false, proj_size: Some(3), ..dense.clone() }.into()),
+        ("time first", Cfc { batch_first: false, ..dense }.into()),
+        ("wired", wired.clone().into()),
+        ("wired, pure", Cfc { mode: CfcMode::Pure, ..wired.clone() }.into()),
+        ("wired, mixed", Cfc { mixed_memory: true, proj_size: Some(2), ..wired }.into()),
+        ("LTC", ltc.clone().into()),
+        ("LTC, mixed", Ltc { mixed_memory: true, ..ltc.clone() }.into()),
+        ("LTC, explicit", Ltc { implicit_param_constraints: false, ode_unfolds: 2, ..ltc }.into()),
+        ("LTC, dense", Ltc::new(INPUTS, 7).into()),
+    ];
+    let mut models: Vec<_> = layers.into_iter().map(|(name, l)| (name, Sequential::from(l))).collect();
+    let stack =
+        vec![Linear::new(INPUTS, 6).into(), Activation::Silu.into(), Cfc::new(6, 9).into(), Ltc::new(9, 4).into()];
+    models.push(("a stack", stack.into()));
+    models.into_iter().map(|(name, layers)| (name, Model::new(layers, 11).unwrap())).collect()
+}
+
+fn compile(model: &Model, timespans: Timespans, isa: Isa) -> Arc<Program> {
+    let options = GraphOptions::default().timespans(timespans);
+    let cpu = Cpu::with_isa(isa, 1).unwrap();
+    Program::compile_for(&model.graph(&options).unwrap(), &cpu, &CompileOptions::default()).unwrap()
+}
+
+fn time_first(model: &Model) -> bool {
+    matches!(&model.layers()[0], Layer::Cfc(cfc) if !cfc.batch_first)
+}
+
+#[test]
+fn step_by_step_is_the_whole_sequence_bit_for_bit() {
+    const STEPS: usize = 12;
+    let mut random = Random::new(3);
+    for &isa in Isa::available() {
+        for (name, model) in models() {
+            for timespans in [Timespans::Constant(1.0), Timespans::PerStep] {
+                let program = compile(&model, timespans, isa);
+                let shape = if time_first(&model) { [STEPS, 1] } else { [1, STEPS] };
+                let x = random.floats(&[shape[0], shape[1], INPUTS], -2.0, 2.0);
+                let dt = random.floats(&shape, 0.1, 2.0);
+                let mut session = program.session();
+                let timed = timespans == Timespans::PerStep;
+                let whole = match timed {
+                    true => session.run(&[("x", &x), ("timespans", &dt)]).unwrap(),
+                    false => session.run(&[("x", &x)]).unwrap(),
+                };
+                let y = whole[0].values::<f32>().unwrap();
+
+                let mut runner = Runner::new(program.clone()).unwrap();
+                let mut state = runner.state();
+                let mut got = vec![];
+                for (t, sample) in x.values::<f32>().unwrap().chunks_exact(INPUTS).enumerate() {
+                    let step = match timed {
+                        true => runner.step_after(&mut state, sample, dt.values::<f32>().unwrap()[t]),
+                        false => runner.step(&mut state, sample),
+                    };
+                    got.extend_from_slice(step.unwrap());
+                }
+                // Where only the last output was wanted, it is the last step's.
+                let got = &got[got.len() - y.len()..];
+                let bits = |values: &[f32]| values.iter().map(|v| v.to_bits()).collect::<Vec<_>>();
+                assert_eq!(bits(got), bits(y), "{name} on {isa}, {timespans:?}");
+                let last: Vec<f32> = whole[1..].iter().flat_map(|t| t.values::<f32>().unwrap().to_vec()).collect();
+                assert_eq!(bits(state.values()), bits(&last), "{name} on {isa}, {timespans:?}: state");
+            }
+        }
+    }
+}
+
+#[test]
+fn streams_together_are_each_alone() {
+    const STREAMS: usize = 37;
+    let mut random = Random::new(4);
+    for (name, model) in models() {
+        let program = compile(&model, Timespans::Constant(1.0), Isa::detect());
+        let (mut together, mut alone) = (Runner::new(program.clone()).unwrap(), Runner::new(program).unwrap());
+        let mut states = vec![together.state(); STREAMS];
+        let mut singles = states.clone();
+        for _ in 0..6 {
+            let x = random.floats(&[STREAMS, INPUTS], -2.0, 2.0);
+            let x = x.values::<f32>().unwrap();
+            let y = together.step_many(&mut states, x).unwrap().to_vec();
+            for (i, state) in singles.iter_mut().enumerate() {
+                let single = alone.step(state, &x[i * INPUTS..][..INPUTS]).unwrap();
+                for (a, b) in single.iter().zip(&y[i * single.len()..]) {
+                    assert!((a - b).abs() <= 1e-6 * (1.0 + a.abs()), "{name}, stream {i}: {a} alone, {b} together");
+                }
+            }
+        }
+        for (a, b) in states.iter().zip(&singles) {
+            let near = a.values().iter().zip(b.values()).all(|(a, b)| (a - b).abs() <= 1e-6 * (1.0 + a.abs()));
+            assert!(near, "{name}: states");
+        }
+    }
+}
+
+#[test]
+fn a_state_goes_through_a_file_and_back_to_zero() -> Result<()> {
+    let model = Model::new(Cfc { mixed_memory: true, ..Cfc::new(2, 4) }, 1)?;
+    let program = model.compile(&GraphOptions::default(), &CompileOptions::default().threads(1))?;
+    let mut runner = Runner::new(program)?;
+    let mut state = runner.state();
+    let first = runner.step(&mut state, &[1.0, 2.0])?.to_vec();
+    assert_eq!(state.names().collect::<Vec<_>>(), ["h0", "c0"]);
+    assert_eq!(state.part("h0"), Some(&first[..]));
+    assert!(state.part("x").is_none());
+
+    let path = std::env::temp_dir().join(format!("schwann-state-{}.npz", std::process::id()));
+    let tensors = state.to_tensors()?;
+    io::write_npz(&path, tensors.iter().map(|(name, tensor)| (name.as_str(), tensor)))?;
+    let mut restored = runner.state();
+    restored.set_tensors(&io::read_npz(&path)?)?;
+    std::fs::remove_file(&path).unwrap();
+    assert_eq!(restored, state);
+    let next = runner.step(&mut state, &[0.5, 0.5])?.to_vec();
+    assert_eq!(runner.step(&mut restored, &[0.5, 0.5])?, next);
+
+    state.reset();
+    assert_eq!(runner.step(&mut state, &[1.0, 2.0])?, first);
+    Ok(())
+}
+
+#[test]
+fn mistakes_are_named() -> Result<()> {
+    let program =
+        |cfc: Cfc, options: GraphOptions| Model::new(cfc, 1)?.compile(&options, &CompileOptions::default().threads(1));
+    let plain = program(Cfc::new(2, 4), GraphOptions::default())?;
+    let mut runner = Runner::new(plain)?;
+    let mut state = runner.state();
+    let said = |e: schwann_nn::Error| e.to_string();
+    assert_eq!(
+        said(runner.step(&mut state, &[1.0]).unwrap_err()),
+        "`x` is 1 numbers; expected 2 for 1 samples of 2 features"
+    );
+    assert!(said(runner.step_after(&mut state, &[1.0, 1.0], 0.5).unwrap_err()).contains("`elapsed` is given"));
+    assert!(runner.step_many(&mut [], &[])?.is_empty());
+
+    let timed = program(Cfc::new(2, 4), GraphOptions::default().timespans(Timespans::PerStep))?;
+    let mut timed = Runner::new(timed)?;
+    assert!(said(timed.step(&mut state, &[1.0, 1.0]).unwrap_err()).contains("`elapsed` is missing"));
+    let error = timed.step_many_after(&mut [state.clone(), state.clone()], &[0.0; 4], &[1.0]).unwrap_err();
+    assert_eq!(said(error), "`elapsed` is 1 numbers; expected one for each of 2 streams");
+
+    let other = Runner::new(program(Cfc::new(2, 5), GraphOptions::default())?)?;
+    let error = runner.step(&mut other.state(), &[1.0, 1.0]).unwrap_err();
+    assert_eq!(said(error), "`state` is h0[5] of another model; expected h0[4]");
+
+    let error = state.set_tensors(&[("h0".to_owned(), Tensor::new(&[3], &[0.0f32; 3])?)].into()).unwrap_err();
+    assert_eq!(said(error), "tensor `h0` is f32[3]; expected f32[4]");
+    assert!(state.set_tensors(&Default::default()).is_err());
+    let extra = [("z".to_owned(), Tensor::new(&[4], &[0.0f32; 4])?)].into();
+    assert!(said(state.set_tensors(&extra).unwrap_err()).contains("`z`"));
+
+    for options in [GraphOptions::default().batched(false), GraphOptions::default().state(InitialState::Given)] {
+        let error = Runner::new(program(Cfc::new(2, 4), options)?).unwrap_err();
+        assert!(said(error).contains("expected a model with a batch axis and carried states"));
+    }
+    Ok(())
+}
