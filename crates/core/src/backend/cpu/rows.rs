@@ -42,9 +42,11 @@ pub(super) fn independent(scan: &Scan) -> Option<Graph> {
         }
         let new = node.inputs.iter().map(|v| rows.map.get(v).copied()).collect::<Option<Vec<_>>>()?;
         let new = rows.new.push(op, new, node.name.clone()).ok()?;
-        rows.map.insert(value, new);
-        if let Some(axis) = axis {
-            rows.axis.insert(value, axis);
+        for slot in 0..node.outs.len() as u16 {
+            rows.map.insert(Value { slot, ..value }, Value { slot, ..new });
+            if let Some(axis) = axis {
+                rows.axis.insert(Value { slot, ..value }, axis);
+            }
         }
     }
     for output in body.outputs() {
@@ -128,6 +130,9 @@ impl Rows {
                 (None, Some(at)) => over + at,
                 _ => return None,
             },
+            Op::SynapseSum { axis: over, .. } if (1..inputs.len()).all(|i| axis(i).is_none()) => {
+                axis(0).filter(|at| at != over)?
+            }
             Op::SegmentSum { axis: over, .. } if axis(1).is_none() => axis(0).filter(|at| at != over)?,
             _ => return None,
         };
