@@ -154,6 +154,15 @@ pub(super) fn check(call: &Call, memory: &Spaces, isa: Isa, threads: usize) -> C
             a.read(src, product(shape), 4)?;
             a.write(dst, product(&[shape[0], *count, shape[2]]), 4)?;
         }
+        Call::SynapseSum { synapses, rows, src, outs, .. } => {
+            if outs.len() != synapses.sums() || !synapses.is_for(isa) {
+                return Err(format!("{synapses:?} into {} sums on {isa}", outs.len()));
+            }
+            a.read(src, product(&[*rows, synapses.sources()]), 4)?;
+            for out in outs {
+                a.write(out, product(&[*rows, synapses.segments()]), 4)?;
+            }
+        }
         Call::Scan(s) => scan(s, &mut a, threads)?,
     }
     a.finish(|_| false)

@@ -53,9 +53,11 @@ pub(super) fn independent(scan: &Scan) -> Option<Independent> {
         }
         let new = node.inputs.iter().map(|v| rows.map.get(v).copied()).collect::<Option<Vec<_>>>()?;
         let new = rows.new.push(op, new, node.name.clone()).ok()?;
-        rows.map.insert(value, new);
-        if let Some(axis) = axis {
-            rows.axis.insert(value, axis);
+        for slot in 0..node.outs.len() as u16 {
+            rows.map.insert(Value { slot, ..value }, Value { slot, ..new });
+            if let Some(axis) = axis {
+                rows.axis.insert(Value { slot, ..value }, axis);
+            }
         }
     }
     for output in body.outputs() {
@@ -169,10 +171,14 @@ impl Turned<'_> {
                 }
                 inputs
             }
-            Op::Slice { axis, .. } | Op::Pad { axis, .. } | Op::SegmentSum { axis, .. } | Op::Gather { axis } => {
-                // The index of a gather or segment is the same for all rows, and takes one axis' place.
-                let one = node.inputs.get(1).is_none_or(|&v| self.rank(v) == 1 && !self.from.axis.contains_key(&v));
-                (one && self.from.axis.contains_key(&first?)).then_some(())?;
+            Op::Slice { axis, .. }
+            | Op::Pad { axis, .. }
+            | Op::SegmentSum { axis, .. }
+            | Op::SynapseSum { axis, .. }
+            | Op::Gather { axis } => {
+                // Indices and tables are the same for all rows, and take one axis' place.
+                let one = |v: &Value| self.rank(*v) == 1 && !self.from.axis.contains_key(v);
+                (node.inputs[1..].iter().all(one) && self.from.axis.contains_key(&first?)).then_some(())?;
                 *axis = self.axis(first?, *axis);
                 node.inputs.iter().map(|v| self.map.get(v).copied()).collect::<Option<_>>()?
             }
@@ -200,7 +206,9 @@ impl Turned<'_> {
             _ => return None,
         };
         let new = self.new.push(op, inputs, node.name.clone()).ok()?;
-        self.map.insert(value, new);
+        for slot in 0..node.outs.len() as u16 {
+            self.map.insert(Value { slot, ..value }, Value { slot, ..new });
+        }
         Some(())
     }
 }
@@ -276,6 +284,9 @@ impl Rows {
                 (None, Some(at)) => over + at,
                 _ => return None,
             },
+            Op::SynapseSum { axis: over, .. } if (1..inputs.len()).all(|i| axis(i).is_none()) => {
+                axis(0).filter(|at| at != over)?
+            }
             Op::SegmentSum { axis: over, .. } if axis(1).is_none() => axis(0).filter(|at| at != over)?,
             _ => return None,
         };
