@@ -16,7 +16,8 @@ pub mod wiring;
 
 pub use error::{Error, Result};
 pub use file::{CONFIG_KEY, MODEL_KEY, MODEL_VERSION, import_ncps};
+pub use init::{Init, Param};
 pub use layer::{Activation, Cfc, CfcMode, Embedding, Layer, Linear, Ltc, Mapping, Units};
 pub use model::{Model, Sequential};
-pub use scope::{GraphOptions, InitialState, Parameters, Timespans};
+pub use scope::{GraphOptions, InitialState, Parameters, Timespans, timespans_for};
 pub use stream::{MOST_SIZES, Runner, State};

@@ -11,7 +11,7 @@
 
 use crate::file::{config, import, open};
 use crate::model::Model;
-use crate::scope::{GraphOptions, Timespans};
+use crate::scope::{GraphOptions, Timespans, timespans_for};
 use crate::wiring::WiringConfig;
 use crate::{Error, Result};
 use schwann_core::backend::Backend;
@@ -223,10 +223,10 @@ impl Sample {
         let x = tensors.get("x").ok_or_else(|| Error::weight("x", "missing", "the model's input"))?;
         let batched = x.shape().len() == 3;
         let mut options = GraphOptions::default().batched(batched);
-        let leading = x.shape()[..x.shape().len().saturating_sub(1)].to_vec();
-        if let Some(timespans) = tensors.get_mut("timespans") {
+        if let Some(timespans) = tensors.get("timespans") {
             options.timespans = Timespans::PerStep;
-            *timespans = squeezed(timespans, &leading)?;
+            let timespans = timespans_for(x, timespans)?;
+            tensors.insert("timespans".into(), timespans);
         }
         // A single number may have an axis of its own.
         if let Some(loss) = tensors.get_mut("loss") {
@@ -293,15 +293,6 @@ impl Sample {
         }
         Ok(rows)
     }
-}
-
-/// Timespans with an axis of size 1 at their end lose it.
-fn squeezed(timespans: &Tensor, leading: &[usize]) -> Result<Tensor> {
-    let shape = timespans.shape();
-    if shape == leading || (shape.len() == leading.len() + 1 && shape.starts_with(leading) && shape.ends_with(&[1])) {
-        return Ok(timespans.reshaped(leading)?);
-    }
-    Err(Error::weight("timespans", timespans, format!("f32{leading:?}, one number a sample and step")))
 }
 
 /// Compares element by element; NaN must meet NaN, and an infinity the same one.
