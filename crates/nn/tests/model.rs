@@ -457,3 +457,28 @@ fn pickles_are_refused_with_the_way_out() {
     let problem = said(import_ncps(&path.0));
     assert!(problem.contains("no `config`") && problem.contains("scripts/export_ncps.py"), "{problem}");
 }
+
+#[test]
+fn info_counts_what_there_is() -> Result<()> {
+    let model = Model::new(Ltc::new(8, AutoNcp::new(64, 16).wiring()?), 1)?;
+    let info = model.info()?;
+    let ltc = &info.layers[0];
+    // Six matrices less what is no parameter: (64 + 8)·64 four times, three numbers a neuron, two a feature.
+    assert_eq!(info.parameters, 4 * 72 * 64 + 3 * 64 + 2 * 8 + 2 * 16);
+    assert_eq!((ltc.units, info.state_bytes), (Some(64), 256));
+    let wiring = AutoNcp::new(64, 16).build(8)?;
+    assert_eq!(ltc.synapses, Some(wiring.synapse_count()));
+    assert_eq!(ltc.sensory_synapses, Some(wiring.sensory_synapse_count()));
+    assert_eq!(ltc.options["units"]["class"], "AutoNCP");
+    // Softplus of the weights is done ahead: what is left is a sigmoid for each synapse, six times, and for inputs once.
+    let (inner, sensory) = (wiring.synapse_count() as u64, wiring.sensory_synapse_count() as u64);
+    assert_eq!(info.step_transcendentals, 6 * inner + sensory);
+
+    let mixed = Model::new(Cfc { mixed_memory: true, ..Cfc::new(4, 6) }, 1)?.info()?;
+    assert_eq!((mixed.state_bytes, mixed.layers[0].synapses), (48, None));
+    assert!(mixed.step_flops > 2 * 128 * 10 && mixed.resident_bytes >= mixed.weight_bytes);
+    let page = mixed.to_string();
+    assert!(page.contains("6 neurons") && page.contains("(derived)"), "{page}");
+    assert_eq!(Model::new(Linear::new(2, 1), 1)?.info()?.state_bytes, 0);
+    Ok(())
+}
