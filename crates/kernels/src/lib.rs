@@ -16,6 +16,7 @@ pub mod peak;
 pub mod reduce;
 pub mod simd;
 pub mod softmax;
+pub mod synapse;
 pub mod tape;
 pub mod team;
 

@@ -22,6 +22,7 @@ mod network;
 pub mod random;
 mod rows;
 mod scan;
+mod synapse;
 mod timed;
 
 use crate::dtype::DType;
@@ -125,6 +126,8 @@ pub fn all() -> Vec<Case> {
         convert::quantize,
         fused::map,
         fused::matmul_map,
+        synapse::direct_sums,
+        synapse::fused_sums,
         scan::rnn,
         scan::cells,
         network::outputs,

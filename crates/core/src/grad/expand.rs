@@ -38,6 +38,39 @@ pub(super) fn expand(graph: &mut Graph, node: &Node, inputs: &[Value]) -> Result
     result
 }
 
+/// Adds to `graph` what a `SynapseSum` node computes from `inputs`: gather, scale and shift, activation, sums by segment.
+pub(super) fn synapses(graph: &mut Graph, node: &Node, inputs: &[Value]) -> Result<Vec<Value>> {
+    let Op::SynapseSum { activation, axis, segments, .. } = node.op else {
+        return Err(super::refuse(&node.name, &node.op, "it is no sum over synapses"));
+    };
+    let mut tape = Tape::new(std::mem::take(graph));
+    tape.at.clone_from(&node.name);
+    let mut run = || {
+        // Along an axis that is not the last, a synapse's numbers are a column.
+        let column = axis + 1 < tape.shape(inputs[0]).rank();
+        let mut lists = inputs[3..].to_vec();
+        for list in lists.iter_mut().filter(|_| column) {
+            let count = tape.shape(*list)[0].clone();
+            *list = tape.reshape(*list, &vec![count, 1.into()].into())?;
+        }
+        let mut value = tape.push(Op::Gather { axis }, &[inputs[0], inputs[1]])?;
+        value = tape.mul(value, lists[0])?;
+        value = tape.add(value, lists[1])?;
+        if let Some(unary) = activation.unary() {
+            value = tape.unary(unary, value)?;
+        }
+        let mut sums = vec![];
+        for weights in &lists[2..] {
+            let weighted = tape.mul(value, *weights)?;
+            sums.push(tape.push(Op::SegmentSum { axis, segments: segments.into() }, &[weighted, inputs[2]])?);
+        }
+        Ok(sums)
+    };
+    let result = run();
+    *graph = tape.graph;
+    result
+}
+
 fn run(tape: &mut Tape, node: &Node, inputs: &[Value]) -> Result<Value> {
     match &node.op {
         Op::Map { map, dtype } => program(tape, map, inputs, *dtype, node),

@@ -198,6 +198,12 @@ fn forward(graph: &Graph, wrt: &[Value], of: &BTreeSet<Value>) -> Result<Forward
                 let new = expand::expand(&mut copy.new, node, &inputs)?;
                 copy.set(Value { node: id, slot: 0 }, new);
             }
+            Op::SynapseSum { .. } => {
+                let sums = expand::synapses(&mut copy.new, node, &inputs)?;
+                for (slot, new) in (0u16..).zip(sums) {
+                    copy.set(Value { node: id, slot }, new);
+                }
+            }
             Op::Scan(s) => {
                 let active: Vec<bool> = node.inputs.iter().map(|v| active.contains(v)).collect();
                 let (forward, plan) = scan::extend(s, &active, &outs)?;

@@ -16,6 +16,9 @@ fn details(op: &Op) -> String {
         Op::Reduce { axes, keep, .. } => format!(" over {axes:?}{}", if *keep { " kept" } else { "" }),
         Op::Softmax { axis } | Op::Concat { axis } | Op::Gather { axis } => format!(" axis {axis}"),
         Op::SegmentSum { axis, segments } => format!(" axis {axis} into {segments}"),
+        Op::SynapseSum { activation, axis, segments, .. } => {
+            format!(" {} axis {axis} into {segments}", activation.name())
+        }
         Op::LayerNorm { eps } | Op::RmsNorm { eps } => format!(" eps {:?}", eps.0),
         Op::Attention { causal, scale } => {
             format!(
@@ -79,7 +82,7 @@ fn colour(op: &Op) -> &'static str {
     match op {
         Op::Input { .. } => "#cfe8ff",
         Op::Weight { .. } | Op::Const(_) => "#eeeeee",
-        Op::MatMul { .. } | Op::MatMulMap { .. } | Op::Attention { .. } => "#ffd9b3",
+        Op::MatMul { .. } | Op::MatMulMap { .. } | Op::Attention { .. } | Op::SynapseSum { .. } => "#ffd9b3",
         Op::Scan(_) => "#e0ccff",
         op if op.is_elementwise() => "#d5f0d0",
         _ => "#fff3b0",

@@ -111,6 +111,14 @@ impl Op {
             | Op::Gather { .. }
             | Op::Cast { .. } => (0, 0),
             Op::SegmentSum { .. } => (input(0)?, 0),
+            Op::SynapseSum { activation, axis, sums, .. } => {
+                let rows = input(0)?.checked_div(size(inputs[0], *axis)?).unwrap_or(0);
+                let synapses = rows.saturating_mul(input(1)?);
+                let active = u64::from(activation.unary().is_some());
+                // scale and shift, activation, weight and sum
+                let each = 2 + active + 2 * *sums as u64;
+                (synapses.saturating_mul(each), synapses.saturating_mul(active))
+            }
             // divide, round, add
             Op::Quantize { .. } => (out.saturating_mul(3), 0),
             Op::Dequantize => (out.saturating_mul(2), 0),

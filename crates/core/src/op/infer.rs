@@ -357,6 +357,23 @@ impl Op {
                 no_negative("number of segments", segments)?;
                 one(inputs[0].dtype, with_axis(&inputs[0].shape, *axis, segments.clone()))
             }
+            Op::SynapseSum { axis, sums, segments, .. } => {
+                ensure(matches!(sums, 1 | 2), || format!("{sums} sums of the same synapses; want 1 or 2"))?;
+                arity(inputs, 5 + sums..=5 + sums)?;
+                let x = inputs[0];
+                axis_of(x, *axis)?;
+                ensure(x.dtype == DType::F32 && x.shape.rank() <= 2, || {
+                    format!("wants f32 of one or two axes, got {x}")
+                })?;
+                ensure(inputs[1].shape.rank() == 1, || format!("sources must be one list, got {}", inputs[1]))?;
+                for (i, ty) in inputs.iter().enumerate().skip(1) {
+                    let dtype = if i < 3 { DType::I32 } else { DType::F32 };
+                    let want = Type::new(dtype, inputs[1].shape.clone());
+                    ensure(**ty == want, || format!("input {i} must be {want}, got {ty}"))?;
+                }
+                let shape = with_axis(&x.shape, *axis, Dim::fixed(*segments));
+                Ok(vec![Type::new(DType::F32, shape); *sums])
+            }
             Op::Cast { dtype } => {
                 arity(inputs, 1..=1)?;
                 one(*dtype, inputs[0].shape.clone())

@@ -209,6 +209,31 @@ pub enum Reduction {
     Min,
 }
 
+/// What a synapse does to its input.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Activation {
+    /// nothing
+    Identity,
+    /// 1/(1 + e⁻ˣ)
+    Sigmoid,
+    /// tanh x
+    Tanh,
+}
+impl Activation {
+    /// Every activation.
+    pub const ALL: [Activation; 3] = [Activation::Identity, Activation::Sigmoid, Activation::Tanh];
+
+    /// The elementwise operation that it is, if it does anything.
+    pub fn unary(self) -> Option<Unary> {
+        match self {
+            Activation::Identity => None,
+            Activation::Sigmoid => Some(Unary::Sigmoid),
+            Activation::Tanh => Some(Unary::Tanh),
+        }
+    }
+}
+
 /// A loop over the steps of a sequence.
 ///
 /// Inputs: `states` initial states, then `sequences` sequences, then values that stay the same. The body takes one step:
@@ -374,6 +399,20 @@ pub enum Op {
         /// How many segments.
         segments: Dim,
     },
+    /// Sums over sparse synapses (made by a pass). Inputs: x of one or two axes, then for each synapse e its source along
+    /// `axis` of x and its destination (`i32`), a scale, a shift, and `sums` weights c₁ …, all of one length. Output k is
+    /// like x with `segments` elements along `axis`: element d is Σ cₖ[e] · act(scale[e] · x[source e] + shift[e]) over
+    /// the e with destination d. Backends may want everything but x to be known before the run.
+    SynapseSum {
+        /// What becomes of a synapse's input.
+        activation: Activation,
+        /// The axis.
+        axis: usize,
+        /// How many sums over the same activations: 1 or 2.
+        sums: usize,
+        /// How many destinations.
+        segments: usize,
+    },
     /// Another element type: floats round to nearest even; float to integer truncates and saturates, NaN is 0; integer
     /// to integer keeps the low bits; to truth is "not 0".
     Cast {
@@ -435,6 +474,7 @@ impl Op {
             Op::Broadcast { .. } => "broadcast",
             Op::Gather { .. } => "gather",
             Op::SegmentSum { .. } => "segment_sum",
+            Op::SynapseSum { .. } => "synapse_sum",
             Op::Cast { .. } => "cast",
             Op::Quantize { .. } => "quantize",
             Op::Dequantize => "dequantize",
@@ -580,5 +620,6 @@ snake_names! {
         Or => "or",
     }
     Compare { Eq => "eq", Ne => "ne", Lt => "lt", Le => "le", Gt => "gt", Ge => "ge" }
+    Activation { Identity => "identity", Sigmoid => "sigmoid", Tanh => "tanh" }
     Reduction { Sum => "sum", Mean => "mean", Max => "max", Min => "min" }
 }

@@ -17,7 +17,17 @@ const GROWTH: usize = 4;
 /// A folded result of up to this many elements is a literal in the graph's text, a larger one a weight.
 const LITERAL: usize = 64;
 
+/// Before anything is moved out of loops: in a body, where weights cannot be, large results are literals too.
+pub(super) fn fold_early(graph: &Graph, options: &PassOptions) -> Result<Graph> {
+    fold_into(graph, options, true)
+}
+
 pub(super) fn fold(graph: &Graph, options: &PassOptions) -> Result<Graph> {
+    fold_into(graph, options, false)
+}
+
+/// With `literals`, what comes from literals alone stays one, however large.
+fn fold_into(graph: &Graph, options: &PassOptions, literals: bool) -> Result<Graph> {
     let mut r = graph.rebuild();
     let mut known: HashMap<Value, HostValue> = HashMap::new();
     for (id, node) in graph.nodes().iter().enumerate() {
@@ -41,6 +51,8 @@ pub(super) fn fold(graph: &Graph, options: &PassOptions) -> Result<Graph> {
         if inputs.is_empty()
             || !inputs.iter().all(|v| known.contains_key(v))
             || !worth_keeping(&r.new, &inputs, &node.outs[0])
+            // Several results would need a node each.
+            || node.outs.len() > 1
         {
             continue;
         }
@@ -57,7 +69,8 @@ pub(super) fn fold(graph: &Graph, options: &PassOptions) -> Result<Graph> {
         )?;
         let value = result.remove(0);
         let tensor = Tensor::from_f64(out.dtype, &shape, &value.data)?;
-        let folded = if tensor.len() <= LITERAL {
+        let literal = literals && inputs.iter().all(|&v| matches!(r.new.node(v).op, Op::Const(_)));
+        let folded = if literal || tensor.len() <= LITERAL {
             r.new.push(Op::Const(tensor), vec![], node.name.clone())?
         } else {
             let name = fresh_name(&r.new, &node.name);
@@ -71,7 +84,8 @@ pub(super) fn fold(graph: &Graph, options: &PassOptions) -> Result<Graph> {
     r.finish()
 }
 
-fn worth_keeping(graph: &Graph, inputs: &[Value], out: &Type) -> bool {
+/// Whether work of known inputs is done ahead.
+pub(super) fn worth_keeping(graph: &Graph, inputs: &[Value], out: &Type) -> bool {
     let bytes = |ty: &Type| {
         let shape = ty.shape.as_fixed()?;
         ty.dtype.bytes_for(crate::tensor::count(&shape)?)

@@ -41,7 +41,10 @@ fn hoist_scan(scan: &Scan, mut inputs: Vec<Value>, outer: &mut Graph) -> Result<
         };
         if movable {
             let moved = node.inputs.iter().map(|v| outside[v]).collect();
-            outside.insert(value, outer.push(node.op.clone(), moved, node.name.clone())?);
+            let new = outer.push(node.op.clone(), moved, node.name.clone())?;
+            for slot in 0..node.outs.len() as u16 {
+                outside.insert(Value { slot, ..value }, Value { slot, ..new });
+            }
         }
     }
     // Of these, only what the rest of the body reads must be handed in; constants stay inside, where they can fuse.

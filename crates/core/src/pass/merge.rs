@@ -2,6 +2,7 @@
 //! the input, and whoever reads a head reads its columns in place.
 
 use super::PassOptions;
+use super::absorb::absorb;
 use crate::error::Result;
 use crate::graph::{Graph, Value};
 use crate::op::{Binary, Op, Scan};
@@ -28,17 +29,45 @@ pub(super) fn merge_products(graph: &Graph, options: &PassOptions) -> Result<Gra
             // A loop's fixed values that are weights outside are as good as weights inside.
             let first = scan.states + scan.sequences;
             let fixed: HashSet<usize> = (first..node.inputs.len()).filter(|&i| constant(node.inputs[i])).collect();
-            let known: HashSet<Value> =
-                scan.body.inputs().enumerate().filter(|(i, _)| fixed.contains(i)).map(|(_, (_, v))| v).collect();
-            let body = merge_in(&scan.body, &|v| known.contains(&v))?;
+            let known = |body: &Graph| -> HashSet<Value> {
+                body.inputs().enumerate().filter(|(i, _)| fixed.contains(i)).map(|(_, (_, v))| v).collect()
+            };
+            let before = known(&scan.body);
+            let body = absorb(&scan.body, &|v| before.contains(&v))?;
+            let after = known(&body);
+            let fixed_only = made_of(&body, &after);
+            let body = merge_in(&body, &|v| fixed_only.contains(&v))?;
             let inputs = node.inputs.iter().map(|&v| r.get(v)).collect();
             let new = r.new.push(Op::Scan(Box::new(Scan { body, ..(**scan).clone() })), inputs, node.name.clone())?;
             r.set_all(id, new);
         }
         r.finish()?
     };
-    let constant = |v: Value| matches!(with_bodies.node(v).op, Op::Weight { .. } | Op::Const(_));
-    merge_in(&with_bodies, &constant)
+    let is_weight = |graph: &Graph| -> HashSet<Value> {
+        let weights =
+            graph.nodes().iter().enumerate().filter(|(_, n)| matches!(n.op, Op::Weight { .. } | Op::Const(_)));
+        weights.map(|(id, _)| Value { node: id as u32, slot: 0 }).collect()
+    };
+    let before = is_weight(&with_bodies);
+    let absorbed = absorb(&with_bodies, &|v| before.contains(&v))?;
+    let known = made_of(&absorbed, &is_weight(&absorbed));
+    merge_in(&absorbed, &|v| known.contains(&v))
+}
+
+/// `known`, and what is computed from it and literals alone.
+fn made_of(graph: &Graph, known: &HashSet<Value>) -> HashSet<Value> {
+    let mut all = known.clone();
+    for (id, node) in graph.nodes().iter().enumerate() {
+        let from_known = match node.op {
+            Op::Const(_) => true,
+            Op::Binary(_) => node.inputs.iter().all(|v| all.contains(v)),
+            _ => false,
+        };
+        if from_known {
+            all.insert(Value { node: id as u32, slot: 0 });
+        }
+    }
+    all
 }
 
 fn merge_in(graph: &Graph, constant: &dyn Fn(Value) -> bool) -> Result<Graph> {

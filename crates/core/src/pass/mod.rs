@@ -3,6 +3,7 @@
 //! A scan's body is a graph of its own and goes through the same recipe. In debug builds every result is verified, so a
 //! pass that breaks a rule is named at once.
 
+mod absorb;
 mod algebra;
 mod dead;
 mod fold;
@@ -12,6 +13,7 @@ mod layout;
 mod merge;
 mod normalize;
 mod pattern;
+mod synapse;
 
 pub use fuse::{Opportunity, fusion_opportunities};
 pub use pattern::{Captures, Pattern, any, constant, op};
@@ -54,7 +56,9 @@ pub const PASSES: &[(&str, Pass, bool)] = &[
     ("dead code", dead::dead_code, false),
     ("user patterns", pattern::user_patterns, false),
     ("layout", layout::layout, false),
+    ("fold weights", fold::fold_early, false),
     ("merge products", merge::merge_products, false),
+    ("fuse synapses", synapse::fuse_synapses, false),
     ("hoist out of loops", hoist::hoist, false),
     ("fold constants", fold::fold, false),
     ("algebra", algebra::algebra, false),

@@ -87,6 +87,9 @@ unsafe fn finish(t: &Tile, row: usize, col: usize, mut sum: f32) {
         if !t.bias.is_null() {
             sum += t.bias.add(col).read();
         }
+        if !t.row_bias.is_null() {
+            sum += t.row_bias.add(row).read();
+        }
         match t.c_store {
             Store::F32 => c.cast::<f32>().write_unaligned(sum),
             Store::F16 => c.cast::<f16>().write_unaligned(f16::from_f32(sum)),

@@ -127,6 +127,8 @@ pub(crate) struct Tile {
     pub(crate) add: bool,
     /// `cols` floats added to each row, or null.
     pub(crate) bias: *const f32,
+    /// One float a row, added to all of it, or null.
+    pub(crate) row_bias: *const f32,
 }
 
 /// Computes one tile.
@@ -336,8 +338,12 @@ unsafe fn tile<S: Lanes, K: Kind<S>, const M: usize, const N: usize>(s: S, t: &T
         let tail = t.cols - (N - 1) * S::LANES;
         for i in 0..M {
             let c = t.c.add(i * t.c_row).cast::<f32>();
+            let shift = if t.row_bias.is_null() { None } else { Some(s.splat(t.row_bias.add(i).read())) };
             for v in 0..N {
                 let (c, mut sum) = (c.add(v * S::LANES), acc[i][v]);
+                if let Some(shift) = shift {
+                    sum = s.add(sum, shift);
+                }
                 if v < N - 1 || tail == S::LANES {
                     if t.add {
                         sum = s.add(sum, s.load(c));
@@ -380,6 +386,9 @@ unsafe fn finish_narrow<S: Simd>(s: S, t: &Tile, sums: &[[f32; MAX_LANES]]) {
             }
             if !t.bias.is_null() {
                 sum = s.add(sum, s.load_n(t.bias.add(from), n));
+            }
+            if !t.row_bias.is_null() {
+                sum = s.add(sum, s.splat(t.row_bias.add(row).read()));
             }
             let to = if n == S::LANES { c } else { lanes.as_mut_ptr() };
             if t.c_store == Store::Bf16 {

@@ -162,7 +162,7 @@ pub trait Epilogue: Sync {
     fn finish(&self, thread: usize, rows: Range<usize>, cols: Range<usize>);
 }
 
-/// `C[m, n] = A[m, k] · B[k, n] (+ C) (+ bias[n])`, then the epilogue. Strides are in elements; C's column stride is 1.
+/// `C[m, n] = A[m, k] · B[k, n] (+ C) (+ bias[n]) (+ row_bias[m])`, then the epilogue. Strides are in elements; C's column stride is 1.
 #[derive(Clone, Copy)]
 pub struct Gemm<'a> {
     /// Rows of A and C.
@@ -191,6 +191,8 @@ pub struct Gemm<'a> {
     pub accumulate: bool,
     /// `n` floats added to every row.
     pub bias: Option<*const f32>,
+    /// `m` floats, each added to a whole row.
+    pub row_bias: Option<*const f32>,
     /// Applied last.
     pub epilogue: Option<&'a (dyn Epilogue + 'a)>,
 }

@@ -23,6 +23,9 @@ pub(crate) const WORK_PER_THREAD: usize = if cfg!(test) { 5_000 } else { 250_000
 /// Bytes of a column-contiguous A that tiles may still read in place: beyond, a column a page exhausts the TLB.
 const IN_PLACE_BYTES: usize = 128 << 10;
 
+/// Bytes of C up to which the epilogue runs once, on all of it: it is still in the first-level cache then.
+const SMALL_C: usize = 16 << 10;
+
 /// Length of the sums from which fetching ahead pays.
 const FAR: usize = 128;
 /// How far ahead a tile of one or two rows fetches B, in bytes.
@@ -152,8 +155,10 @@ impl<'a> Plan<'a> {
         let (b_in_place, b_bytes) = match g.b {
             B::Packed(_) => (false, 0),
             B::Plain { .. } if by_dots => (false, 0),
-            B::Plain { store, col_stride, .. } => {
-                let in_place = g.m <= MR && col_stride == 1 && store != Store::Bf16;
+            B::Plain { store, row_stride, col_stride, .. } => {
+                // Copying pays where many rows read what does not lie together: not for few rows, nor for one panel.
+                let one_panel = g.n <= kernels.width && g.n.is_multiple_of(kernels.lanes) && row_stride <= 2 * g.n;
+                let in_place = (g.m <= MR || one_panel) && col_stride == 1 && store != Store::Bf16;
                 let cols = if in_place { kernels.width } else { nc };
                 (in_place, kernels.packed_bytes(b_store, kc, g.n.min(cols)).next_multiple_of(64))
             }
@@ -250,6 +255,7 @@ impl<'a> Plan<'a> {
                 cols: cols.len(),
                 add: g.accumulate,
                 bias: g.bias.map_or(std::ptr::null(), |bias| bias.wrapping_add(cols.start)),
+                row_bias: g.row_bias.map_or(std::ptr::null(), |bias| bias.wrapping_add(rows.start)),
             };
             // SAFETY: the tile lies within C, its rows and columns within A and B, which the caller promises.
             unsafe { self.kernels.dots[rows.len() - 1](&tile) };
@@ -297,7 +303,8 @@ impl<'a> Plan<'a> {
         };
         let packed_start = if let B::Packed(_) = g.b { k.start / store.depth() } else { 0 };
         let last = k.end == g.k;
-        let bias = if last { g.bias } else { None };
+        let (bias, row_bias) = if last { (g.bias, g.row_bias) } else { (None, None) };
+        let small = rows.len() * cols.len() * g.c_store.size() <= SMALL_C;
         let a = Source { ptr: g.a, store: g.a_store, row: g.a_row_stride, col: g.a_col_stride };
         let c_size = g.c_store.size();
         let mut tile = Tile {
@@ -314,7 +321,9 @@ impl<'a> Plan<'a> {
             cols: 0,
             add: g.accumulate || k.start > 0,
             bias: std::ptr::null(),
+            row_bias: std::ptr::null(),
         };
+        let all = rows.clone();
         let group = if self.copy_a.is_some() { COPY_ROWS } else { rows.len() };
         for first in rows.clone().step_by(group.max(1)) {
             let rows = first..rows.end.min(first + group);
@@ -333,6 +342,9 @@ impl<'a> Plan<'a> {
             for panel in 0..panels {
                 let height = short + usize::from(panel < taller);
                 tile.a = a_ptr.wrapping_add((row - first) * tile.a_row);
+                if let Some(bias) = row_bias {
+                    tile.row_bias = bias.wrapping_add(row);
+                }
                 let c = g.c.wrapping_add((row * g.c_row_stride + cols.start) * c_size);
                 let mut col = 0;
                 while col < cols.len() {
@@ -372,11 +384,20 @@ impl<'a> Plan<'a> {
                     }
                     col += width;
                 }
-                if last && let Some(epilogue) = g.epilogue {
+                if last
+                    && !small
+                    && let Some(epilogue) = g.epilogue
+                {
                     epilogue.finish(thread, row0 + row..row0 + row + height, cols.clone());
                 }
                 row += height;
             }
+        }
+        if last
+            && small
+            && let Some(epilogue) = g.epilogue
+        {
+            epilogue.finish(thread, row0 + all.start..row0 + all.end, cols);
         }
     }
 }

@@ -125,6 +125,7 @@ fn gemm_of<'a>(case: Case, a: &Matrix, b: B<'a>, c: &mut Matrix, bias: &[f32]) -
         c_row_stride: c.row,
         accumulate: case.accumulate,
         bias: case.bias.then_some(bias.as_ptr()),
+        row_bias: None,
         epilogue: None,
     }
 }
@@ -135,11 +136,15 @@ fn run(name: &str, kernels: &'static Kernels, team: &Team, case: Case, numbers: 
     let b = Matrix::new(stores[1], k, n, case.transposed[1], 1, || numbers.float());
     let mut c = Matrix::new(stores[2], m, n, false, 2, || numbers.float());
     let bias: Vec<f32> = (0..n).map(|_| numbers.float()).collect();
+    let row_bias: Vec<f32> = (0..m).map(|_| numbers.float()).collect();
+    // Half of the cases with a bias have one a row too.
+    let by_row = case.bias && numbers.below(2) == 0;
     let mut expected = vec![0f64; m * n];
     for i in 0..m {
         let row = &mut expected[i * n..(i + 1) * n];
         for (j, x) in row.iter_mut().enumerate() {
             *x = if case.bias { f64::from(bias[j]) } else { 0.0 };
+            *x += if by_row { f64::from(row_bias[i]) } else { 0.0 };
             *x += if case.accumulate { f64::from(c.get(i, j)) } else { 0.0 };
         }
         for p in 0..k {
@@ -152,7 +157,8 @@ fn run(name: &str, kernels: &'static Kernels, team: &Team, case: Case, numbers: 
     unsafe {
         let packed = PackedB::with(kernels, k, n, b.source());
         let right = if case.packed { B::Packed(&packed) } else { b.plain() };
-        let g = Gemm { epilogue: Some(&finished), ..gemm_of(case, &a, right, &mut c, &bias) };
+        let row_bias = by_row.then_some(row_bias.as_ptr());
+        let g = Gemm { row_bias, epilogue: Some(&finished), ..gemm_of(case, &a, right, &mut c, &bias) };
         let mut scratch = scratch(Plan::new(kernels, &g).scratch_bytes() * team.threads());
         gemm_with(kernels, team, &g, 0, scratch.as_mut_ptr().cast());
     }

@@ -10,7 +10,7 @@
 use super::program::{Op, Step};
 use crate::{Simd, math};
 
-/// Registers in a block.
+/// Registers in a block. What is left of a domain is done by blocks of 4, 2 and 1.
 pub(super) const WIDTH: usize = 8;
 /// The most floats in a block, on any instruction set.
 pub(super) const MAX_BLOCK: usize = WIDTH * 16;
@@ -24,39 +24,43 @@ pub(super) struct Place {
 
 type Acc<S> = [<S as Simd>::F; WIDTH];
 
-/// The same expression for each of the eight registers, written out: the accumulator must not be indexed by a variable,
-/// and a closure might not inline into code compiled for another instruction set. Where lanes are arrays, none of this
-/// helps, and a loop compiles faster.
+/// The same expression for each of the first `W` registers, written out: the accumulator must not be indexed by a
+/// variable, and a closure might not inline into code compiled for another instruction set. Where lanes are arrays, none
+/// of this helps, and a loop compiles faster.
 macro_rules! each {
-    ($v:ident => $e:expr) => {
+    ($s:ident, $v:ident => $e:expr) => {
         if S::FUSED {
             [
-                each!(@ $v 0 $e), each!(@ $v 1 $e), each!(@ $v 2 $e), each!(@ $v 3 $e),
-                each!(@ $v 4 $e), each!(@ $v 5 $e), each!(@ $v 6 $e), each!(@ $v 7 $e),
+                each!(@ $s $v 0 $e), each!(@ $s $v 1 $e), each!(@ $s $v 2 $e), each!(@ $s $v 3 $e),
+                each!(@ $s $v 4 $e), each!(@ $s $v 5 $e), each!(@ $s $v 6 $e), each!(@ $s $v 7 $e),
             ]
         } else {
-            std::array::from_fn(|$v| $e)
+            std::array::from_fn(|$v| if $v < W { $e } else { $s.splat(0.0) })
         }
     };
-    (@ $v:ident $n:literal $e:expr) => {{
-        let $v: usize = $n;
-        $e
-    }};
+    (@ $s:ident $v:ident $n:literal $e:expr) => {
+        if $n < W {
+            let $v: usize = $n;
+            $e
+        } else {
+            $s.splat(0.0)
+        }
+    };
 }
 
 /// # Safety
 /// The place must be readable for a block.
 #[inline(always)]
-unsafe fn load<S: Simd>(s: S, place: Place) -> Acc<S> {
+unsafe fn load<S: Simd, const W: usize>(s: S, place: Place) -> Acc<S> {
     // SAFETY: the caller's promise.
-    unsafe { each!(v => s.load(place.at.add(v * place.step))) }
+    unsafe { each!(s, v => s.load(place.at.add(v * place.step))) }
 }
 
 /// # Safety
 /// A block must be writable at `to`.
 #[inline(always)]
-unsafe fn store<S: Simd>(s: S, to: *mut f32, acc: Acc<S>) {
-    for (v, &x) in acc.iter().enumerate() {
+unsafe fn store<S: Simd, const W: usize>(s: S, to: *mut f32, acc: Acc<S>) {
+    for (v, &x) in acc[..W].iter().enumerate() {
         // SAFETY: the caller's promise.
         unsafe { s.store(to.add(v * S::LANES), x) }
     }
@@ -69,17 +73,17 @@ fn lanewise(block: &mut [f32], other: &[f32], f: fn(f32, f32) -> f32) {
 }
 
 #[inline(always)]
-fn scalar<S: Simd>(s: S, a: Acc<S>, b: Acc<S>, f: fn(f32, f32) -> f32) -> Acc<S> {
+fn scalar<S: Simd, const W: usize>(s: S, a: Acc<S>, b: Acc<S>, f: fn(f32, f32) -> f32) -> Acc<S> {
     let mut x = [0.0f32; MAX_BLOCK];
     let mut y = [0.0f32; MAX_BLOCK];
     // SAFETY: eight registers of at most 16 lanes fit the arrays.
     unsafe {
-        store(s, x.as_mut_ptr(), a);
-        store(s, y.as_mut_ptr(), b);
+        store::<S, W>(s, x.as_mut_ptr(), a);
+        store::<S, W>(s, y.as_mut_ptr(), b);
     }
-    lanewise(&mut x[..WIDTH * S::LANES], &y, f);
+    lanewise(&mut x[..W * S::LANES], &y, f);
     // SAFETY: as above.
-    unsafe { load(s, Place { at: x.as_mut_ptr(), step: S::LANES }) }
+    unsafe { load::<S, W>(s, Place { at: x.as_mut_ptr(), step: S::LANES }) }
 }
 
 /// 1 where the mask holds, else 0.
@@ -105,13 +109,13 @@ fn choose<S: Simd>(s: S, c: S::F, a: S::F, b: S::F) -> S::F {
     s.select(is_zero(s, c), b, a)
 }
 
-/// Runs every step once, on the blocks that `places` names.
+/// Runs every step once, on the blocks of `W` registers that `places` names.
 ///
 /// # Safety
 /// Every operand of a step must be a valid index of `places`, whose entry is readable (writable where a step writes)
 /// for a block; with `stream`, outputs must be aligned to a register.
 #[inline(always)]
-pub(super) unsafe fn block<S: Simd>(s: S, steps: &[Step], places: *const Place, stream: bool) {
+pub(super) unsafe fn block<S: Simd, const W: usize>(s: S, steps: &[Step], places: *const Place, stream: bool) {
     let mut acc: Acc<S> = [s.splat(0.0); WIDTH];
     for step in steps {
         // SAFETY: the caller vouches for every operand index and for the memory behind it.
@@ -121,46 +125,46 @@ pub(super) unsafe fn block<S: Simd>(s: S, steps: &[Step], places: *const Place, 
             let x = acc;
             macro_rules! two {
                 ($y:ident, $v:ident => $e:expr) => {{
-                    let $y = load(s, a);
-                    each!($v => $e)
+                    let $y = load::<S, W>(s, a);
+                    each!(s, $v => $e)
                 }};
             }
             macro_rules! three {
                 ($y:ident, $z:ident, $v:ident => $e:expr) => {{
-                    let $y = load(s, a);
-                    let $z = load(s, *places.add(step.b as usize));
-                    each!($v => $e)
+                    let $y = load::<S, W>(s, a);
+                    let $z = load::<S, W>(s, *places.add(step.b as usize));
+                    each!(s, $v => $e)
                 }};
             }
             match step.op {
-                Op::Load => acc = load(s, a),
-                Op::Save => store(s, a.at, x),
+                Op::Load => acc = load::<S, W>(s, a),
+                Op::Save => store::<S, W>(s, a.at, x),
                 Op::Output if stream => {
-                    for (v, &x) in x.iter().enumerate() {
+                    for (v, &x) in x[..W].iter().enumerate() {
                         s.stream(a.at.add(v * S::LANES), x);
                     }
                 }
-                Op::Output => store(s, a.at, x),
-                Op::Neg => acc = each!(v => s.neg(x[v])),
-                Op::Abs => acc = each!(v => s.abs(x[v])),
-                Op::Sign => acc = each!(v => math::sign(s, x[v])),
-                Op::Sqrt => acc = each!(v => s.sqrt(x[v])),
-                Op::Recip => acc = each!(v => math::recip(s, x[v])),
-                Op::Square => acc = each!(v => math::square(s, x[v])),
-                Op::Exp => acc = each!(v => math::exp(s, x[v])),
-                Op::Log => acc = each!(v => math::log(s, x[v])),
-                Op::Tanh => acc = each!(v => math::tanh(s, x[v])),
-                Op::Sigmoid => acc = each!(v => math::sigmoid(s, x[v])),
-                Op::Softplus => acc = each!(v => math::softplus(s, x[v])),
-                Op::Relu => acc = each!(v => math::relu(s, x[v])),
-                Op::Silu => acc = each!(v => math::silu(s, x[v])),
-                Op::Gelu => acc = each!(v => math::gelu(s, x[v])),
-                Op::Erf => acc = each!(v => math::erf(s, x[v])),
-                Op::Floor => acc = each!(v => s.floor(x[v])),
-                Op::Round => acc = each!(v => s.round(x[v])),
-                Op::Not => acc = each!(v => truth(s, s.eq(x[v], s.splat(0.0)))),
-                Op::Sin => acc = scalar(s, x, x, |x, _| x.sin()),
-                Op::Cos => acc = scalar(s, x, x, |x, _| x.cos()),
+                Op::Output => store::<S, W>(s, a.at, x),
+                Op::Neg => acc = each!(s, v => s.neg(x[v])),
+                Op::Abs => acc = each!(s, v => s.abs(x[v])),
+                Op::Sign => acc = each!(s, v => math::sign(s, x[v])),
+                Op::Sqrt => acc = each!(s, v => s.sqrt(x[v])),
+                Op::Recip => acc = each!(s, v => math::recip(s, x[v])),
+                Op::Square => acc = each!(s, v => math::square(s, x[v])),
+                Op::Exp => acc = each!(s, v => math::exp(s, x[v])),
+                Op::Log => acc = each!(s, v => math::log(s, x[v])),
+                Op::Tanh => acc = each!(s, v => math::tanh(s, x[v])),
+                Op::Sigmoid => acc = each!(s, v => math::sigmoid(s, x[v])),
+                Op::Softplus => acc = each!(s, v => math::softplus(s, x[v])),
+                Op::Relu => acc = each!(s, v => math::relu(s, x[v])),
+                Op::Silu => acc = each!(s, v => math::silu(s, x[v])),
+                Op::Gelu => acc = each!(s, v => math::gelu(s, x[v])),
+                Op::Erf => acc = each!(s, v => math::erf(s, x[v])),
+                Op::Floor => acc = each!(s, v => s.floor(x[v])),
+                Op::Round => acc = each!(s, v => s.round(x[v])),
+                Op::Not => acc = each!(s, v => truth(s, s.eq(x[v], s.splat(0.0)))),
+                Op::Sin => acc = scalar::<S, W>(s, x, x, |x, _| x.sin()),
+                Op::Cos => acc = scalar::<S, W>(s, x, x, |x, _| x.cos()),
                 Op::Add => acc = two!(y, v => s.add(x[v], y[v])),
                 Op::Sub => acc = two!(y, v => s.sub(x[v], y[v])),
                 Op::Mul => acc = two!(y, v => s.mul(x[v], y[v])),
@@ -177,8 +181,8 @@ pub(super) unsafe fn block<S: Simd>(s: S, steps: &[Step], places: *const Place, 
                 Op::Or => acc = two!(y, v => truth(s, s.mask_not(s.mask_and(is_zero(s, x[v]), is_zero(s, y[v]))))),
                 Op::SubFrom => acc = two!(y, v => s.sub(y[v], x[v])),
                 Op::DivInto => acc = two!(y, v => s.div(y[v], x[v])),
-                Op::Pow => acc = scalar(s, x, load(s, a), f32::powf),
-                Op::PowOf => acc = scalar(s, load(s, a), x, f32::powf),
+                Op::Pow => acc = scalar::<S, W>(s, x, load::<S, W>(s, a), f32::powf),
+                Op::PowOf => acc = scalar::<S, W>(s, load::<S, W>(s, a), x, f32::powf),
                 Op::ProductAdd => acc = three!(y, z, v => s.mul_add(x[v], y[v], z[v])),
                 Op::ProductSub => acc = three!(y, z, v => mul_sub(s, x[v], y[v], z[v])),
                 Op::ProductFrom => acc = three!(y, z, v => s.neg_mul_add(x[v], y[v], z[v])),

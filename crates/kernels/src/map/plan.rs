@@ -314,9 +314,21 @@ unsafe fn walk<S: Simd>(s: S, job: &Job<'_>, part: usize, range: Range<usize>) {
             }
             let (mut at, mut phase) = (start, start % row);
             while at < end {
-                let n = if peel > 0 { peel.min(end - at) } else { block.min(end - at) };
+                // A block, or a smaller one of what is left: whole registers where they lie, and at the very end up to
+                // two registers through buffers.
+                let left = end - at;
+                let width = match left.min(block).div_ceil(S::LANES) {
+                    _ if peel > 0 => WIDTH,
+                    1 => 1,
+                    2 => 2,
+                    3 | 4 if left >= 4 * S::LANES => 4,
+                    3 | 4 => 2,
+                    8 if left >= block => WIDTH,
+                    _ => 4,
+                };
+                let n = if peel > 0 { peel.min(left) } else { left.min(width * S::LANES) };
                 peel = 0;
-                let whole = n == block;
+                let whole = n == width * S::LANES;
                 // Operands that are used where they lie; the others pass through their buffers.
                 let in_place = |port: &Port| whole && port.kind == Kind::Linear && port.elem == Elem::F32;
                 for (k, port) in plan.ports[..operands].iter().enumerate() {
@@ -332,11 +344,16 @@ unsafe fn walk<S: Simd>(s: S, job: &Job<'_>, part: usize, range: Range<usize>) {
                     for (k, port) in plan.ports[..inputs].iter().enumerate() {
                         if !in_place(port) && matches!(port.kind, Kind::Linear | Kind::Gather) {
                             fetch(s, plan, port, base[k], at, buffer(k), n);
-                            memory::fill(s, 0.0, buffer(k).add(n), block - n);
+                            memory::fill(s, 0.0, buffer(k).add(n), width * S::LANES - n);
                         }
                     }
                 }
-                machine::block(s, &program.steps, places, job.stream && whole);
+                match width {
+                    1 => machine::block::<S, 1>(s, &program.steps, places, false),
+                    2 => machine::block::<S, 2>(s, &program.steps, places, false),
+                    4 => machine::block::<S, 4>(s, &program.steps, places, false),
+                    _ => machine::block::<S, WIDTH>(s, &program.steps, places, job.stream && whole),
+                }
                 if !(plan.direct && whole) {
                     for (k, port) in plan.ports[..operands].iter().enumerate().skip(inputs) {
                         if !in_place(port) {
@@ -345,7 +362,7 @@ unsafe fn walk<S: Simd>(s: S, job: &Job<'_>, part: usize, range: Range<usize>) {
                     }
                 }
                 at += n;
-                phase += if whole { advance } else { n % row };
+                phase += if n == block { advance } else { n % row };
                 phase -= if phase >= row { row } else { 0 };
             }
             i += end - start;

@@ -234,6 +234,18 @@ impl Simd for Avx2 {
         unsafe { _mm256_srai_epi32::<N>(a) }
     }
     #[inline(always)]
+    unsafe fn gather(self, p: *const f32, indices: __m256i) -> __m256 {
+        unsafe { _mm256_i32gather_ps::<4>(p, indices) }
+    }
+    #[inline(always)]
+    fn rotate(self, a: __m256, n: usize) -> __m256 {
+        unsafe {
+            let iota = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+            // Only the low three bits of an index count.
+            _mm256_permutevar8x32_ps(a, _mm256_add_epi32(iota, _mm256_set1_epi32((n % 8) as i32)))
+        }
+    }
+    #[inline(always)]
     unsafe fn transpose<const STREAM: bool>(
         self,
         src: *const f32,

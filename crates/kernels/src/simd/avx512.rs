@@ -40,6 +40,7 @@ impl Simd for Avx512 {
     const LANES: usize = 16;
     const REGISTERS: usize = 32;
     const FUSED: bool = true;
+    const LOOKUP: usize = 4;
     type F = __m512;
     type I = __m512i;
     type M = __mmask16;
@@ -242,6 +243,36 @@ impl Simd for Avx512 {
     #[inline(always)]
     fn sra<const N: i32>(self, a: __m512i) -> __m512i {
         unsafe { _mm512_sra_epi32(a, _mm_cvtsi32_si128(N)) }
+    }
+    #[inline(always)]
+    fn exp2(self, y: __m512, p: impl Fn(__m512) -> __m512) -> __m512 {
+        // One instruction each for y − ⌊y⌋ (0 at ±∞) and for the power of ⌊y⌋, which saturates at 0 and ∞.
+        unsafe { _mm512_scalef_ps(p(_mm512_reduce_ps::<9>(y)), y) }
+    }
+    #[inline(always)]
+    fn lookup<const N: usize>(self, table: [__m512; N], indices: __m512i) -> __m512 {
+        unsafe {
+            match N {
+                1 => _mm512_permutexvar_ps(indices, table[0]),
+                2 => _mm512_permutex2var_ps(table[0], indices, table[1]),
+                _ => {
+                    let low = _mm512_permutex2var_ps(table[0], indices, table[1]);
+                    let high = _mm512_permutex2var_ps(table[2], indices, table[3]);
+                    _mm512_mask_blend_ps(_mm512_test_epi32_mask(indices, _mm512_set1_epi32(32)), low, high)
+                }
+            }
+        }
+    }
+    #[inline(always)]
+    unsafe fn gather(self, p: *const f32, indices: __m512i) -> __m512 {
+        unsafe { _mm512_i32gather_ps::<4>(indices, p) }
+    }
+    #[inline(always)]
+    fn rotate(self, a: __m512, n: usize) -> __m512 {
+        unsafe {
+            let iota = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+            _mm512_permutexvar_ps(_mm512_add_epi32(iota, _mm512_set1_epi32((n % 16) as i32)), a)
+        }
     }
     #[inline(always)]
     unsafe fn transpose<const STREAM: bool>(

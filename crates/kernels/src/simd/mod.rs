@@ -151,6 +151,62 @@ pub trait Simd: Copy + Send + Sync + 'static {
     /// `p` must be writable for `LANES` integers.
     unsafe fn store_int(self, p: *mut i32, v: Self::I);
 
+    /// How many registers [`Self::lookup`] takes as its table where that is faster than [`Self::gather`]; 0 if it never is.
+    const LOOKUP: usize = 0;
+
+    /// 2ʸ as p(f) · 2ⁿ with n = ⌊y⌋ and f = y − n, where 1 ≤ p(f) ≤ 2 stands for 2ᶠ on [0, 1]. NaN stays NaN; beyond ±126
+    /// the result may saturate there, or at 0 and ∞, as the machine has it.
+    #[inline(always)]
+    fn exp2(self, y: Self::F, p: impl Fn(Self::F) -> Self::F) -> Self::F {
+        // Within these ends the exponent of p moves by n without leaving the normal numbers.
+        let y = self.max_fast(self.splat(-126.0), self.min_fast(self.splat(126.0), y));
+        let n = self.floor(y);
+        let p = p(self.sub(y, n));
+        self.float_from_bits(self.add_int(self.bits(p), self.shl::<23>(self.to_int(n))))
+    }
+    /// Lane i is the float number `indices[i]` of a table of `N` (1, 2 or 4) registers; indices are below `N · LANES`.
+    #[inline(always)]
+    fn lookup<const N: usize>(self, table: [Self::F; N], indices: Self::I) -> Self::F {
+        let mut floats = [[0.0f32; 16]; N];
+        // SAFETY: a register has at most 16 lanes; those of `table` lie one after the other, and every index is taken
+        // modulo their number (a power of two).
+        unsafe {
+            let at = floats.as_mut_ptr().cast::<f32>();
+            for (i, register) in table.into_iter().enumerate() {
+                self.store(at.add(i * Self::LANES), register);
+            }
+            self.gather(at, self.and_int(indices, self.splat_int((N * Self::LANES) as i32 - 1)))
+        }
+    }
+    /// Lane i is the float at `p + indices[i]`.
+    ///
+    /// # Safety
+    /// `p` must be readable at every index.
+    #[inline(always)]
+    unsafe fn gather(self, p: *const f32, indices: Self::I) -> Self::F {
+        let mut at = [0i32; 16];
+        let mut floats = [0.0f32; 16];
+        // SAFETY: a register has at most 16 lanes, and the caller gives a float at every index.
+        unsafe {
+            self.store_int(at.as_mut_ptr(), indices);
+            for (float, at) in floats.iter_mut().zip(at).take(Self::LANES) {
+                *float = *p.offset(at as isize);
+            }
+            self.load(floats.as_ptr())
+        }
+    }
+    /// Lane i is lane (i + n) mod `LANES` of `a`.
+    #[inline(always)]
+    fn rotate(self, a: Self::F, n: usize) -> Self::F {
+        let mut floats = [0.0f32; 16];
+        // SAFETY: a register has at most 16 lanes.
+        unsafe {
+            self.store(floats.as_mut_ptr(), a);
+            floats[..Self::LANES].rotate_left(n % Self::LANES);
+            self.load(floats.as_ptr())
+        }
+    }
+
     /// Transposes a block of `LANES` × `LANES` 32-bit values: `(r, c)` of `src` becomes `(c, r)` of `dst`. Strides are in
     /// elements and separate rows. `STREAM` writes past the caches, where the machine can, as [`Self::stream`] does.
     ///

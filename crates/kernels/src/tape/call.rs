@@ -8,6 +8,7 @@ use crate::exact::{IntOp, IntReduce};
 use crate::gemm::{self, PackedB, Store};
 use crate::map::{Elem, Layout, MAX_OPERANDS, Operand, OperandMut, Prepared, Program};
 use crate::reduce::Reduce;
+use crate::synapse::Synapses;
 use crate::{Isa, Team, copy, exact, gather, map, norm, reduce, softmax};
 use std::ops::Range;
 use std::sync::Arc;
@@ -149,6 +150,8 @@ pub struct Gemm {
     pub c: Strided,
     /// One float a column, added.
     pub bias: Option<Ref>,
+    /// One float a row, added.
+    pub row_bias: Option<Ref>,
     /// What runs on the product; only without a batch.
     pub epilogue: Option<Box<Epilogue>>,
     /// Scratch memory for packing.
@@ -202,6 +205,8 @@ pub enum Call {
     SegmentSum { shape: [usize; 3], segments: Ref, count: usize, src: Ref, dst: Ref },
     /// [`exact::segment_sum`].
     IntSegmentSum { shape: [usize; 3], segments: Ref, count: usize, src: Ref, dst: Ref },
+    /// [`Synapses::run_columns`] if `columns`, else [`Synapses::run_rows`]; as many of `outs` as there are sums.
+    SynapseSum { synapses: Arc<Synapses>, columns: bool, rows: usize, src: Ref, outs: Vec<Ref> },
     /// A loop.
     Scan(Box<Scan>),
 }
@@ -293,6 +298,7 @@ impl Gemm {
             c_row_stride: self.c.row,
             accumulate: false,
             bias: self.bias.as_ref().map(|r| at(r).cast_const().cast()),
+            row_bias: self.row_bias.as_ref().map(|r| at(r).cast_const().cast()),
             epilogue,
         }
     }
@@ -362,7 +368,7 @@ impl Call {
                 if let GemmB::Plain(b) = &mut g.b {
                     f(&mut b.at, false);
                 }
-                g.bias.iter_mut().for_each(|r| f(r, false));
+                g.bias.iter_mut().chain(&mut g.row_bias).for_each(|r| f(r, false));
                 f(&mut g.c.at, true);
                 f(&mut g.scratch, true);
                 if let Some(e) = &mut g.epilogue {
@@ -407,6 +413,10 @@ impl Call {
                 f(extra, false);
                 f(src, false);
                 f(dst, true);
+            }
+            Call::SynapseSum { src, outs, .. } => {
+                f(src, false);
+                outs.iter_mut().for_each(|r| f(r, true));
             }
             Call::Scan(s) => {
                 for state in &mut s.states {
@@ -490,6 +500,15 @@ impl Call {
                     let (src, dst) = (slots.at(src).cast_const().cast(), slots.at(dst).cast());
                     exact::segment_sum((*outer, *n, *inner), segments, *count, src, dst)
                         .map_err(|at| bad_index("segment", segments.add(at).read(), at, *count))?;
+                }
+                Call::SynapseSum { synapses, columns, rows, src, outs } => {
+                    let out = |k: usize| outs.get(k).map_or(std::ptr::null_mut(), f32s);
+                    let (x, to) = (f32s(src).cast_const(), [out(0), out(1)]);
+                    if *columns {
+                        synapses.run_columns(team, *rows, x, to);
+                    } else {
+                        synapses.run_rows(team, *rows, x, to);
+                    }
                 }
                 Call::Scan(_) => unreachable!("the tape runs scans itself"),
             }

@@ -12,7 +12,7 @@ mod tests;
 mod verify;
 
 pub use call::{Attend, Call, Epilogue, Gemm, GemmB, Map, Strided, pack};
-pub use scan::{Scan, ScanState, Sequence};
+pub use scan::{Body, Scan, ScanState, Sequence};
 
 use crate::{Isa, Team};
 use std::ptr::NonNull;

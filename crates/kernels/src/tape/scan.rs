@@ -4,9 +4,12 @@
 //! intermediates stay in the first-level cache, and no worker waits for another between steps. States alternate between
 //! two buffers of the worker's. Sequences are read and written in place where a step's rows lie together, and through a
 //! small copy where the time axis is inside the batch axis.
+//!
+//! A body may want its rows as columns: feature by feature, the block's rows side by side, so that they fill the lanes.
+//! Then states are turned at the start and the end of the block, and sequences in every step.
 
 use super::{Frame, Ref, Slots, Space, Stopped, Tape};
-use crate::Team;
+use crate::{Isa, Team, copy};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -34,6 +37,15 @@ pub struct Sequence {
     pub row_bytes: usize,
 }
 
+/// One step, for some number of rows.
+#[derive(Debug)]
+pub struct Body {
+    /// Its calls.
+    pub tape: Tape,
+    /// Whether it takes and gives [feature, row] rather than [row, feature]; rows are then whole 4-byte words.
+    pub columns: bool,
+}
+
 /// A loop over time.
 #[derive(Debug)]
 pub struct Scan {
@@ -54,9 +66,9 @@ pub struct Scan {
     /// If rows are independent: how many there are, and how many a block has.
     pub blocks: Option<(usize, usize)>,
     /// The body for a block of rows (or for all).
-    pub body: Tape,
+    pub body: Body,
     /// The body for the rows left over.
-    pub tail: Option<Tape>,
+    pub tail: Option<Body>,
     /// Memory for every worker: [`Scan::worker_bytes`] each.
     pub scratch: Ref,
 }
@@ -80,7 +92,7 @@ impl Scan {
     }
 
     pub(super) fn tapes(&self) -> impl Iterator<Item = &Tape> {
-        std::iter::once(&self.body).chain(&self.tail)
+        std::iter::once(&self.body).chain(&self.tail).map(|b| &b.tape)
     }
 
     /// Rows of one block of a state or sequence with so many rows in all.
@@ -125,10 +137,10 @@ impl Scan {
         let run = |worker: &mut Vec<Frame>, slots: Slots<'_>, scratch: *mut u8, b: usize| {
             let range = b * block..rows.min((b + 1) * block);
             let whole = range.len() == block;
-            let tape = if whole { &self.body } else { self.tail.as_ref().expect("verified: there is a tail") };
+            let body = if whole { &self.body } else { self.tail.as_ref().expect("verified: there is a tail") };
             let frame = &mut worker[usize::from(!whole)];
             // SAFETY: the caller's promise; blocks are disjoint, and a worker has its own frames and scratch memory.
-            unsafe { self.run_block(slots, range, tape, frame, scratch, Team::solo(), cancel) }
+            unsafe { self.run_block(slots, range, body, frame, scratch, Team::solo(), cancel) }
         };
         if blocks == 1 || team.threads() == 1 {
             return (0..blocks).try_for_each(|b| run(&mut workers[0], slots, scratch, b));
@@ -155,7 +167,7 @@ impl Scan {
         &self,
         slots: Slots<'_>,
         range: std::ops::Range<usize>,
-        tape: &Tape,
+        body: &Body,
         frame: &mut Frame,
         scratch: *mut u8,
         team: &Team,
@@ -166,6 +178,7 @@ impl Scan {
             (start, range.end.min(rows) - start)
         };
         let arena = self.tapes().map(Tape::arena_bytes).max().unwrap_or(0);
+        let Body { tape, columns } = body;
         let memory = &tape.memory;
         frame.slots[0] = scratch;
         for (i, r) in self.fixed.iter().enumerate() {
@@ -182,7 +195,11 @@ impl Scan {
             // SAFETY: see above.
             unsafe {
                 let from = slots.at(&s.init).add(start * s.row_bytes);
-                scratch.add(now).copy_from_nonoverlapping(from, n * s.row_bytes);
+                if *columns {
+                    turn(tape.isa, n, s.row_bytes, from, s.row_bytes, scratch.add(now), false);
+                } else {
+                    scratch.add(now).copy_from_nonoverlapping(from, n * s.row_bytes);
+                }
             }
             frame.slots[memory.slot(Space::Input(i)) as usize] = scratch.wrapping_add(now);
             frame.slots[memory.slot(Space::Output(i)) as usize] = scratch.wrapping_add(next);
@@ -197,16 +214,19 @@ impl Scan {
             for (i, s) in self.sequences.iter().enumerate() {
                 let (start, n) = part(s.rows);
                 let copy = room.take(self.block_rows(s.rows) * s.row_bytes);
-                let base = slots.at(&s.at);
-                let ptr = if !self.time_inside {
-                    base.wrapping_add((t * s.rows + start) * s.row_bytes)
-                } else if n == 1 {
-                    base.wrapping_add((start * self.steps + t) * s.row_bytes)
+                let (first, apart) = self.rows_at(s, start, t);
+                let base = slots.at(&s.at).wrapping_add(first);
+                let ptr = if *columns {
+                    // SAFETY: see above.
+                    unsafe { turn(tape.isa, n, s.row_bytes, base, apart, scratch.add(copy), false) };
+                    scratch.wrapping_add(copy)
+                } else if apart == s.row_bytes || n == 1 {
+                    base
                 } else {
                     for row in 0..n {
                         // SAFETY: see above.
                         unsafe {
-                            let from = base.add(((start + row) * self.steps + t) * s.row_bytes);
+                            let from = base.add(row * apart);
                             scratch.add(copy + row * s.row_bytes).copy_from_nonoverlapping(from, s.row_bytes);
                         }
                     }
@@ -218,27 +238,27 @@ impl Scan {
             for (i, s) in self.outputs.iter().enumerate() {
                 let (start, n) = part(s.rows);
                 let copy = room.take(self.block_rows(s.rows) * s.row_bytes);
-                let base = slots.at(&s.at);
-                frame.slots[memory.slot(Space::Output(self.states.len() + i)) as usize] = if !self.time_inside {
-                    base.wrapping_add((t * s.rows + start) * s.row_bytes)
-                } else if n == 1 {
-                    base.wrapping_add((start * self.steps + t) * s.row_bytes)
-                } else {
-                    scratch.wrapping_add(copy)
-                };
+                let (first, apart) = self.rows_at(s, start, t);
+                let in_place = !columns && (apart == s.row_bytes || n == 1);
+                frame.slots[memory.slot(Space::Output(self.states.len() + i)) as usize] =
+                    if in_place { slots.at(&s.at).wrapping_add(first) } else { scratch.wrapping_add(copy) };
             }
             // SAFETY: the slots now point to memory as the body's tape was verified against.
             unsafe { tape.run_calls(frame, team, None, cancel)? };
-            if self.time_inside {
-                let mut room = Room { at: copies };
-                for s in &self.outputs {
-                    let (start, n) = part(s.rows);
-                    let copy = room.take(self.block_rows(s.rows) * s.row_bytes);
-                    for row in 0..if n == 1 { 0 } else { n } {
-                        // SAFETY: see above.
-                        unsafe {
-                            let to = slots.at(&s.at).add(((start + row) * self.steps + t) * s.row_bytes);
-                            to.copy_from_nonoverlapping(scratch.add(copy + row * s.row_bytes), s.row_bytes);
+            let mut room = Room { at: copies };
+            for s in &self.outputs {
+                let (start, n) = part(s.rows);
+                let copy = scratch.wrapping_add(room.take(self.block_rows(s.rows) * s.row_bytes));
+                let (first, apart) = self.rows_at(s, start, t);
+                let to = slots.at(&s.at).wrapping_add(first);
+                // SAFETY: see above.
+                unsafe {
+                    if *columns {
+                        turn(tape.isa, n, s.row_bytes, copy, apart, to, true);
+                    } else if apart != s.row_bytes && n > 1 {
+                        for row in 0..n {
+                            let from = copy.add(row * s.row_bytes);
+                            to.add(row * apart).copy_from_nonoverlapping(from, s.row_bytes);
                         }
                     }
                 }
@@ -251,10 +271,38 @@ impl Scan {
             let (start, n) = part(s.rows);
             let now = frame.slots[memory.slot(Space::Input(i)) as usize];
             // SAFETY: see above.
-            unsafe { slots.at(&s.last).add(start * s.row_bytes).copy_from_nonoverlapping(now, n * s.row_bytes) };
+            unsafe {
+                let last = slots.at(&s.last).add(start * s.row_bytes);
+                if *columns {
+                    turn(tape.isa, n, s.row_bytes, now, s.row_bytes, last, true);
+                } else {
+                    last.copy_from_nonoverlapping(now, n * s.row_bytes);
+                }
+            }
         }
         Ok(())
     }
+
+    /// Where row `start` of step `t` lies in a sequence, and how far its rows are apart, in bytes.
+    fn rows_at(&self, s: &Sequence, start: usize, t: usize) -> (usize, usize) {
+        if self.time_inside {
+            ((start * self.steps + t) * s.row_bytes, self.steps * s.row_bytes)
+        } else {
+            ((t * s.rows + start) * s.row_bytes, s.row_bytes)
+        }
+    }
+}
+
+/// Turns `rows` rows of words, `apart` bytes from one to the next, into columns that lie side by side, or `back`.
+///
+/// # Safety
+/// Both sides must hold the rows, aligned to words, and not overlap.
+unsafe fn turn(isa: Isa, rows: usize, row_bytes: usize, from: *const u8, apart: usize, to: *mut u8, back: bool) {
+    let words = row_bytes / 4;
+    let (side_by_side, in_rows) = ([1, rows as isize], [(apart / 4) as isize, 1]);
+    let (src, dst) = if back { (side_by_side, in_rows) } else { (in_rows, side_by_side) };
+    // SAFETY: the caller's promise.
+    unsafe { copy::copy(isa, Team::solo(), 4, &[rows, words], from, &src, to, &dst) }
 }
 
 /// What workers share.

@@ -152,6 +152,7 @@ fn a_product_with_and_without_batch_packing_bias_and_epilogue_is_the_plain_sum()
                 b: GemmB::Plain(dense_matrix(b, k, n)),
                 c: dense_matrix(batched, m, n),
                 bias: None,
+                row_bias: None,
                 epilogue: None,
                 scratch,
             })),
@@ -161,6 +162,7 @@ fn a_product_with_and_without_batch_packing_bias_and_epilogue_is_the_plain_sum()
                 b: GemmB::Packed(Arc::new(packed)),
                 c: dense_matrix(single, m, n),
                 bias: Some(bias),
+                row_bias: None,
                 epilogue: Some(Box::new(epilogue)),
                 scratch,
             })),
@@ -332,7 +334,12 @@ fn attention_is_the_plain_loops() {
 }
 
 /// A body: h' = h · x + w, y = h' · h', over rows of `width`; inputs h, x and w, outputs h' and y.
-fn body(isa: Isa, threads: usize, rows: usize, width: usize) -> Tape {
+fn body(isa: Isa, threads: usize, rows: usize, width: usize) -> Body {
+    body_of(isa, threads, rows, width, false)
+}
+
+/// The same with rows as columns, if wanted.
+fn body_of(isa: Isa, threads: usize, rows: usize, width: usize, columns: bool) -> Body {
     let wide = Extent { bytes: 4 * rows * width, align: 4 };
     let program =
         Program::new(vec![Instr::Input(0), Instr::Input(1), Instr::Input(2), Instr::MulAdd(0, 1, 2)], vec![3], 3);
@@ -348,16 +355,19 @@ fn body(isa: Isa, threads: usize, rows: usize, width: usize) -> Tape {
     let w = of(Space::Input(2), memory.inputs[2]);
     let (next, y) = (of(Space::Output(0), wide), of(Space::Output(1), wide));
     let scratch = Ref { slot: 0, offset: 0, len: 64 << 10 };
-    let dims = [1, 1, rows, width];
-    let rowwise = [0, 0, width, 1];
-    let inputs = vec![(h, Elem::F32, rowwise), (x, Elem::F32, rowwise), (w, Elem::F32, [0, 0, 0, 1])];
+    let (dims, rowwise, shared) = if columns {
+        ([1, 1, width, rows], [0, 0, rows, 1], [0, 0, 1, 0])
+    } else {
+        ([1, 1, rows, width], [0, 0, width, 1], [0, 0, 0, 1])
+    };
+    let inputs = vec![(h, Elem::F32, rowwise), (x, Elem::F32, rowwise), (w, Elem::F32, shared)];
     let calls = vec![
         Call::Map(Box::new(Map::new(isa, program.unwrap(), dims, inputs, (next, Elem::F32), scratch).unwrap())),
         Call::Map(Box::new(
             Map::new(isa, square.unwrap(), dims, vec![(next, Elem::F32, rowwise)], (y, Elem::F32), scratch).unwrap(),
         )),
     ];
-    Tape::new(isa, threads, memory, calls).unwrap()
+    Body { tape: Tape::new(isa, threads, memory, calls).unwrap(), columns }
 }
 
 const WIDTH: usize = 3;
@@ -429,13 +439,21 @@ fn a_scan_is_the_plain_loop_whatever_its_blocks_and_order() {
                     ys[at] = *h * *h;
                 }
             }
-            let calls = |isa: Isa, threads: usize| {
-                vec![Call::Scan(Box::new(Scan { reverse, time_inside, ..l.scan(isa, threads, block) }))]
-            };
-            l.board.run(calls, |memory| {
-                memory.floats(&l.last, &h);
-                memory.floats(&l.ys, &ys);
-            });
+            for columns in [false, true] {
+                let calls = |isa: Isa, threads: usize| {
+                    let mut scan = Scan { reverse, time_inside, ..l.scan(isa, threads, block) };
+                    if let (Some(block), true) = (block, columns) {
+                        scan.body = body_of(isa, threads, block, WIDTH, true);
+                        // The rows left over may lie as they like.
+                        scan.tail = scan.tail.map(|_| body_of(isa, threads, rows % block, WIDTH, reverse));
+                    }
+                    vec![Call::Scan(Box::new(scan))]
+                };
+                l.board.run(calls, |memory| {
+                    memory.floats(&l.last, &h);
+                    memory.floats(&l.ys, &ys);
+                });
+            }
         }
     }
 }
@@ -479,7 +497,7 @@ fn a_scan_inside_a_scan_runs_with_frames_of_its_own() {
             fixed: vec![l.w],
             outputs: vec![Sequence { at: l.ys, rows: 1, row_bytes: STEPS * bytes }],
             blocks: None,
-            body: tape,
+            body: Body { tape, columns: false },
             tail: None,
             scratch: l.scratch,
         }))]
@@ -658,6 +676,7 @@ fn no_threads_still_need_the_scratch_of_one() {
         b: GemmB::Plain(Strided { at: x, store: Store::Bf16, batch: 0, row: 1, col: 4 }),
         c: Strided { at: y, store: Store::F16, batch: 0, row: 0, col: 1 },
         bias: None,
+        row_bias: None,
         epilogue: None,
         scratch: nothing,
     };
@@ -791,6 +810,7 @@ fn products_of_sizes_that_overflow_are_refused() {
             b: GemmB::Plain(repeated(x)),
             c: Strided { at: y, store: c_store, batch: 16, row: 16, col: 1 },
             bias: None,
+            row_bias: None,
             epilogue: None,
             scratch,
         }))
@@ -816,6 +836,7 @@ fn a_product_reads_and_writes_within_its_operands() {
         b: GemmB::Plain(Strided { row: 0, ..dense_matrix(x, 8, 8) }),
         c: dense_matrix(y, 4, 8),
         bias: None,
+        row_bias: None,
         epilogue: None,
         scratch,
     };
@@ -954,7 +975,7 @@ fn the_memory_of_a_body_counts_for_every_worker() {
             fixed: vec![],
             outputs: vec![],
             blocks: Some((4, 2)),
-            body,
+            body: Body { tape: body, columns: false },
             tail: None,
             scratch,
         };

@@ -1,8 +1,8 @@
 //! The proof that a call touches only what it says: bounds, alignment, and no write over a read.
 
 use super::call::{Attend, Call, Epilogue, Gemm, GemmB, Map, Strided, dense};
-use super::scan::{Scan, ScanState, Sequence};
-use super::{Ref, Spaces, Tape};
+use super::scan::{Body, Scan, ScanState, Sequence};
+use super::{Ref, Spaces};
 use crate::Isa;
 use crate::attention::{Attention, attention_scratch_bytes};
 use crate::gemm::Store;
@@ -154,6 +154,15 @@ pub(super) fn check(call: &Call, memory: &Spaces, isa: Isa, threads: usize) -> C
             a.read(src, product(shape), 4)?;
             a.write(dst, product(&[shape[0], *count, shape[2]]), 4)?;
         }
+        Call::SynapseSum { synapses, rows, src, outs, .. } => {
+            if outs.len() != synapses.sums() || !synapses.is_for(isa) {
+                return Err(format!("{synapses:?} into {} sums on {isa}", outs.len()));
+            }
+            a.read(src, product(&[*rows, synapses.sources()]), 4)?;
+            for out in outs {
+                a.write(out, product(&[*rows, synapses.segments()]), 4)?;
+            }
+        }
         Call::Scan(s) => scan(s, &mut a, threads)?,
     }
     a.finish(|_| false)
@@ -210,6 +219,9 @@ fn gemm(g: &Gemm, mut a: Accesses<'_>, isa: Isa, threads: usize) -> Check {
     a.write(&g.c.at, elements, size)?;
     if let Some(bias) = &g.bias {
         a.read(bias, Some(n), 4)?;
+    }
+    if let Some(bias) = &g.row_bias {
+        a.read(bias, Some(m), 4)?;
     }
     a.scratch(&g.scratch, g.scratch_bytes(isa, 1), threads)?;
     let Some(e) = &g.epilogue else { return a.finish(|_| false) };
@@ -311,8 +323,11 @@ fn scan(s: &Scan, a: &mut Accesses<'_>, threads: usize) -> Check {
     a.scratch(&s.scratch, s.worker_bytes(), if s.splits() { threads } else { 1 })?;
     match s.blocks {
         None => {
-            if s.tail.is_some() || s.body.threads < threads {
+            if s.tail.is_some() || s.body.tape.threads < threads {
                 return Err("a scan over all rows has one body, for every thread".into());
+            }
+            if s.body.columns {
+                return Err("only blocks of rows can lie in columns".into());
             }
             body(s, &s.body, a, |rows| rows)
         }
@@ -331,8 +346,18 @@ fn scan(s: &Scan, a: &mut Accesses<'_>, threads: usize) -> Check {
 }
 
 /// The body's memories are what the scan will point them to.
-fn body(s: &Scan, tape: &Tape, a: &Accesses<'_>, rows: impl Fn(usize) -> usize) -> Check {
-    let memory = &tape.memory;
+fn body(s: &Scan, body: &Body, a: &Accesses<'_>, rows: impl Fn(usize) -> usize) -> Check {
+    let memory = &body.tape.memory;
+    if body.columns {
+        // Rows are turned into columns, and back, by words.
+        let words = |r: &Ref, row_bytes: usize| {
+            row_bytes.is_multiple_of(4) && r.offset.is_multiple_of(4) && a.memory.align(r.slot).is_multiple_of(4)
+        };
+        let states = s.states.iter().all(|s| words(&s.init, s.row_bytes) && words(&s.last, s.row_bytes));
+        if !states || !s.sequences.iter().chain(&s.outputs).all(|q| words(&q.at, q.row_bytes)) {
+            return Err("rows that are not whole words cannot lie in columns".into());
+        }
+    }
     let inputs = s.states.len() + s.sequences.len() + s.fixed.len();
     if memory.inputs.len() != inputs || memory.outputs.len() != s.states.len() + s.outputs.len() {
         return Err(format!("a body of {} inputs and {} outputs", memory.inputs.len(), memory.outputs.len()));

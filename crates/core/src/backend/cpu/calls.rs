@@ -173,6 +173,7 @@ pub(super) fn lower(l: &mut Lower<'_>, value: Value, node: &Node) -> Result<()> 
         | Op::Reshape { .. }
         | Op::Quantize { .. }
         | Op::Dequantize
+        | Op::SynapseSum { .. }
         | Op::Scan(_) => Err(Error::Internal(format!("`{}` ({}) reached the kernels", node.name, node.op.name()))),
     }
 }

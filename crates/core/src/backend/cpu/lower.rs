@@ -6,7 +6,7 @@
 
 use super::calls;
 use super::packs::Packs;
-use super::scan;
+use super::{scan, synapse};
 use crate::error::{Error, Result};
 use crate::graph::{Graph, Node, Value};
 use crate::op::{Cost, Op};
@@ -213,6 +213,7 @@ impl Lower<'_> {
                 return Ok(());
             }
             Op::Scan(s) => scan::lower(self, id, s)?,
+            Op::SynapseSum { .. } => synapse::lower(self, id)?,
             _ if self.alias(value, node)? || self.delay(value, node)? => {}
             _ => calls::lower(self, value, node)?,
         }

@@ -73,16 +73,28 @@ pub(super) fn lower(l: &mut Lower<'_>, value: Value, node: &Node) -> Result<()> 
     let packed = matches!(b, GemmB::Packed(_));
     let c = |at: Ref, dtype: DType| Strided { at, store: store(dtype), batch: m * n, row: n, col: 1 };
     let nothing = Ref { slot: 0, offset: 0, len: 0 };
-    let mut gemm =
-        Gemm { shape: [batch, m, n, k], a, c: c(nothing, DType::F32), b, bias: None, epilogue: None, scratch: nothing };
+    let mut gemm = Gemm {
+        shape: [batch, m, n, k],
+        a,
+        c: c(nothing, DType::F32),
+        b,
+        bias: None,
+        row_bias: None,
+        epilogue: None,
+        scratch: nothing,
+    };
     let mut extra = String::new();
     match map {
         None => gemm.c = c(l.write(value)?, out.dtype),
         Some(map) => {
             let dst = l.write(value)?;
-            let (map, bias) = split_bias(l, node, map)?;
-            gemm.bias = bias;
-            extra += if gemm.bias.is_some() { " + bias" } else { "" };
+            let (map, bias) = split_bias(l, node, map, m)?;
+            match bias {
+                Some((bias, Bias::Columns)) => gemm.bias = Some(bias),
+                Some((bias, Bias::Rows)) => gemm.row_bias = Some(bias),
+                None => {}
+            }
+            extra += if bias.is_some() { " + bias" } else { "" };
             if map.code.len() == 1 && out.dtype.is_float() {
                 gemm.c = c(dst, out.dtype);
             } else {
@@ -104,8 +116,15 @@ pub(super) fn lower(l: &mut Lower<'_>, value: Value, node: &Node) -> Result<()> 
     l.call(value, Call::Gemm(Box::new(gemm)), Label { kernel, cost, in_place: false, looped: None })
 }
 
-/// Takes the addition of one float a column out of a program that starts with it: the kernel adds it for free.
-fn split_bias(l: &mut Lower<'_>, node: &Node, map: &Map) -> Result<(Map, Option<Ref>)> {
+/// What a bias has one float of.
+#[derive(Clone, Copy)]
+enum Bias {
+    Columns,
+    Rows,
+}
+
+/// Takes the addition of one float a column, or a row, out of a program that starts with it: the kernel adds it for free.
+fn split_bias(l: &mut Lower<'_>, node: &Node, map: &Map, m: usize) -> Result<(Map, Option<(Ref, Bias)>)> {
     let reads = |n: u16| map.code.iter().flat_map(|i| i.operands()).flatten().filter(|o| *o == n).count();
     let product = map.code.iter().position(|i| *i == MapInstr::Input(0)).map(|i| i as u16);
     let sum = map.code.iter().position(|i| match i {
@@ -118,11 +137,12 @@ fn split_bias(l: &mut Lower<'_>, node: &Node, map: &Map) -> Result<(Map, Option<
     let MapInstr::Input(input) = map.code[usize::from(other)] else { return Ok((map.clone(), None)) };
     let bias = node.inputs[usize::from(input) + 1];
     let (ty, out) = (l.sized(bias)?, l.sized(node.inputs[1])?);
-    let one_a_column =
-        ty.dtype == DType::F32 && ty.shape.last() == Some(&ty.count()) && ty.count() > 1 && !out.shape.is_empty();
-    if !one_a_column || reads(other) != 1 {
+    let one_a_column = ty.shape.last() == Some(&ty.count()) && ty.count() > 1 && !out.shape.is_empty();
+    let one_a_row = ty.shape == [m, 1] && m > 1;
+    if !(one_a_column || one_a_row) || ty.dtype != DType::F32 || reads(other) != 1 {
         return Ok((map.clone(), None));
     }
+    let kind = if one_a_column { Bias::Columns } else { Bias::Rows };
     // The sum takes the product's part; input numbers stay, so that operands keep their order.
     let mut code = Vec::with_capacity(map.code.len());
     let mut at: Vec<u16> = Vec::with_capacity(map.code.len());
@@ -142,7 +162,7 @@ fn split_bias(l: &mut Lower<'_>, node: &Node, map: &Map) -> Result<(Map, Option<
         code.push(MapInstr::Binary(Binary::Max, last, last));
     }
     let bias = l.read(bias)?;
-    Ok((Map { code }, Some(bias)))
+    Ok((Map { code }, Some((bias, kind))))
 }
 
 fn epilogue(

@@ -6,6 +6,7 @@ mod matmul;
 mod packs;
 mod rows;
 mod scan;
+mod synapse;
 
 use super::{Backend, Bound, Inputs, Observer, Prepared, Stream};
 use crate::error::{Error, Result};

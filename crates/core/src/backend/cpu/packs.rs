@@ -4,6 +4,7 @@ use crate::error::{Error, Result};
 use crate::tensor::Tensor;
 use schwann_kernels::Isa;
 use schwann_kernels::gemm::{PackedB, Store};
+use schwann_kernels::synapse::{Activation, Synapses};
 use schwann_kernels::tape;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -12,9 +13,37 @@ use std::sync::{Arc, Mutex};
 type Key = (usize, [usize; 2], [usize; 2]);
 
 #[derive(Default)]
-pub(super) struct Packs(Mutex<HashMap<Key, (Tensor, Arc<PackedB>)>>);
+pub(super) struct Packs {
+    matrices: Mutex<HashMap<Key, (Tensor, Arc<PackedB>)>>,
+    synapses: Mutex<Vec<(Wiring, Arc<Synapses>)>>,
+}
+
+/// Synapses as they are given: the lists source, destination, scale, shift and weights.
+#[derive(PartialEq, Eq)]
+pub(super) struct Wiring {
+    pub(super) activation: Activation,
+    pub(super) sources: usize,
+    pub(super) segments: usize,
+    pub(super) lists: Vec<Tensor>,
+}
 
 impl Packs {
+    /// The synapses packed for `isa`. Equal ones are packed once, wherever their lists lie: a loop's body repeats them.
+    pub(super) fn synapses(&self, isa: Isa, wiring: Wiring) -> Result<Arc<Synapses>> {
+        let mut all = self.synapses.lock().expect("packing does not panic");
+        if let Some((_, packed)) = all.iter().find(|(known, _)| *known == wiring) {
+            return Ok(Arc::clone(packed));
+        }
+        let Wiring { activation, sources, segments, lists } = &wiring;
+        let (from, to) = (lists[0].values()?, lists[1].values()?);
+        let (scale, shift) = (lists[2].values()?, lists[3].values()?);
+        let weights = lists[4..].iter().map(Tensor::values).collect::<Result<Vec<&[f32]>>>()?;
+        let packed = Synapses::pack(isa, *activation, *sources, *segments, from, to, scale, shift, &weights);
+        let packed = Arc::new(packed.map_err(Error::Internal)?);
+        all.push((wiring, Arc::clone(&packed)));
+        Ok(packed)
+    }
+
     /// The matrix of `shape` rows and columns at these strides, packed for `isa`.
     pub(super) fn get(
         &self,
@@ -25,7 +54,7 @@ impl Packs {
         strides: [usize; 2],
     ) -> Result<Arc<PackedB>> {
         let key = (data.bytes().as_ptr().addr(), shape, strides);
-        let mut packs = self.0.lock().expect("packing does not panic");
+        let mut packs = self.matrices.lock().expect("packing does not panic");
         if let Some((_, packed)) = packs.get(&key) {
             return Ok(Arc::clone(packed));
         }

@@ -3,8 +3,12 @@
 //! The first axis of every state and sequence element is taken as the batch. If each operation of the body keeps its
 //! rows apart, the body is given back with that axis as a symbol of its own, so that it can be planned for any number of
 //! rows.
+//!
+//! Such a body can also be turned: every value that has rows gets them as its last axis, so that the rows of a block fill
+//! the lanes. Then heads and parts of a vector are contiguous whatever their width, and nothing is padded.
 
-use crate::graph::{Graph, Value};
+use crate::dtype::DType;
+use crate::graph::{Graph, Node, Value};
 use crate::op::{Op, Scan, Type};
 use crate::shape::{Dim, Shape};
 use std::collections::HashMap;
@@ -12,8 +16,15 @@ use std::collections::HashMap;
 /// The symbol for a block's rows. Users have no reason to write it.
 pub(super) const ROWS: &str = "__rows";
 
+/// A body for any number of rows.
+pub(super) struct Independent {
+    pub(super) body: Graph,
+    /// Which axis of a value has the rows; absent where the value is the same for all rows.
+    axis: HashMap<Value, usize>,
+}
+
 /// The body for any number of rows, if rows are independent.
-pub(super) fn independent(scan: &Scan) -> Option<Graph> {
+pub(super) fn independent(scan: &Scan) -> Option<Independent> {
     let body = &scan.body;
     let carried = scan.states + scan.sequences;
     let types = body.input_types();
@@ -42,9 +53,11 @@ pub(super) fn independent(scan: &Scan) -> Option<Graph> {
         }
         let new = node.inputs.iter().map(|v| rows.map.get(v).copied()).collect::<Option<Vec<_>>>()?;
         let new = rows.new.push(op, new, node.name.clone()).ok()?;
-        rows.map.insert(value, new);
-        if let Some(axis) = axis {
-            rows.axis.insert(value, axis);
+        for slot in 0..node.outs.len() as u16 {
+            rows.map.insert(Value { slot, ..value }, Value { slot, ..new });
+            if let Some(axis) = axis {
+                rows.axis.insert(Value { slot, ..value }, axis);
+            }
         }
     }
     for output in body.outputs() {
@@ -54,7 +67,150 @@ pub(super) fn independent(scan: &Scan) -> Option<Graph> {
         }
         rows.new.push_output(output.name.clone(), *rows.map.get(&output.value)?).ok()?;
     }
-    Some(rows.new)
+    let axis = rows.axis.iter().filter_map(|(old, axis)| Some((*rows.map.get(old)?, *axis))).collect();
+    Some(Independent { body: rows.new, axis })
+}
+
+impl Independent {
+    /// The body with the rows of every value as its last axis, if each of its operations has a form for that.
+    pub(super) fn turned(&self) -> Option<Graph> {
+        let mut turned = Turned { from: self, new: Graph::default(), map: HashMap::new() };
+        for (id, node) in self.body.nodes().iter().enumerate() {
+            turned.node(id as u32, node)?;
+        }
+        for output in self.body.outputs() {
+            turned.new.push_output(output.name.clone(), *turned.map.get(&output.value)?).ok()?;
+        }
+        Some(turned.new)
+    }
+}
+
+struct Turned<'a> {
+    from: &'a Independent,
+    new: Graph,
+    map: HashMap<Value, Value>,
+}
+
+impl Turned<'_> {
+    fn rank(&self, value: Value) -> usize {
+        self.from.body.ty(value).shape.rank()
+    }
+
+    /// A shape with axis `at` moved to the end.
+    fn moved(shape: &Shape, at: usize) -> Shape {
+        let mut dims = shape.dims().to_vec();
+        let rows = dims.remove(at);
+        dims.push(rows);
+        dims.into()
+    }
+
+    /// What an axis of a value becomes.
+    fn axis(&self, value: Value, axis: usize) -> usize {
+        match self.from.axis.get(&value) {
+            Some(&rows) if axis == rows => self.rank(value) - 1,
+            Some(&rows) if axis > rows => axis - 1,
+            _ => axis,
+        }
+    }
+
+    /// A value to be combined element by element with one of `rank` axes whose axis `at` has the rows: one that is the
+    /// same for all rows gets an axis of one element in their place.
+    fn aligned(&mut self, value: Value, at: usize, rank: usize) -> Option<Value> {
+        let new = *self.map.get(&value)?;
+        let own = self.rank(value);
+        if let Some(rows) = self.from.axis.get(&value) {
+            return (rows + rank - own == at).then_some(new);
+        }
+        // Its axes count from the last; with rows there, everything before them moves up by one.
+        let mut dims = self.from.body.ty(value).shape.dims().to_vec();
+        match (at + own).checked_sub(rank) {
+            Some(place) => {
+                dims.get(place).is_some_and(|d| d.is(1)).then_some(())?;
+                dims.remove(place);
+            }
+            None if own == 0 => return Some(new),
+            None => {}
+        }
+        dims.push(Dim::fixed(1));
+        let name = format!("{}.column", self.from.body.node(value).name);
+        self.new.push(Op::Reshape { shape: dims.into() }, vec![new], name).ok()
+    }
+
+    fn node(&mut self, id: u32, node: &Node) -> Option<()> {
+        let value = Value { node: id, slot: 0 };
+        let Independent { body, axis } = self.from;
+        let Some(&at) = axis.get(&value) else {
+            let inputs = node.inputs.iter().map(|v| self.map.get(v).copied()).collect::<Option<Vec<_>>>()?;
+            let new = self.new.push(node.op.clone(), inputs, node.name.clone()).ok()?;
+            self.map.insert(value, new);
+            return Some(());
+        };
+        let ty = &node.outs[0];
+        let rank = ty.shape.rank();
+        let first = node.inputs.first().copied();
+        let mut op = node.op.clone();
+        let inputs: Vec<Value> = match &mut op {
+            // Rows are turned by words.
+            Op::Input { ty, .. } if ty.dtype == DType::F32 => {
+                ty.shape = Self::moved(&ty.shape, at);
+                vec![]
+            }
+            _ if node.op.is_elementwise() => {
+                node.inputs.iter().map(|&v| self.aligned(v, at, rank)).collect::<Option<_>>()?
+            }
+            Op::MatMul { transpose_a, transpose_b } | Op::MatMulMap { transpose_a, transpose_b, .. } => {
+                // (x · w)ᵀ = wᵀ · xᵀ, with x turned already.
+                let (x, w) = (node.inputs[0], node.inputs[1]);
+                let plain = !*transpose_a && self.rank(x) == 2 && self.rank(w) == 2;
+                (plain && axis.get(&x) == Some(&0) && !axis.contains_key(&w)).then_some(())?;
+                (body.ty(w).dtype == DType::F32 && ty.dtype == DType::F32).then_some(())?;
+                (*transpose_a, *transpose_b) = (!*transpose_b, false);
+                let mut inputs = vec![*self.map.get(&w)?, *self.map.get(&x)?];
+                for &v in &node.inputs[2..] {
+                    inputs.push(self.aligned(v, at, rank)?);
+                }
+                inputs
+            }
+            Op::Slice { axis, .. }
+            | Op::Pad { axis, .. }
+            | Op::SegmentSum { axis, .. }
+            | Op::SynapseSum { axis, .. }
+            | Op::Gather { axis } => {
+                // Indices and tables are the same for all rows, and take one axis' place.
+                let one = |v: &Value| self.rank(*v) == 1 && !self.from.axis.contains_key(v);
+                (node.inputs[1..].iter().all(one) && self.from.axis.contains_key(&first?)).then_some(())?;
+                *axis = self.axis(first?, *axis);
+                node.inputs.iter().map(|v| self.map.get(v).copied()).collect::<Option<_>>()?
+            }
+            Op::Concat { axis } => {
+                *axis = self.axis(first?, *axis);
+                node.inputs.iter().map(|v| self.map.get(v).copied()).collect::<Option<_>>()?
+            }
+            Op::Reduce { axes, keep, .. } => {
+                let x = first?;
+                let rows = *axis.get(&x)?;
+                (*keep || axes.iter().all(|a| *a > rows)).then_some(())?;
+                axes.iter_mut().for_each(|a| *a = self.axis(x, *a));
+                vec![*self.map.get(&x)?]
+            }
+            Op::Reshape { shape } => {
+                // With rows in front on both sides, the rest keeps its order.
+                (at == 0 && axis.get(&first?) == Some(&0)).then_some(())?;
+                *shape = Self::moved(shape, 0);
+                vec![*self.map.get(&first?)?]
+            }
+            Op::Broadcast { shape } => {
+                *shape = Self::moved(shape, at);
+                vec![self.aligned(first?, at, rank)?]
+            }
+            _ => return None,
+        };
+        let new = self.new.push(op, inputs, node.name.clone()).ok()?;
+        for slot in 0..node.outs.len() as u16 {
+            self.map.insert(Value { slot, ..value }, Value { slot, ..new });
+        }
+        Some(())
+    }
 }
 
 struct Rows {
@@ -128,6 +284,9 @@ impl Rows {
                 (None, Some(at)) => over + at,
                 _ => return None,
             },
+            Op::SynapseSum { axis: over, .. } if (1..inputs.len()).all(|i| axis(i).is_none()) => {
+                axis(0).filter(|at| at != over)?
+            }
             Op::SegmentSum { axis: over, .. } if axis(1).is_none() => axis(0).filter(|at| at != over)?,
             _ => return None,
         };

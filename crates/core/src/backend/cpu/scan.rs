@@ -3,16 +3,38 @@
 use super::lower::{Label, Lower, Lowered, Target, byte_size, lower as lower_graph};
 use super::rows;
 use crate::error::{Error, Result};
-use crate::graph::Value;
+use crate::graph::{Graph, Value};
 use crate::op::Scan;
 use crate::plan::Loop;
+use crate::tensor::Tensor;
 use schwann_kernels::tape::{self, Call, Ref, ScanState, Sequence};
 use std::collections::HashMap;
 
 /// Rows of a block at most: enough for the matrix kernels to reach their speed.
 const MOST_ROWS: usize = 48;
-/// A block's working memory should stay within this, so that it stays in the first-level cache.
-const BLOCK_BYTES: usize = 32 << 10;
+/// A block's working memory should stay within this: about the first-level cache. Larger blocks were no faster.
+const BLOCK_BYTES: usize = 40 << 10;
+
+/// The body for one number of rows, and whether it wants them as columns.
+struct Block {
+    lowered: Lowered,
+    columns: bool,
+}
+
+/// The body for a block of rows: turned, if there are enough of them to fill the lanes and it can be.
+fn block(l: &Lower<'_>, rows: usize, bodies: &Bodies, known: &HashMap<usize, Tensor>) -> Result<Block> {
+    let bindings = l.bindings.clone().with(rows::ROWS, rows);
+    let target = Target { threads: 1, ..l.target };
+    let columns = rows >= l.target.isa.lanes() && bodies.turned.is_some();
+    let body = bodies.turned.as_ref().filter(|_| columns).unwrap_or(&bodies.straight);
+    Ok(Block { lowered: lower_graph(body, &bindings, target, known)?, columns })
+}
+
+/// The body for any number of rows, with rows as the first axis and, where it has that form, as the last.
+struct Bodies {
+    straight: Graph,
+    turned: Option<Graph>,
+}
 
 pub(super) fn lower(l: &mut Lower<'_>, id: u32, scan: &Scan) -> Result<()> {
     let node = &l.graph.nodes()[id as usize];
@@ -42,23 +64,34 @@ pub(super) fn lower(l: &mut Lower<'_>, id: u32, scan: &Scan) -> Result<()> {
     let batch = elements.first().and_then(|s| s.first().copied()).unwrap_or(1);
     let general = if batch > 0 { rows::independent(scan) } else { None };
     let threads = l.target.threads;
-    let (blocks, body, tail) = match &general {
-        Some(body) => {
-            let at = |rows: usize| {
-                let bindings = l.bindings.clone().with(rows::ROWS, rows);
-                lower_graph(body, &bindings, Target { threads: 1, ..l.target }, &known)
-            };
-            let mut block = batch.div_ceil(threads).clamp(1, MOST_ROWS);
-            let mut lowered = at(block)?;
-            while lowered.tape.arena_bytes() > BLOCK_BYTES && block > 8 {
-                block = block.div_ceil(2);
-                lowered = at(block)?;
+    let (blocks, body, tail) = match general {
+        Some(general) => {
+            let bodies = Bodies { turned: general.turned(), straight: general.body };
+            let lanes = l.target.isa.lanes();
+            let mut rows = batch.div_ceil(threads).clamp(1, MOST_ROWS);
+            if bodies.turned.is_some() && rows > lanes {
+                // Whole registers of rows; what is left over is the tail.
+                rows = if rows.div_ceil(lanes) * lanes <= batch {
+                    rows.next_multiple_of(lanes)
+                } else {
+                    rows / lanes * lanes
+                };
+                rows = rows.min(MOST_ROWS / lanes * lanes);
             }
-            let left = batch % block;
-            let tail = if left > 0 { Some(at(left)?) } else { None };
-            (Some((batch, block)), lowered, tail)
+            let mut body = block(l, rows, &bodies, &known)?;
+            let least = if body.columns { lanes } else { 8 };
+            while body.lowered.tape.arena_bytes() > BLOCK_BYTES && rows > least {
+                rows = if body.columns { rows - lanes } else { rows.div_ceil(2) };
+                body = block(l, rows, &bodies, &known)?;
+            }
+            let left = batch % rows;
+            let tail = if left > 0 { Some(block(l, left, &bodies, &known)?) } else { None };
+            (Some((batch, rows)), body, tail)
         }
-        None => (None, lower_graph(&scan.body, l.bindings, l.target, &known)?, None),
+        None => {
+            let lowered = lower_graph(&scan.body, l.bindings, l.target, &known)?;
+            (None, Block { lowered, columns: false }, None)
+        }
     };
 
     let row_shape = |i: usize, shape: &[usize]| {
@@ -89,7 +122,8 @@ pub(super) fn lower(l: &mut Lower<'_>, id: u32, scan: &Scan) -> Result<()> {
         let at = l.write(out(slot))?;
         outputs.push(Sequence { at, rows, row_bytes: bytes.checked_div(rows).unwrap_or(0) });
     }
-    let Lowered { plan, tape: body } = body;
+    let turned = if body.columns { " as columns" } else { "" };
+    let Lowered { plan, tape } = body.lowered;
     let mut call = tape::Scan {
         steps,
         reverse: scan.reverse,
@@ -99,8 +133,8 @@ pub(super) fn lower(l: &mut Lower<'_>, id: u32, scan: &Scan) -> Result<()> {
         fixed,
         outputs,
         blocks,
-        body,
-        tail: tail.map(|t| t.tape),
+        body: tape::Body { tape, columns: body.columns },
+        tail: tail.map(|t| tape::Body { tape: t.lowered.tape, columns: t.columns }),
         scratch: Ref { slot: 0, offset: 0, len: 0 },
     };
     let workers = if blocks.is_some() { threads } else { 1 };
@@ -111,7 +145,7 @@ pub(super) fn lower(l: &mut Lower<'_>, id: u32, scan: &Scan) -> Result<()> {
     call.scratch = l.scratch(bytes);
     let looped = Loop { steps, block_rows: blocks.map(|(_, rows)| rows), body: plan };
     let kernel = match blocks {
-        Some((rows, block)) => format!("scan of {steps} steps, {rows} rows by {block}"),
+        Some((rows, block)) => format!("scan of {steps} steps, {rows} rows by {block}{turned}"),
         None => format!("scan of {steps} steps"),
     };
     l.call(out(0), Call::Scan(Box::new(call)), Label { kernel, cost, in_place: false, looped: Some(Box::new(looped)) })

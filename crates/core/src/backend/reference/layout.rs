@@ -3,7 +3,7 @@
 use super::{Call, HostValue, offset, scalar, strides};
 use crate::dtype::DType;
 use crate::error::Result;
-use crate::op::Binary;
+use crate::op::{Activation, Binary};
 
 /// A value as (outer, size, inner): everything before an axis, the axis, everything after. The products saturate;
 /// they are only ever used to index values that exist.
@@ -115,7 +115,12 @@ impl Call<'_> {
 
     /// The `i32` values of input 1, each checked to lie in `0..size`.
     fn indices(&self, what: &str, size: usize) -> Result<Vec<usize>> {
-        let indices = self.inputs[1].data.iter().enumerate();
+        self.indices_of(1, what, size)
+    }
+
+    /// The `i32` values of an input, each checked to lie in `0..size`.
+    fn indices_of(&self, input: usize, what: &str, size: usize) -> Result<Vec<usize>> {
+        let indices = self.inputs[input].data.iter().enumerate();
         indices
             .map(|(at, &index)| {
                 // Negative or fractional (a caller's mistake) both fail the comparison or the range.
@@ -170,5 +175,33 @@ impl Call<'_> {
             }
         }
         Ok(data)
+    }
+
+    pub(super) fn synapse_sum(
+        &self,
+        activation: Activation,
+        axis: usize,
+        sums: usize,
+        segments: usize,
+    ) -> Result<Vec<Vec<f64>>> {
+        let x = self.inputs[0];
+        let (outer, size, inner) = around(&x.shape, axis);
+        let (sources, destinations) =
+            (self.indices_of(1, "source", size)?, self.indices_of(2, "destination", segments)?);
+        let mut results = vec![];
+        for weights in &self.inputs[5..5 + sums] {
+            let mut data = self.zeros(self.shape())?;
+            for at in 0..outer * inner {
+                let (o, i) = (at / inner, at % inner);
+                for (e, (&source, &destination)) in sources.iter().zip(&destinations).enumerate() {
+                    let value = x.data[(o * size + source) * inner + i];
+                    let value = self.inputs[3].data[e] * value + self.inputs[4].data[e];
+                    let value = activation.unary().map_or(value, |u| scalar::unary(u, value));
+                    data[(o * segments + destination) * inner + i] += weights.data[e] * value;
+                }
+            }
+            results.push(data);
+        }
+        Ok(results)
     }
 }

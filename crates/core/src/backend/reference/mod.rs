@@ -178,6 +178,10 @@ pub fn eval_node(
             return Err(call.fail(format!("`{name}` is supplied, not computed")));
         }
         Op::Scan(scan) => return call.scan(scan),
+        Op::SynapseSum { activation, axis, sums, segments } => {
+            let sums = call.synapse_sum(*activation, *axis, *sums, *segments)?;
+            return Ok(sums.into_iter().enumerate().map(|(k, data)| call.result(k, data)).collect());
+        }
         Op::Const(t) => t.to_f64(),
         Op::Unary(u) => call.unary(*u)?,
         Op::Binary(b) => call.binary(*b)?,

@@ -1,0 +1,454 @@
+//! Sparse synapses become one operation: what is gathered, scaled, squashed, weighted and summed by destination needs no
+//! value a synapse in memory, and sums over the same activations share them.
+//!
+//! The form is Σ c·act(f(gather(x, sources))) by destination, with f any nest of sums, differences, products and
+//! negations with one number a synapse: that is scale·x + shift, and scale and shift are computed here as graph
+//! operations, which later lines of the recipe move out of loops and do once.
+
+use super::PassOptions;
+use super::fold::worth_keeping;
+use crate::dtype::DType;
+use crate::error::Result;
+use crate::graph::{Graph, Value};
+use crate::op::{Activation, Binary, Op, Scan, Unary};
+use crate::shape::{Dim, Shape};
+use crate::tensor::Tensor;
+use std::collections::{HashMap, HashSet};
+
+pub(super) fn fuse_synapses(graph: &Graph, options: &PassOptions) -> Result<Graph> {
+    if !options.fuse || !options.fold_weights {
+        // The tables are packed ahead, so they must be known.
+        return Ok(graph.clone());
+    }
+    let known = |v: Value| match &graph.node(v).op {
+        Op::Weight { name, .. } => graph.weights().contains_key(name),
+        op => matches!(op, Op::Const(_)),
+    };
+    let mut r = graph.rebuild();
+    for (id, node) in graph.nodes().iter().enumerate() {
+        let id = id as u32;
+        let Op::Scan(scan) = &node.op else {
+            r.copy(id)?;
+            continue;
+        };
+        // A loop's fixed values that are weights outside are as good as weights inside.
+        let first = scan.states + scan.sequences;
+        let inside = scan.body.inputs().zip(&node.inputs).skip(first);
+        let fixed: HashSet<Value> = inside.filter(|(_, v)| known(**v)).map(|((_, v), _)| v).collect();
+        let body = fuse_in(&scan.body, &|v| fixed.contains(&v) || matches!(scan.body.node(v).op, Op::Const(_)))?;
+        let inputs = node.inputs.iter().map(|&v| r.get(v)).collect();
+        let new = r.new.push(Op::Scan(Box::new(Scan { body, ..(**scan).clone() })), inputs, node.name.clone())?;
+        r.set_all(id, new);
+    }
+    let graph = r.finish()?;
+    let known = |v: Value| match &graph.node(v).op {
+        Op::Weight { name, .. } => graph.weights().contains_key(name),
+        op => matches!(op, Op::Const(_)),
+    };
+    fuse_in(&graph, &known)
+}
+
+/// What is done to the gathered values, from the gather on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Step {
+    /// −a
+    Neg,
+    /// a + v
+    Add(Value),
+    /// a − v
+    Sub(Value),
+    /// v − a
+    From(Value),
+    /// a · v
+    Mul(Value),
+}
+
+/// One sum over synapses.
+struct Sum {
+    /// The `SegmentSum`.
+    node: u32,
+    /// What it multiplies the activation by.
+    weights: Vec<Value>,
+}
+
+/// Sums over the same activations, and everything that they alone need.
+struct Group {
+    activation: Activation,
+    axis: usize,
+    segments: usize,
+    destinations: Value,
+    gather: u32,
+    steps: Vec<Step>,
+    sums: Vec<Sum>,
+    /// Nodes between the gather and the sums.
+    inner: HashSet<u32>,
+    /// What tells it from other groups: the value that is weighted.
+    active: Value,
+}
+
+fn fuse_in(graph: &Graph, source: &dyn Fn(Value) -> bool) -> Result<Graph> {
+    let finder = Finder { graph, known: known_nodes(graph, source) };
+    let groups = finder.groups();
+    if groups.is_empty() {
+        return Ok(graph.clone());
+    }
+    let mut dropped: HashSet<u32> = groups.iter().flat_map(|g| &g.inner).copied().collect();
+    // A gather goes too, unless somebody else reads it.
+    for group in &groups {
+        let readers = graph.nodes().iter().enumerate().filter(|(_, n)| n.inputs.iter().any(|v| v.node == group.gather));
+        let output = graph.outputs().iter().any(|o| o.value.node == group.gather);
+        if !output
+            && readers
+                .map(|(id, _)| id as u32)
+                .all(|id| dropped.contains(&id) || group.sums.iter().any(|s| s.node == id))
+        {
+            dropped.insert(group.gather);
+        }
+    }
+    let first: HashMap<u32, &Group> = groups.iter().map(|g| (g.sums[0].node, g)).collect();
+    let summed: HashSet<u32> = groups.iter().flat_map(|g| &g.sums).map(|s| s.node).collect();
+    let mut emitter = Emitter { steps: HashMap::new(), products: HashMap::new() };
+    let mut r = graph.rebuild();
+    // Tables may come after the first sum that needs them: what is known goes first, which dependencies always allow.
+    for (id, node) in graph.nodes().iter().enumerate() {
+        if finder.known[id] || matches!(node.op, Op::Input { .. }) {
+            r.copy(id as u32)?;
+        }
+    }
+    for (id, node) in graph.nodes().iter().enumerate() {
+        let id = id as u32;
+        if let Some(group) = first.get(&id) {
+            let gather = &graph.nodes()[group.gather as usize];
+            let count = graph.ty(gather.inputs[1]).shape.clone();
+            let (x, sources, to) = (r.get(gather.inputs[0]), r.get(gather.inputs[1]), r.get(group.destinations));
+            let (scale, shift) = emitter.affine(&mut r, &group.steps, &count, &node.name)?;
+            for pair in group.sums.chunks(2) {
+                let mut inputs = vec![x, sources, to, scale, shift];
+                for sum in pair {
+                    inputs.push(emitter.product(&mut r, &sum.weights, &count, &node.name)?);
+                }
+                let Group { activation, axis, segments, .. } = **group;
+                let op = Op::SynapseSum { activation, axis, sums: pair.len(), segments };
+                let new = r.new.push(op, inputs, graph.nodes()[pair[0].node as usize].name.clone())?;
+                for (slot, sum) in (0u16..).zip(pair) {
+                    r.set(Value { node: sum.node, slot: 0 }, Value { slot, ..new });
+                }
+            }
+        } else if !summed.contains(&id) && !dropped.contains(&id) && r.find(Value { node: id, slot: 0 }).is_none() {
+            r.copy(id)?;
+        }
+    }
+    r.finish()
+}
+
+/// Nodes whose values are known before the run, or will be once loops are rid of what is the same in every step.
+fn known_nodes(graph: &Graph, source: &dyn Fn(Value) -> bool) -> Vec<bool> {
+    let mut known: Vec<bool> = Vec::with_capacity(graph.nodes().len());
+    for (id, node) in graph.nodes().iter().enumerate() {
+        let value = Value { node: id as u32, slot: 0 };
+        known.push(match &node.op {
+            Op::Input { .. } | Op::Weight { .. } | Op::Const(_) => source(value),
+            Op::Scan(_) => false,
+            _ => {
+                node.outs.len() == 1
+                    && !node.inputs.is_empty()
+                    && node.inputs.iter().all(|v| known[v.node as usize])
+                    && worth_keeping(graph, &node.inputs, &node.outs[0])
+            }
+        });
+    }
+    known
+}
+
+struct Finder<'a> {
+    graph: &'a Graph,
+    known: Vec<bool>,
+}
+
+impl Finder<'_> {
+    fn groups(&self) -> Vec<Group> {
+        let mut groups: Vec<Group> = Vec::new();
+        for id in 0..self.graph.nodes().len() as u32 {
+            let Some(found) = self.sum(id) else { continue };
+            let same = |g: &&mut Group| {
+                let tables = [g.destinations, found.destinations].map(|v| &self.graph.node(v).op);
+                g.active == found.active
+                    && g.activation == found.activation
+                    && (g.axis, g.segments) == (found.axis, found.segments)
+                    && tables[0] == tables[1]
+            };
+            match groups.iter_mut().find(same) {
+                Some(group) => {
+                    group.sums.extend(found.sums);
+                    group.inner.extend(found.inner);
+                }
+                None => groups.push(found),
+            }
+        }
+        groups.retain(|g| self.stands_alone(g));
+        groups
+    }
+
+    /// Whether nobody outside reads what is between the gather and the sums.
+    fn stands_alone(&self, group: &Group) -> bool {
+        let inside = |id: u32| group.inner.contains(&id) || group.sums.iter().any(|s| s.node == id);
+        let read = |(id, v): (usize, &Value)| !group.inner.contains(&v.node) || inside(id as u32);
+        let nodes = self.graph.nodes().iter().enumerate();
+        nodes.flat_map(|(id, n)| n.inputs.iter().map(move |v| (id, v))).all(read)
+            && self.graph.outputs().iter().all(|o| !group.inner.contains(&o.value.node))
+    }
+
+    /// The integers of a literal, if all lie in `0..end`.
+    fn indices(&self, v: Value, end: usize) -> Option<&[i32]> {
+        let Op::Const(t) = &self.graph.node(v).op else { return None };
+        let indices = t.values::<i32>().ok()?;
+        indices.iter().all(|&i| usize::try_from(i).is_ok_and(|i| i < end)).then_some(indices)
+    }
+
+    /// A `SegmentSum` as a group of its own.
+    fn sum(&self, id: u32) -> Option<Group> {
+        let node = &self.graph.nodes()[id as usize];
+        let Op::SegmentSum { axis, segments } = &node.op else { return None };
+        let (axis, segments) = (*axis, segments.as_fixed()?);
+        let (summed, destinations) = (node.inputs[0], node.inputs[1]);
+        let rank = node.outs[0].shape.rank();
+        if node.outs[0].dtype != DType::F32 || rank > 2 || self.known[summed.node as usize] {
+            return None;
+        }
+        let count = self.indices(destinations, segments)?.len();
+        let along = Along { axis, rank, count };
+        // Weights first, up to an activation.
+        let mut inner = HashSet::new();
+        let mut weights = Vec::new();
+        let mut at = summed;
+        let activation = loop {
+            let node = self.graph.node(at);
+            match node.op {
+                Op::Unary(Unary::Sigmoid) => break Some(Activation::Sigmoid),
+                Op::Unary(Unary::Tanh) => break Some(Activation::Tanh),
+                Op::Binary(Binary::Mul) => {
+                    let Some((value, weight)) = self.with_list(at, &along) else { break None };
+                    inner.insert(at.node);
+                    weights.push(weight);
+                    at = value;
+                }
+                _ => break None,
+            }
+        };
+        let mut group = Group {
+            activation: activation.unwrap_or(Activation::Identity),
+            axis,
+            segments,
+            destinations,
+            gather: 0,
+            steps: Vec::new(),
+            sums: vec![Sum { node: id, weights }],
+            inner,
+            active: at,
+        };
+        if activation.is_some() {
+            group.inner.insert(at.node);
+            at = self.graph.node(at).inputs[0];
+        } else {
+            // Without one, the weights are part of the scale.
+            group.sums[0].weights.clear();
+            group.inner.clear();
+            (at, group.active) = (summed, summed);
+        }
+        self.affine(at, &along, &mut group)?;
+        group.steps.reverse();
+        Some(group)
+    }
+
+    /// Walks from `at` down to the gather; steps are collected backwards.
+    fn affine(&self, mut at: Value, along: &Along, group: &mut Group) -> Option<()> {
+        loop {
+            let node = self.graph.node(at);
+            if self.known[at.node as usize] || node.outs[0].dtype != DType::F32 {
+                return None;
+            }
+            let step = match node.op {
+                Op::Gather { axis } => {
+                    let x = self.graph.ty(node.inputs[0]);
+                    let size = x.shape.dims().get(axis).and_then(Dim::as_fixed)?;
+                    let fits = axis == along.axis
+                        && x.shape.rank() == along.rank
+                        && self.graph.ty(node.inputs[1]).shape == Shape::from([along.count])
+                        && self.indices(node.inputs[1], size).is_some();
+                    group.gather = at.node;
+                    return fits.then_some(());
+                }
+                Op::Unary(Unary::Neg) => (node.inputs[0], Step::Neg),
+                Op::Binary(op @ (Binary::Add | Binary::Mul | Binary::Sub)) => {
+                    let (value, list) = self.with_list(at, along)?;
+                    let step = match op {
+                        Binary::Add => Step::Add(list),
+                        Binary::Mul => Step::Mul(list),
+                        _ if node.inputs[0] == value => Step::Sub(list),
+                        _ => Step::From(list),
+                    };
+                    (value, step)
+                }
+                _ => return None,
+            };
+            group.inner.insert(at.node);
+            group.steps.push(step.1);
+            at = step.0;
+        }
+    }
+
+    /// The operands of a node of two, if the second is known and one number a synapse, or one for all.
+    fn with_list(&self, at: Value, along: &Along) -> Option<(Value, Value)> {
+        let node = self.graph.node(at);
+        let fits = |v: Value| {
+            let ty = self.graph.ty(v);
+            self.known[v.node as usize] && ty.dtype == DType::F32 && along.fits(&ty.shape)
+        };
+        let [a, b] = [node.inputs[0], node.inputs[1]];
+        // The other operand must have the full shape: a list does not stretch what it is combined with.
+        let whole = |v: Value| self.graph.ty(v).shape == node.outs[0].shape && !self.known[v.node as usize];
+        if whole(a) && fits(b) {
+            Some((a, b))
+        } else if whole(b) && fits(a) {
+            Some((b, a))
+        } else {
+            None
+        }
+    }
+}
+
+/// Where synapses lie in the gathered values.
+struct Along {
+    axis: usize,
+    rank: usize,
+    count: usize,
+}
+
+impl Along {
+    /// Whether a shape, stretched to the gathered values, is one number a synapse or one in all.
+    fn fits(&self, shape: &Shape) -> bool {
+        let Some(missing) = self.rank.checked_sub(shape.rank()) else { return false };
+        shape.dims().iter().enumerate().all(|(i, d)| d.is(1) || (i + missing == self.axis && d.is(self.count)))
+    }
+}
+
+/// Writes the tables, each once.
+struct Emitter {
+    steps: HashMap<Vec<Step>, (Value, Value)>,
+    products: HashMap<Vec<Value>, Value>,
+}
+
+impl Emitter {
+    /// Scale and shift of all steps together.
+    fn affine(
+        &mut self,
+        r: &mut crate::graph::Rebuild<'_>,
+        steps: &[Step],
+        count: &Shape,
+        name: &str,
+    ) -> Result<(Value, Value)> {
+        // Tables of another length come from other constants, but numbers may be shared.
+        if let Some(&known) = self.steps.get(steps).filter(|(v, _)| r.new.ty(*v).shape == *count) {
+            return Ok(known);
+        }
+        let name = format!("{name}.affine");
+        let (mut scale, mut shift): (Option<Value>, Option<Value>) = (None, None);
+        for step in steps {
+            let list = match *step {
+                Step::Neg => None,
+                Step::Add(v) | Step::Sub(v) | Step::From(v) | Step::Mul(v) => Some(flat(r, v, &name)?),
+            };
+            let negated = |graph: &mut Graph, v: Option<Value>| match v {
+                Some(v) => graph.push(Op::Unary(Unary::Neg), vec![v], name.clone()).map(Some),
+                None => Ok(None),
+            };
+            let graph = &mut r.new;
+            let two = |graph: &mut Graph, op, a, b| graph.push(Op::Binary(op), vec![a, b], name.clone()).map(Some);
+            match (step, list) {
+                (Step::Add(_), Some(v)) => {
+                    shift = shift.map_or(Ok(Some(v)), |s| two(graph, Binary::Add, s, v))?;
+                }
+                (Step::Mul(_), Some(v)) => {
+                    scale = scale.map_or(Ok(Some(v)), |s| two(graph, Binary::Mul, s, v))?;
+                    shift = shift.map_or(Ok(None), |s| two(graph, Binary::Mul, s, v))?;
+                }
+                (Step::Sub(_), Some(v)) => {
+                    shift = match shift {
+                        Some(s) => two(graph, Binary::Sub, s, v)?,
+                        None => negated(graph, Some(v))?,
+                    };
+                }
+                (_, v) => {
+                    // −a, and for v − a that plus v.
+                    let minus_one = graph.push(Op::Const(Tensor::scalar(-1.0f32)), vec![], name.clone())?;
+                    scale = scale.map_or(Ok(Some(minus_one)), |s| negated(graph, Some(s)))?;
+                    shift = negated(graph, shift)?;
+                    if let Some(v) = v {
+                        shift = shift.map_or(Ok(Some(v)), |s| two(graph, Binary::Add, s, v))?;
+                    }
+                }
+            }
+        }
+        let result = (full(r, scale, 1.0, count, &name)?, full(r, shift, 0.0, count, &name)?);
+        self.steps.insert(steps.to_vec(), result);
+        Ok(result)
+    }
+
+    /// The product of lists.
+    fn product(
+        &mut self,
+        r: &mut crate::graph::Rebuild<'_>,
+        lists: &[Value],
+        count: &Shape,
+        name: &str,
+    ) -> Result<Value> {
+        if let Some(&known) = self.products.get(lists).filter(|v| r.new.ty(**v).shape == *count) {
+            return Ok(known);
+        }
+        let name = format!("{name}.weights");
+        let mut product = None;
+        for &list in lists {
+            let list = flat(r, list, &name)?;
+            product = Some(match product {
+                None => list,
+                Some(p) => r.new.push(Op::Binary(Binary::Mul), vec![p, list], name.clone())?,
+            });
+        }
+        let result = full(r, product, 1.0, count, &name)?;
+        self.products.insert(lists.to_vec(), result);
+        Ok(result)
+    }
+}
+
+/// An old list as one axis, or none if it is one number.
+fn flat(r: &mut crate::graph::Rebuild<'_>, v: Value, name: &str) -> Result<Value> {
+    let new = r.get(v);
+    let shape: Vec<Dim> = r.new.ty(new).shape.dims().iter().filter(|d| !d.is(1)).cloned().collect();
+    if shape.len() == r.new.ty(new).shape.rank() {
+        return Ok(new);
+    }
+    r.new.push(Op::Reshape { shape: shape.into() }, vec![new], name)
+}
+
+/// A list of the right length: the one given, one number repeated, or `otherwise` repeated.
+fn full(
+    r: &mut crate::graph::Rebuild<'_>,
+    list: Option<Value>,
+    otherwise: f32,
+    count: &Shape,
+    name: &str,
+) -> Result<Value> {
+    if let Some(list) = list.filter(|v| r.new.ty(*v).shape == *count) {
+        return Ok(list);
+    }
+    let repeated = |value: f32| {
+        let sizes = count.as_fixed().unwrap_or_default();
+        Tensor::new(&sizes, &vec![value; sizes.iter().product()])
+    };
+    let Some(number) = list else {
+        return r.new.push(Op::Const(repeated(otherwise)?), vec![], name);
+    };
+    // Adding zeros, and not a broadcast, since a list as long as the result is always worth folding.
+    let zeros = r.new.push(Op::Const(repeated(0.0)?), vec![], name)?;
+    r.new.push(Op::Binary(Binary::Add), vec![zeros, number], name)
+}
