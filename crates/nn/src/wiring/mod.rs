@@ -31,8 +31,10 @@
 mod config;
 mod generate;
 mod numpy_random;
+mod stats;
 
 pub use config::{AutoNcp, FullyConnected, Ncp, Random, WiringConfig};
+pub use stats::{Degrees, Stats, Synapses};
 
 use crate::{Error, Result};
 use serde::{Deserialize, Serialize};
