@@ -31,6 +31,7 @@
 mod config;
 mod generate;
 mod numpy_random;
+mod picture;
 mod stats;
 
 pub use config::{AutoNcp, FullyConnected, Ncp, Random, WiringConfig};

@@ -273,11 +273,16 @@ impl fmt::Display for Stats {
         }
         let cycles: Vec<usize> = self.cycles().map(<[usize]>::len).collect();
         let cycles = match cycles.as_slice() {
-            [] => "none".to_owned(),
+            [] => "no two neurons reach each other".to_owned(),
             [one] => format!("{one} neurons that all reach each other"),
             many => format!("{} groups, the largest of {} neurons that all reach each other", many.len(), many[0]),
         };
-        writeln!(f, "recurrence           {cycles}; {} self-loops", self.self_loops)?;
+        let loops = match self.self_loops {
+            0 => String::new(),
+            1 => "; 1 self-loop".into(),
+            many => format!("; {many} self-loops"),
+        };
+        writeln!(f, "recurrence           {cycles}{loops}")?;
         if let Some(inputs) = self.inputs {
             let fewest = self.inputs_of_output.iter().map(Vec::len).min().unwrap_or(0);
             let all = self.inputs_of_output.iter().filter(|of| of.len() == inputs).count();
