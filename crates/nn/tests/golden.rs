@@ -17,6 +17,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 fn files(folder: &str) -> Vec<PathBuf> {
     let mut files: Vec<PathBuf> = std::fs::read_dir(folder).unwrap().map(|e| e.unwrap().path()).collect();
+    files.retain(|file| file.extension().is_some_and(|e| e == "safetensors"));
     files.sort();
     assert!(!files.is_empty(), "{folder}");
     files
