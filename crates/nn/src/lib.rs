@@ -6,7 +6,8 @@
 
 pub mod error;
 mod file;
-pub mod init;
+mod info;
+mod init;
 pub mod layer;
 mod model;
 mod scope;
@@ -16,7 +17,9 @@ pub mod wiring;
 
 pub use error::{Error, Result};
 pub use file::{CONFIG_KEY, MODEL_KEY, MODEL_VERSION, import_ncps};
+pub use info::{Info, LayerInfo};
+pub use init::{Init, Param};
 pub use layer::{Activation, Cfc, CfcMode, Embedding, Layer, Linear, Ltc, Mapping, Units};
 pub use model::{Model, Sequential};
-pub use scope::{GraphOptions, InitialState, Parameters, Timespans};
+pub use scope::{GraphOptions, InitialState, Parameters, Timespans, timespans_for};
 pub use stream::{MOST_SIZES, Runner, State};

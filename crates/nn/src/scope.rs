@@ -88,6 +88,18 @@ impl GraphOptions {
     }
 }
 
+/// Timespans as a graph takes them for this `x`: one number a sample and step, without a last axis of size 1.
+pub fn timespans_for(x: &Tensor, timespans: &Tensor) -> Result<Tensor> {
+    let leading = &x.shape()[..x.shape().len().saturating_sub(1)];
+    let shape = timespans.shape();
+    let column = shape.len() == leading.len() + 1 && shape.starts_with(leading) && shape.ends_with(&[1]);
+    if timespans.dtype() != DType::F32 || !(shape == leading || column) {
+        let expected = format!("f32{leading:?}, one number a sample and step");
+        return Err(Error::argument("timespans", timespans, expected));
+    }
+    Ok(timespans.reshaped(leading)?)
+}
+
 /// Where operations go.
 pub(crate) trait Scope {
     /// The builder.

@@ -120,10 +120,11 @@ fn yes() -> bool {
     true
 }
 
-/// Refuses a size of 0.
+/// Refuses a size of 0, or one beyond all reason, whose multiples might overflow.
 fn check_size(argument: &str, size: usize) -> Result<()> {
-    if size == 0 {
-        return Err(Error::argument(argument, 0, "at least 1"));
+    const MOST: usize = 1 << 28;
+    if size == 0 || size > MOST {
+        return Err(Error::argument(argument, size, format!("from 1 to {MOST}")));
     }
     Ok(())
 }

@@ -33,11 +33,10 @@ pub(super) fn on_build(wiring: &mut Wiring, inputs: usize) {
         }
         WiringConfig::Random(options) => {
             let mut rng = options.draw(|_, _, _| {});
-            let units = options.units;
-            for pair in rng.sample(inputs * units, options.kept(inputs * units)) {
+            for (input, dest) in options.pairs(inputs, &mut rng) {
                 // ncps draws each polarity twice and keeps the second.
                 mostly_excites(&mut rng);
-                wiring.set_sensory(pair / units, pair % units, mostly_excites(&mut rng));
+                wiring.set_sensory(input, dest, mostly_excites(&mut rng));
             }
         }
         config => {
@@ -72,16 +71,19 @@ impl Random {
     /// Draws the synapses between neurons; gives the stream as they leave it.
     fn draw(&self, mut set: impl FnMut(usize, usize, i8)) -> Generator {
         let mut rng = Generator::new(self.random_seed);
-        let pairs = self.units * self.units;
-        for pair in rng.sample(pairs, self.kept(pairs)) {
-            set(pair / self.units, pair % self.units, mostly_excites(&mut rng));
+        for (src, dest) in self.pairs(self.units, &mut rng) {
+            set(src, dest, mostly_excites(&mut rng));
         }
         rng
     }
 
-    /// How many of these pairs have a synapse; halves round to even.
-    fn kept(&self, pairs: usize) -> usize {
-        (pairs as f64 * (1.0 - self.sparsity_level)).round_ties_even() as usize
+    /// The pairs of a source and a neuron that have a synapse, in the order drawn; their number is rounded half to even.
+    fn pairs(&self, sources: usize, rng: &mut Generator) -> impl Iterator<Item = (usize, usize)> + use<> {
+        let (units, pairs) = (self.units, sources * self.units);
+        let kept = (pairs as f64 * (1.0 - self.sparsity_level)).round_ties_even();
+        // At most `MOST_PAIRS`, which fits.
+        let drawn = rng.sample(pairs as u32, kept as u32);
+        drawn.into_iter().map(move |pair| (pair as usize / units, pair as usize % units))
     }
 }
 

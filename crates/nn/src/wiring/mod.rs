@@ -31,8 +31,11 @@
 mod config;
 mod generate;
 mod numpy_random;
+mod picture;
+mod stats;
 
 pub use config::{AutoNcp, FullyConnected, Ncp, Random, WiringConfig};
+pub use stats::{Degrees, Stats, Synapses};
 
 use crate::{Error, Result};
 use serde::{Deserialize, Serialize};
@@ -228,7 +231,7 @@ fn check_below(argument: &str, index: usize, count: usize, what: &str) -> Result
 }
 
 fn check_polarity(polarity: i8) -> Result<()> {
-    if polarity.abs() != 1 {
+    if !matches!(polarity, -1 | 1) {
         return Err(refuse("polarity", polarity, "-1 (inhibits) or 1 (excites)"));
     }
     Ok(())
@@ -323,11 +326,19 @@ impl TryFrom<Record> for Wiring {
             wiring.input_dim = record.input_dim;
             wiring.sensory_adjacency = vec![0; inputs * record.units];
         }
+        let (synapses, sensory_synapses) = (record.synapses.len(), record.sensory_synapses.len());
         for (src, dest, polarity) in record.synapses {
             wiring.add_synapse(src, dest, polarity)?;
         }
         for (input, dest, polarity) in record.sensory_synapses {
             wiring.add_sensory_synapse(input, dest, polarity)?;
+        }
+        // One that overwrote another is missing now.
+        if wiring.synapse_count() != synapses {
+            return Err(refuse("synapses", "a list with a pair twice", "each pair once"));
+        }
+        if wiring.sensory_synapse_count() != sensory_synapses {
+            return Err(refuse("sensory_synapses", "a list with a pair twice", "each pair once"));
         }
         Ok(wiring)
     }

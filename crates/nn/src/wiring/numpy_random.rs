@@ -127,18 +127,18 @@ impl Generator {
 
     /// `choice(count, size, replace=False)`: by Floyd's method and a shuffle, or by shuffling the tail of everything
     /// where much of much is wanted.
-    pub(super) fn sample(&mut self, count: usize, size: usize) -> Vec<usize> {
+    pub(super) fn sample(&mut self, count: u32, size: u32) -> Vec<u32> {
         if count > 10_000 && size > count / 50 {
-            let mut all: Vec<usize> = (0..count).collect();
+            let mut all: Vec<u32> = (0..count).collect();
             self.shuffle(&mut all, (count - size).max(1));
-            return all.split_off(count - size);
+            return all.split_off((count - size) as usize);
         }
-        let mut taken = vec![false; count];
-        let mut drawn = Vec::with_capacity(size);
+        let mut taken = vec![false; count as usize];
+        let mut drawn = Vec::with_capacity(size as usize);
         for last in count - size..count {
-            let value = self.up_to(last as u32) as usize;
-            let value = if taken[value] { last } else { value };
-            taken[value] = true;
+            let value = self.up_to(last);
+            let value = if taken[value as usize] { last } else { value };
+            taken[value as usize] = true;
             drawn.push(value);
         }
         self.shuffle(&mut drawn, 1);
@@ -146,9 +146,9 @@ impl Generator {
     }
 
     /// Fisher–Yates from the end down to place `first`.
-    fn shuffle(&mut self, items: &mut [usize], first: usize) {
-        for i in (first..items.len()).rev() {
-            items.swap(i, self.up_to(i as u32) as usize);
+    fn shuffle(&mut self, items: &mut [u32], first: u32) {
+        for i in (first..items.len() as u32).rev() {
+            items.swap(i as usize, self.up_to(i) as usize);
         }
     }
 }
