@@ -60,3 +60,8 @@ pub mod prelude {
         Bindings, CompileOptions, DType, Dim, Graph, GraphBuilder, Program, Session, Shape, Tensor, Value, shape,
     };
 }
+
+// The guide's code is tested as documentation.
+#[cfg(doctest)]
+#[doc = include_str!("../docs/wirings.md")]
+struct WiringsGuide;

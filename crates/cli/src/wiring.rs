@@ -202,7 +202,11 @@ pub(crate) fn run(args: &Args) -> Result<Outcome> {
             let (output_dim, self_connections) = (a.outputs.unwrap_or(units), !a.no_self_connections);
             (drawn(FullyConnected { units, output_dim, erev_init_seed, self_connections }, a.inputs)?, &a.form)
         }
-        Circuit::Show(a) => (read(&a.file).with_context(|| format!("{} is no circuit", a.file.display()))?, &a.form),
+        Circuit::Show(a) => {
+            let stdin = a.file == Path::new("-");
+            let name = || if stdin { "stdin".into() } else { a.file.display().to_string() };
+            (read(&a.file).with_context(|| format!("{} is no circuit", name()))?, &a.form)
+        }
     };
     show(&wiring, form)?;
     Ok(Outcome::Done)
