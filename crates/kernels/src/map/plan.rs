@@ -308,8 +308,8 @@ unsafe fn streamed<S: Lanes>(steps: &[Step], places: *const Place) {
     }
 }
 
-/// The walk where every operand is contiguous `f32`: nothing but pointers that advance, and at the end up to a register
-/// of each operand through buffers.
+/// The walk where every operand is contiguous `f32`: nothing but pointers that advance, and at the end less than two
+/// registers of each operand through buffers.
 ///
 /// # Safety
 /// As [`super::run`], alone, with operands of that kind.
@@ -333,7 +333,8 @@ unsafe fn quick<S: Lanes>(s: S, program: &Program, ports: &[*mut u8; MAX_OPERAND
         let mut left = len;
         while left >= S::LANES {
             let width = match left / S::LANES {
-                1 => 1,
+                1 if left == S::LANES => 1,
+                1 => break,
                 2 | 3 => 2,
                 4..8 => 4,
                 _ => WIDTH,
@@ -346,18 +347,27 @@ unsafe fn quick<S: Lanes>(s: S, program: &Program, ports: &[*mut u8; MAX_OPERAND
             }
         }
         if left > 0 {
-            let buffer = |k: usize| scratch.add(buffers + k * 64).cast::<f32>();
+            // One register, or one and a part of another.
+            let (whole, part) = if left > S::LANES { (S::LANES, left - S::LANES) } else { (0, left) };
+            let buffer = |k: usize| scratch.add(buffers + k * 128).cast::<f32>();
             for k in 0..inputs {
                 let place = &mut *places.add(k);
-                s.store(buffer(k), s.load_n(place.at, left));
+                if whole > 0 {
+                    s.store(buffer(k), s.load(place.at));
+                }
+                s.store(buffer(k).add(whole), s.load_n(place.at.add(whole), part));
                 place.at = buffer(k);
             }
             for k in inputs..operands {
                 (*places.add(k)).at = buffer(k);
             }
-            compute::<S>(1, &program.steps, places);
+            compute::<S>(if whole > 0 { 2 } else { 1 }, &program.steps, places);
             for (k, port) in ports[..operands].iter().enumerate().skip(inputs) {
-                s.store_n(port.cast::<f32>().add(len - left), s.load(buffer(k)), left);
+                let to = port.cast::<f32>().add(len - left);
+                if whole > 0 {
+                    s.store(to, s.load(buffer(k)));
+                }
+                s.store_n(to.add(whole), s.load(buffer(k).add(whole)), part);
             }
         }
     }
