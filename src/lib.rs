@@ -39,6 +39,7 @@
 //! * [`pass`]: the recipe that rewrites a graph, and patterns of your own; [`grad`]: gradients, graph to graph.
 //! * [`plan`]: what will run, where in memory, at what cost; [`backend`]: what runs it.
 //! * [`memory`]: budget, pool, cache, batches, leak detector; [`io`]: safetensors, `.npy`, `.npz`.
+//! * [`nn`]: neural circuits: wirings, CfC and LTC layers, whole models, streams, import from ncps.
 //! * [`cases`]: the list of cases that every backend is tested and timed on.
 #![forbid(unsafe_code)]
 
@@ -47,6 +48,7 @@ pub use schwann_core::{
     Tensor, Type, Value, backend, cases, dtype, error, grad, graph, io, memory, op, pass, plan, run, shape, tensor,
 };
 pub use schwann_kernels::{Isa, peak};
+pub use schwann_nn as nn;
 
 /// What most programs need: `use schwann::prelude::*;`.
 pub mod prelude {
@@ -58,3 +60,8 @@ pub mod prelude {
         Bindings, CompileOptions, DType, Dim, Graph, GraphBuilder, Program, Session, Shape, Tensor, Value, shape,
     };
 }
+
+/// The guide's Rust is tested with the rest.
+#[cfg(doctest)]
+#[doc = include_str!("../docs/neural-circuits.md")]
+struct NeuralCircuits;
