@@ -57,17 +57,26 @@ fn an_ltc_computes_only_the_synapses_that_exist() -> Result<()> {
     Ok(())
 }
 
-/// All outputs by name, on the reference and on every instruction set, fused and not.
-fn everywhere(graph: &Graph, inputs: &BTreeMap<String, Tensor>) -> Vec<BTreeMap<String, Vec<f64>>> {
-    let named =
-        |tensors: &[Tensor]| graph.outputs().iter().zip(tensors).map(|(o, t)| (o.name.clone(), t.to_f64())).collect();
-    let mut all = vec![named(&reference::run(graph, inputs, Precision::Storage).unwrap())];
+/// Outputs by name.
+type Outputs = BTreeMap<String, Vec<f64>>;
+
+fn named(graph: &Graph, tensors: &[Tensor]) -> Outputs {
+    graph.outputs().iter().zip(tensors).map(|(o, t)| (o.name.clone(), t.to_f64())).collect()
+}
+
+fn on_cpu(graph: &Graph, inputs: &BTreeMap<String, Tensor>, isa: Isa, passes: PassOptions) -> Outputs {
     let arguments: Vec<(&str, &Tensor)> = inputs.iter().map(|(n, t)| (n.as_str(), t)).collect();
+    let cpu = Cpu::with_isa(isa, 1).unwrap();
+    let program = Program::compile_for(graph, &cpu, &CompileOptions::default().passes(passes)).unwrap();
+    named(graph, program.session().run(&arguments).unwrap())
+}
+
+/// On the reference first, then on every instruction set, as compiled and as built.
+fn everywhere(graph: &Graph, inputs: &BTreeMap<String, Tensor>) -> Vec<Outputs> {
+    let mut all = vec![named(graph, &reference::run(graph, inputs, Precision::Storage).unwrap())];
     for &isa in Isa::available() {
         for passes in [PassOptions::default(), PassOptions::none()] {
-            let cpu = Cpu::with_isa(isa, 1).unwrap();
-            let program = Program::compile_for(graph, &cpu, &CompileOptions::default().passes(passes)).unwrap();
-            all.push(named(program.session().run(&arguments).unwrap()));
+            all.push(on_cpu(graph, inputs, isa, passes));
         }
     }
     all
@@ -144,7 +153,7 @@ fn every_way_to_give_parameters_and_states_gives_the_same_gradients() -> Result<
             ("x".to_owned(), random.floats(&[2, 5, 4], -1.0, 1.0)),
             ("target".to_owned(), random.floats(&[2, 5, 3], -1.0, 1.0)),
         ]);
-        let run = |options: GraphOptions| -> Result<BTreeMap<String, Vec<f64>>> {
+        let run = |options: GraphOptions| -> Result<Outputs> {
             let graph = model.training_graph(&options)?;
             let mut inputs = samples.clone();
             if options.parameters == Parameters::Inputs {
@@ -155,7 +164,7 @@ fn every_way_to_give_parameters_and_states_gives_the_same_gradients() -> Result<
                     inputs.insert(name.into(), Tensor::zeros(DType::F32, &[2, 12])?);
                 }
             }
-            Ok(everywhere(&graph, &inputs).pop().unwrap_or_default())
+            Ok(on_cpu(&graph, &inputs, Isa::detect(), PassOptions::default()))
         };
         let expected = run(GraphOptions::default())?;
         for state in [InitialState::Carried, InitialState::Given, InitialState::Zero] {
