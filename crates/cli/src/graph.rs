@@ -7,7 +7,7 @@ use schwann::pass::{self, PassOptions, PassRecord};
 use schwann::plan::{self, Device};
 use schwann::{CompileOptions, Graph, Isa, Program, Tensor};
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 #[derive(clap::Args)]
@@ -74,34 +74,15 @@ pub(crate) fn run(args: &Args) -> Result<Outcome> {
     Ok(Outcome::Done)
 }
 
-/// Writes to a file, or to stdout for `-`.
-fn deliver(path: &Path, text: &str) -> Result<()> {
-    if path == Path::new("-") {
-        return print(text);
-    }
-    std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))?;
-    out::note(&format!("wrote {}", path.display()));
-    Ok(())
-}
-
-fn print(text: &str) -> Result<()> {
-    let mut out = out::stdout();
-    out.write_all(text.as_bytes())?;
-    if !text.ends_with('\n') {
-        out.write_all(b"\n")?;
-    }
-    Ok(out.flush()?)
-}
-
 fn show_graph(args: &Args, graph: &Graph, title: &str) -> Result<()> {
     if let Some(path) = &args.svg {
-        return deliver(path, &svg::graph(graph, title)?);
+        return out::deliver(path, &svg::graph(graph, title)?);
     }
     if args.dot {
-        return print(&graph.to_dot());
+        return out::print(&graph.to_dot());
     }
     if args.json {
-        return print(&graph.to_json());
+        return out::print(&graph.to_json());
     }
     let mut out = out::stdout();
     let count = graph.nodes().len();
@@ -176,25 +157,25 @@ fn show_plan(args: &Args, graph: &Graph, title: &str) -> Result<()> {
     let (program, cpu) = compile(args, graph)?;
     let plan = program.plan(&bindings)?;
     if args.dot {
-        return print(&plan.to_dot());
+        return out::print(&plan.to_dot());
     }
     let device = device(args, &cpu)?;
     if args.json {
-        return print(&plan.to_json(device.as_ref()));
+        return out::print(&plan.to_json(device.as_ref()));
     }
     if let Some(path) = &args.svg {
         let sizes = if bindings == schwann::Bindings::new() { String::new() } else { format!(" for {bindings}") };
         let title = format!("{title}{sizes} on {}, {}", plan.backend, out::threads(plan.threads));
-        return deliver(path, &svg::plan(&plan, device.as_ref(), &title)?);
+        return out::deliver(path, &svg::plan(&plan, device.as_ref(), &title)?);
     }
-    print(&out::printable(&plan.explain(device.as_ref())))
+    out::print(&out::printable(&plan.explain(device.as_ref())))
 }
 
 fn show_passes(args: &Args, graph: &Graph) -> Result<()> {
     refuse_picture(args, "--passes")?;
     let (_, records) = pass::optimize(graph, &PassOptions::default())?;
     if args.json {
-        return print(&serde_json::to_string_pretty(&records)?);
+        return out::print(&serde_json::to_string_pretty(&records)?);
     }
     let mut out = out::stdout();
     passes_table(&records).write(&mut out)?;

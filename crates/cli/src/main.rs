@@ -14,6 +14,7 @@ mod out;
 mod roof;
 mod run;
 mod svg;
+mod wiring;
 
 use clap::{CommandFactory, Parser, Subcommand};
 use std::process::ExitCode;
@@ -32,6 +33,7 @@ use std::process::ExitCode;
   schwann graph net.safetensors --plan --set B=32
   schwann run net.safetensors --input x.npy --output y.npy
   schwann bench ops --filter gemm
+  schwann wiring auto --units 64 --outputs 16 --inputs 8 --svg circuit.svg
 
 Exit codes: 0 done, 1 a comparison failed, 2 wrong usage or bad input."
 )]
@@ -55,6 +57,8 @@ enum Command {
     Bench(bench::Args),
     /// Write a small example network to try the other commands on.
     Demo(demo::Args),
+    /// Draw a neural circuit: its synapses as text or picture, and what they are in numbers.
+    Wiring(wiring::Args),
 }
 
 /// How a command ended that did not fail.
@@ -86,6 +90,7 @@ fn main() -> ExitCode {
         Some(Command::Run(args)) => run::run(&args),
         Some(Command::Bench(args)) => bench::run(&args),
         Some(Command::Demo(args)) => demo::run(&args),
+        Some(Command::Wiring(args)) => wiring::run(&args),
     };
     match result {
         Ok(Outcome::Done) => ExitCode::SUCCESS,

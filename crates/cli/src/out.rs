@@ -1,8 +1,10 @@
 //! What people see: one writer that knows about colours and closed pipes, progress on stderr, tables.
 
 use anstyle::{AnsiColor, Style};
+use anyhow::Context;
 use indicatif::{ProgressBar, ProgressStyle};
 use std::io::{self, Write};
+use std::path::Path;
 
 pub(crate) const TITLE: Style = Style::new().bold();
 pub(crate) const DIM: Style = Style::new().dimmed();
@@ -18,6 +20,26 @@ pub(crate) fn stdout() -> impl Write {
 /// Text in a style.
 pub(crate) fn paint(style: Style, text: impl std::fmt::Display) -> String {
     format!("{style}{text}{style:#}")
+}
+
+/// Writes to a file, or to stdout for `-`.
+pub(crate) fn deliver(path: &Path, text: &str) -> anyhow::Result<()> {
+    if path == Path::new("-") {
+        return print(text);
+    }
+    std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))?;
+    note(&format!("wrote {}", path.display()));
+    Ok(())
+}
+
+/// Writes to stdout, with a line's end.
+pub(crate) fn print(text: &str) -> anyhow::Result<()> {
+    let mut out = stdout();
+    out.write_all(text.as_bytes())?;
+    if !text.ends_with('\n') {
+        out.write_all(b"\n")?;
+    }
+    Ok(out.flush()?)
 }
 
 /// Whether whoever read our output went away.

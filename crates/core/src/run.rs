@@ -117,7 +117,12 @@ impl Program {
     /// A new stream.
     pub fn session(self: &Arc<Self>) -> Session {
         let inputs = self.graph.inputs().len();
+        let states = self.graph.states().iter().filter_map(|state| {
+            let input = self.graph.inputs().position(|(name, _)| name == state.input)?;
+            Some((input, self.graph.outputs().iter().position(|o| o.name == state.output)?))
+        });
         Session {
+            states: states.collect(),
             program: Arc::clone(self),
             layout: None,
             scratch: Bindings::new(),
@@ -142,6 +147,8 @@ impl Canceller {
 
 struct Laid {
     bindings: Bindings,
+    /// The shape of each input.
+    shapes: Vec<Vec<usize>>,
     bound: Arc<dyn Bound>,
     stream: Box<dyn Stream>,
     _memory: Reservation,
@@ -157,6 +164,8 @@ pub struct Session {
     given: Vec<Option<usize>>,
     /// For each input that is a state, its value.
     carried: Vec<Option<Tensor>>,
+    /// For each state, its place among the inputs and among the outputs.
+    states: Vec<(usize, usize)>,
     outputs: Vec<Tensor>,
     cancel: Arc<AtomicBool>,
 }
@@ -201,8 +210,10 @@ impl Session {
         inputs: &[(&str, &Tensor)],
         observer: Option<&mut dyn Observer>,
     ) -> Result<&[Tensor]> {
-        self.take_inputs(inputs)?;
-        self.lay_out()?;
+        if !self.take_inputs(inputs)? {
+            self.bind(inputs)?;
+            self.lay_out()?;
+        }
         let given = Given { arguments: inputs, given: &self.given, carried: &self.carried };
         let stream = &mut self.layout.as_mut().expect("just laid out").stream;
         let result = stream.run(&given, &mut self.outputs, observer, &self.cancel);
@@ -276,16 +287,15 @@ impl Session {
         self.layout.as_ref().map_or(0, |l| l.stream.bytes())
     }
 
-    /// Finds each input among the arguments and binds the sizes.
-    fn take_inputs(&mut self, arguments: &[(&str, &Tensor)]) -> Result<()> {
+    /// Finds each input among the arguments, and says whether they have the sizes of the layout in use.
+    fn take_inputs(&mut self, arguments: &[(&str, &Tensor)]) -> Result<bool> {
         let graph = &self.program.graph;
         self.given.fill(None);
         for (at, (name, tensor)) in arguments.iter().enumerate() {
-            let Some(index) = graph.inputs().position(|(known, _)| known == *name) else {
+            let Some((index, (_, value))) = graph.inputs().enumerate().find(|(_, (known, _))| known == name) else {
                 let known = graph.inputs().map(|(n, _)| n.to_owned()).collect();
                 return Err(Error::Unknown { kind: "input", name: (*name).into(), known });
             };
-            let (_, value) = graph.inputs().nth(index).expect("just found");
             let ty = graph.ty(value);
             if ty.dtype != tensor.dtype() {
                 return Err(Error::Input { name: (*name).into(), expected: ty.to_string(), got: tensor.to_string() });
@@ -295,26 +305,12 @@ impl Session {
                 return Err(Error::Input { name: (*name).into(), expected: "one value".into(), got });
             }
         }
-        // Sizes of the layout in use, if they fit, save binding anew.
-        let fits = self.layout.as_ref().is_some_and(|laid| self.fits(arguments, &laid.bindings));
-        if !fits {
-            self.bind(arguments)?;
-        }
-        Ok(())
-    }
-
-    /// Whether the arguments and states have the sizes of `bindings`, without allocating.
-    fn fits(&self, arguments: &[(&str, &Tensor)], bindings: &Bindings) -> bool {
-        let graph = &self.program.graph;
-        graph.inputs().enumerate().all(|(index, (_, value))| {
-            let shape = match (self.given[index], &self.carried[index]) {
-                (Some(at), _) => arguments[at].1.shape(),
-                (None, Some(state)) => state.shape(),
-                (None, None) => return false,
-            };
-            let dims = graph.ty(value).shape.dims();
-            dims.len() == shape.len() && dims.iter().zip(shape).all(|(d, s)| d.equals(bindings, *s))
-        })
+        let Some(laid) = &self.layout else { return Ok(false) };
+        let shape_of = |index: usize| match (self.given[index], &self.carried[index]) {
+            (Some(at), _) => Some(arguments[at].1.shape()),
+            (None, state) => state.as_ref().map(Tensor::shape),
+        };
+        Ok(laid.shapes.iter().enumerate().all(|(index, shape)| shape_of(index) == Some(shape)))
     }
 
     fn bind(&mut self, arguments: &[(&str, &Tensor)]) -> Result<()> {
@@ -364,18 +360,16 @@ impl Session {
             let memory = self.program.budget.reserve(wanted, "a session's arena and outputs")?;
             self.outputs = shapes.iter().map(|(d, s)| Tensor::zeros(*d, s)).collect::<Result<_>>()?;
             let stream = Arc::clone(&bound).stream()?;
-            self.layout = Some(Laid { bindings: self.scratch.clone(), bound, stream, _memory: memory });
+            let inputs = graph.inputs().map(|(_, value)| graph.ty(value).shape.eval(&self.scratch));
+            let (bindings, inputs) = (self.scratch.clone(), inputs.collect::<Result<_>>()?);
+            self.layout = Some(Laid { bindings, shapes: inputs, bound, stream, _memory: memory });
         }
         Ok(())
     }
 
     /// Makes outputs that are states the inputs of the next run.
     fn carry_states(&mut self) -> Result<()> {
-        let graph = &self.program.graph;
-        for state in graph.states() {
-            let input = graph.inputs().position(|(name, _)| name == state.input);
-            let output = graph.outputs().iter().position(|o| o.name == state.output);
-            let (Some(input), Some(output)) = (input, output) else { continue };
+        for &(input, output) in &self.states {
             let new = &self.outputs[output];
             match &mut self.carried[input] {
                 Some(old) if old.shape() == new.shape() => old.bytes_mut().copy_from_slice(new.bytes()),

@@ -163,22 +163,6 @@ impl Dim {
         usize::try_from(total).map_err(|_| Error::Dimension { dim: self.to_string(), value: total })
     }
 
-    /// Whether its value under `bindings` is `size`; never allocates.
-    pub(crate) fn equals(&self, bindings: &Bindings, size: usize) -> bool {
-        let mut total = 0i128;
-        for (symbols, c) in &self.terms {
-            let mut term = i128::from(*c);
-            for symbol in symbols {
-                let Some(bound) = bindings.get(symbol) else { return false };
-                let Some(product) = term.checked_mul(bound as i128) else { return false };
-                term = product;
-            }
-            let Some(sum) = total.checked_add(term) else { return false };
-            total = sum;
-        }
-        total == size as i128
-    }
-
     fn overflow(&self) -> Error {
         Error::Dimension { dim: self.to_string(), value: i64::MAX }
     }

@@ -228,6 +228,10 @@ unsafe fn gemm_with(kernels: &'static Kernels, team: &Team, g: &Gemm<'_>, row0: 
     if g.m == 0 || g.n == 0 {
         return;
     }
+    // SAFETY: the caller's promise.
+    if row0 == 0 && unsafe { plan::few_rows(kernels, g) } {
+        return;
+    }
     let plan = Plan::new(kernels, g);
     let (down, across) = plan.grid(team.threads());
     if down * across == 1 {

@@ -90,6 +90,55 @@ impl Kernels {
     }
 }
 
+/// A few rows times a packed matrix that one thread is enough for, all in one go: the most common product of a small
+/// network, and over before a plan for it would be made. Says whether it was such a product.
+///
+/// # Safety
+/// As [`super::gemm`].
+#[inline]
+pub(crate) unsafe fn few_rows(kernels: &'static Kernels, g: &Gemm<'_>) -> bool {
+    let B::Packed(b) = g.b else { return false };
+    let plain = (g.a_store, b.store, g.c_store) == (Store::F32, Store::F32, Store::F32) && g.a_col_stride == 1;
+    let small = g.m <= MR && g.k * 4 <= BLOCK_BYTES / BLOCK_COLS && g.m * g.n * g.k < 2 * WORK_PER_THREAD;
+    if !plain || !small || g.accumulate {
+        return false;
+    }
+    let mut tile = Tile {
+        k: g.k,
+        a: g.a,
+        a_row: g.a_row_stride * 4,
+        a_k: 4,
+        ahead: if g.k >= FAR && g.m <= 2 { B_AHEAD } else { 0 },
+        b: b.data.as_ptr().cast(),
+        b_step: 0,
+        c: g.c,
+        c_row: g.c_row_stride * 4,
+        c_store: Store::F32,
+        cols: 0,
+        add: false,
+        bias: g.bias.unwrap_or(std::ptr::null()),
+        row_bias: g.row_bias.unwrap_or(std::ptr::null()),
+    };
+    let mut left = g.n;
+    while left > 0 {
+        tile.cols = left.min(kernels.width);
+        let registers = tile.cols.div_ceil(kernels.lanes);
+        tile.b_step = registers * kernels.lanes * 4;
+        // SAFETY: the tile lies within C, its rows and columns within A and B, which the caller promises.
+        unsafe { kernels.full[g.m - 1][registers - 1](&tile) };
+        left -= tile.cols;
+        tile.b = tile.b.wrapping_add(g.k * tile.b_step);
+        tile.c = tile.c.wrapping_add(tile.cols * 4);
+        if !tile.bias.is_null() {
+            tile.bias = tile.bias.wrapping_add(tile.cols);
+        }
+    }
+    if let Some(epilogue) = g.epilogue {
+        epilogue.finish(0, 0..g.m, 0..g.n);
+    }
+    true
+}
+
 /// How a product is carried out.
 pub(crate) struct Plan<'a> {
     pub(crate) g: &'a Gemm<'a>,

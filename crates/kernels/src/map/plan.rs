@@ -53,28 +53,29 @@ pub(super) struct Plan {
     by_rows: bool,
     /// Every whole block can be computed in place.
     direct: bool,
+    /// Likewise, and a block's operands lie right after those of the block before, or are single elements.
+    flat: bool,
     /// Outputs are large enough and plain enough to be written past the caches.
     stream: bool,
     ports: [Port; MAX_OPERANDS],
 }
 
-/// Bytes of scratch memory of one thread: places, constants, slots, input and output buffers.
+/// Bytes of scratch memory of one thread: places, slots, input and output buffers.
 pub(super) fn thread_bytes(program: &Program) -> usize {
-    Scratch::layout(program)[4]
+    Scratch::layout(program)[3]
 }
 
 /// Byte offsets of a thread's scratch memory.
 struct Scratch;
 
 impl Scratch {
-    /// Starts of constants, slots, input buffers and output buffers, and the end. Places come first.
+    /// Starts of slots, input buffers and output buffers, and the end. Places come first.
     #[inline(always)]
-    fn layout(p: &Program) -> [usize; 5] {
-        let constants = ((p.operands() + p.constants.len() + p.slots) * size_of::<Place>()).next_multiple_of(64);
-        let slots = constants + p.constants.len() * 64;
+    fn layout(p: &Program) -> [usize; 4] {
+        let slots = ((p.operands() + p.constants.len() + p.slots) * size_of::<Place>()).next_multiple_of(64);
         let inputs = slots + p.slots * MAX_BLOCK * 4;
         let outputs = inputs + p.inputs * INPUT_FLOATS * 4;
-        [constants, slots, inputs, outputs, outputs + p.outputs * MAX_BLOCK * 4]
+        [slots, inputs, outputs, outputs + p.outputs * MAX_BLOCK * 4]
     }
 }
 
@@ -132,8 +133,9 @@ impl Plan {
             Kind::Gather => false,
         };
         let direct = used.iter().all(plain);
+        let flat = direct && used.iter().all(|p| p.kind != Kind::Periodic);
         let stream = direct && !by_rows && len * outputs * 4 > STREAM_BYTES;
-        Plan { dims, len, by_rows, direct, stream, ports }
+        Plan { dims, len, by_rows, direct, flat, stream, ports }
     }
 
     /// # Safety
@@ -258,13 +260,13 @@ unsafe fn walk<S: Simd>(s: S, job: &Job<'_>, part: usize, range: Range<usize>) {
     let (inputs, operands) = (program.inputs, program.operands());
     let block = WIDTH * S::LANES;
     let row = plan.dims[3];
-    let advance = block % row;
+    let advance = if plan.flat { 0 } else { block % row };
     let mut base = *job.ports;
     // SAFETY: the scratch memory is laid out as `Scratch` says; every address is an element of an operand's domain or
     // of scratch memory, by the caller's promise and the bounds of the walk.
     unsafe {
         let scratch = job.scratch.add(part * thread_bytes(program));
-        let [constants, slots, input_buffers, output_buffers, _] = Scratch::layout(program);
+        let [slots, input_buffers, output_buffers, _] = Scratch::layout(program);
         let places = scratch.cast::<Place>();
         let buffer = |k: usize| {
             let at = if k < inputs {
@@ -274,10 +276,9 @@ unsafe fn walk<S: Simd>(s: S, job: &Job<'_>, part: usize, range: Range<usize>) {
             };
             scratch.add(at).cast::<f32>()
         };
-        for (k, &c) in program.constants.iter().enumerate() {
-            let at = scratch.add(constants + k * 64).cast::<f32>();
-            s.store(at, s.splat(c));
-            places.add(operands + k).write(Place { at, step: 0 });
+        for (k, c) in program.constants.iter().enumerate() {
+            // Constants are only read.
+            places.add(operands + k).write(Place { at: c.0.as_ptr().cast_mut(), step: 0 });
         }
         for k in 0..program.slots {
             let at = scratch.add(slots + k * MAX_BLOCK * 4).cast::<f32>();
@@ -312,7 +313,7 @@ unsafe fn walk<S: Simd>(s: S, job: &Job<'_>, part: usize, range: Range<usize>) {
                     s.store(buffer(k), s.splat(memory::read(port.elem, base[k])));
                 }
             }
-            let (mut at, mut phase) = (start, start % row);
+            let (mut at, mut phase) = (start, if plan.flat { 0 } else { start % row });
             while at < end {
                 // A block, or a smaller one of what is left: whole registers where they lie, and at the very end up to
                 // two registers through buffers.
@@ -334,6 +335,11 @@ unsafe fn walk<S: Simd>(s: S, job: &Job<'_>, part: usize, range: Range<usize>) {
                 for (k, port) in plan.ports[..operands].iter().enumerate() {
                     let place = &mut *places.add(k);
                     match port.kind {
+                        _ if plan.flat && whole => {
+                            if port.kind == Kind::Linear {
+                                place.at = base[k].cast::<f32>().add(at);
+                            }
+                        }
                         _ if in_place(port) => place.at = base[k].cast::<f32>().add(at),
                         Kind::Splat => {}
                         Kind::Periodic => place.at = buffer(k).add(phase),
@@ -362,8 +368,10 @@ unsafe fn walk<S: Simd>(s: S, job: &Job<'_>, part: usize, range: Range<usize>) {
                     }
                 }
                 at += n;
-                phase += if n == block { advance } else { n % row };
-                phase -= if phase >= row { row } else { 0 };
+                if !plan.flat {
+                    phase += if n == block { advance } else { n % row };
+                    phase -= if phase >= row { row } else { 0 };
+                }
             }
             i += end - start;
         }
@@ -461,6 +469,15 @@ impl Prepared {
         inputs.iter().zip(&mut ports).for_each(|(&p, port)| *port = p.cast_mut());
         outputs.iter().zip(&mut ports[inputs.len()..]).for_each(|(&p, port)| *port = p);
         // SAFETY: the caller's promise.
-        unsafe { self.plan.run(self.isa, team, program, &ports, scratch) }
+        unsafe { self.run_at(team, &ports, scratch) }
+    }
+
+    /// Likewise, with the addresses of inputs and then of outputs in one list.
+    ///
+    /// # Safety
+    /// As [`super::run`].
+    pub(crate) unsafe fn run_at(&self, team: Option<&Team>, ports: &[*mut u8; MAX_OPERANDS], scratch: *mut u8) {
+        // SAFETY: the caller's promise.
+        unsafe { self.plan.run(self.isa, team, &self.program, ports, scratch) }
     }
 }

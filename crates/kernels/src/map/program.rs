@@ -222,6 +222,11 @@ impl Op {
     }
 }
 
+/// A register's worth of floats, on any instruction set.
+#[derive(Clone, Copy, Debug)]
+#[repr(C, align(64))]
+pub(super) struct Line(pub(super) [f32; 16]);
+
 /// One step of the machine. Operands are numbered: inputs, outputs, constants, slots.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Step {
@@ -236,7 +241,8 @@ pub struct Program {
     pub(super) steps: Vec<Step>,
     pub(super) inputs: usize,
     pub(super) outputs: usize,
-    pub(super) constants: Vec<f32>,
+    /// Each as a register of any width.
+    pub(super) constants: Vec<Line>,
     pub(super) slots: usize,
     pub(super) cost: usize,
 }
@@ -327,6 +333,7 @@ impl Program {
         let mut emit = Emit::new(&nodes, &outputs, inputs, first_slot as u16);
         emit.all(&order);
         let (steps, slots) = (emit.steps, emit.slots as usize);
+        let constants = constants.into_iter().map(|c| Line([c; 16])).collect();
         Ok(Program { steps, inputs, outputs: outputs.len(), constants, slots, cost })
     }
 

@@ -197,6 +197,8 @@ pub enum Call {
     Attention(Box<Attend>),
     /// [`copy::copy`].
     Copy { elem: usize, dims: Vec<usize>, src: Ref, src_strides: Vec<isize>, dst: Ref, dst_strides: Vec<isize> },
+    /// Bytes as they are.
+    Move { bytes: usize, src: Ref, dst: Ref },
     /// Zeros.
     Zero { dst: Ref },
     /// [`gather::gather`] over [outer, axis, inner], with that many indices.
@@ -231,13 +233,12 @@ impl gemm::Epilogue for Finish<'_> {
         let e = self.epilogue;
         let scratch = self.scratch.wrapping_add(thread * self.scratch_stride);
         if (rows.len(), cols.len()) == self.shape {
-            let mut inputs = [std::ptr::null::<u8>(); MAX_OPERANDS];
-            inputs[0] = self.product;
-            for (input, ptr) in inputs[1..].iter_mut().zip(&self.ptrs[..e.inputs.len()]) {
-                *input = *ptr;
-            }
+            let mut ports = [std::ptr::null_mut(); MAX_OPERANDS];
+            ports[0] = self.product;
+            ports[1..=e.inputs.len()].copy_from_slice(&self.ptrs[..e.inputs.len()]);
+            ports[1 + e.inputs.len()] = self.out;
             // SAFETY: the tape verified every operand over the whole product.
-            return unsafe { e.whole.run(None, &inputs[..e.inputs.len() + 1], &[self.out], scratch) };
+            return unsafe { e.whole.run_at(None, &ports, scratch) };
         }
         let strides = |row: usize, col: usize| [0, 0, row, col];
         let at = |size: usize, row: usize, col: usize| (rows.start * row + cols.start * col) * size;
@@ -403,6 +404,7 @@ impl Call {
             Call::Reduce { src, dst, .. }
             | Call::IntReduce { src, dst, .. }
             | Call::Softmax { src, dst, .. }
+            | Call::Move { src, dst, .. }
             | Call::Copy { src, dst, .. } => {
                 f(src, false);
                 f(dst, true);
@@ -442,12 +444,12 @@ impl Call {
             match self {
                 Call::Gemm(g) => g.run(isa, slots, team),
                 Call::Map(map) => {
-                    let mut ptrs = [std::ptr::null::<u8>(); MAX_OPERANDS];
-                    for (ptr, (r, ..)) in ptrs.iter_mut().zip(&map.inputs) {
-                        *ptr = slots.at(r);
+                    let mut ports = [std::ptr::null_mut(); MAX_OPERANDS];
+                    for (port, (r, ..)) in ports.iter_mut().zip(&map.inputs) {
+                        *port = slots.at(r);
                     }
-                    let inputs = &ptrs[..map.inputs.len()];
-                    map.prepared.run(Some(team), inputs, &[slots.at(&map.out.0)], slots.at(&map.scratch));
+                    ports[map.inputs.len()] = slots.at(&map.out.0);
+                    map.prepared.run_at(Some(team), &ports, slots.at(&map.scratch));
                 }
                 Call::Int { op, dims, inputs, out } => {
                     let mut operands = [(std::ptr::null::<u8>(), Elem::I32, [0; 6]); 3];
@@ -483,6 +485,7 @@ impl Call {
                 Call::Copy { elem, dims, src, src_strides, dst, dst_strides } => {
                     copy::copy(isa, team, *elem, dims, slots.at(src), src_strides, slots.at(dst), dst_strides);
                 }
+                Call::Move { bytes, src, dst } => slots.at(dst).copy_from_nonoverlapping(slots.at(src), *bytes),
                 Call::Zero { dst } => slots.at(dst).write_bytes(0, dst.len),
                 Call::Gather { elem, shape: [outer, axis, inner], indices, count, src, dst } => {
                     let indices = slots.at(indices).cast_const().cast::<i32>();

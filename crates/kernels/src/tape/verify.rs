@@ -139,6 +139,10 @@ pub(super) fn check(call: &Call, memory: &Spaces, isa: Isa, threads: usize) -> C
             a.read(src, reach(dims, &from), *elem)?;
             a.write(dst, reach(dims, &to), *elem)?;
         }
+        Call::Move { bytes, src, dst } => {
+            a.read(src, Some(*bytes), 1)?;
+            a.write(dst, Some(*bytes), 1)?;
+        }
         Call::Zero { dst } => a.write(dst, Some(dst.len), 1)?,
         Call::Gather { elem, shape, indices, count, src, dst } => {
             if !matches!(elem, 1 | 2 | 4) {

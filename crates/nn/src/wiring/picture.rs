@@ -11,6 +11,9 @@ mod text;
 
 use super::{Wiring, WiringConfig};
 
+/// Circuits of more layers are shown as if they had none: so many columns side by side would be a line.
+const MOST_LAYERS: usize = 24;
+
 /// What a neuron is there for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Role {
@@ -62,7 +65,7 @@ impl<'a> Picture<'a> {
             groups.push(Group { role: Role::Input, name: "inputs".into(), nodes: (0..inputs).collect() });
         }
         let nodes = |neurons: &mut dyn Iterator<Item = usize>| neurons.map(|n| inputs + n).collect();
-        let layers = wiring.layer_count();
+        let layers = if wiring.layer_count() > MOST_LAYERS { 1 } else { wiring.layer_count() };
         if layers == 1 {
             // One layer of everything: what is no output is an inter neuron.
             if wiring.output_dim < wiring.units {

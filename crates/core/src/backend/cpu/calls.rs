@@ -30,6 +30,11 @@ fn isizes(strides: &[usize]) -> Vec<isize> {
 
 /// A copy between strides.
 pub(super) fn copy(sized: &Sized, src: Ref, from: &[usize], dst: Ref, to: &[usize]) -> Call {
+    let (dims, strides) = collapse(&sized.shape, &[from.to_vec(), to.to_vec()]);
+    if dims.len() <= 1 && strides.iter().flatten().all(|s| *s == 1) {
+        let bytes = sized.bytes();
+        return Call::Move { bytes, src, dst };
+    }
     let (elem, dims) = (sized.dtype.size(), sized.shape.clone());
     Call::Copy { elem, dims, src, src_strides: isizes(from), dst, dst_strides: isizes(to) }
 }
@@ -277,8 +282,13 @@ fn elementwise(l: &mut Lower<'_>, value: Value, node: &Node, map: &Map, out: &Si
     let mut refs = Vec::with_capacity(inputs.len());
     let mut strides: Vec<Vec<usize>> = Vec::with_capacity(inputs.len());
     for (x, &v) in inputs.iter().zip(&node.inputs) {
-        let (mut at, own) = l.view(v)?;
-        let mut steps = x.stretch(&own, &out.shape);
+        let (mut at, mut steps) = match l.stretched(v, x, out)? {
+            Some(stretched) => (stretched, out.strides()),
+            None => {
+                let (at, own) = l.view(v)?;
+                (at, x.stretch(&own, &out.shape))
+            }
+        };
         if inner.is_some_and(|axis| steps[axis] > 1) {
             (at, steps) = (l.read(v)?, x.strides_in(&out.shape));
         }

@@ -38,6 +38,9 @@ pub(super) struct Lowered {
 /// Buffers that have no offset yet are slots from here on.
 const UNPLACED: u32 = 1 << 31;
 
+/// The most bytes that a known operand is stretched to.
+const STRETCHED_BYTES: usize = 16 << 10;
+
 /// Where a value lies: in which memory, from which byte on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Place {
@@ -74,6 +77,8 @@ pub(super) struct Lower<'a> {
     places: HashMap<Value, Place>,
     /// Values that are parts or repetitions of others, not copied yet: their strides from their place on.
     views: HashMap<Value, Vec<usize>>,
+    /// Known values that were stretched ahead to a shape.
+    stretched: HashMap<(Value, Vec<usize>), Place>,
     /// How often a value has been read.
     consumed: HashMap<Value, u32>,
     /// Values to be written straight to an output.
@@ -102,6 +107,7 @@ pub(super) fn lower(
         const_names: Vec::new(),
         places: HashMap::new(),
         views: HashMap::new(),
+        stretched: HashMap::new(),
         consumed: HashMap::new(),
         direct: HashMap::new(),
         uses: graph.uses(),
@@ -322,6 +328,33 @@ impl Lower<'_> {
         let place = self.place(value)?;
         let last: usize = sized.shape.iter().zip(&strides).map(|(d, s)| d.saturating_sub(1) * s).sum();
         Ok((self.reference(place, (last + 1) * sized.dtype.size()), strides))
+    }
+
+    /// One number a row of `out`, known ahead, as a constant of all of its elements: read as fast as any other operand,
+    /// which single numbers are not. `None` where that is not so, or would be too much memory.
+    pub(super) fn stretched(&mut self, value: Value, x: &Sized, out: &Sized) -> Result<Option<Ref>> {
+        let one_a_row = x.dtype == DType::F32 && x.shape.last() == Some(&1) && out.shape.last().is_some_and(|n| *n > 1);
+        if !one_a_row || x.count() * 2 > out.count() || x.count() < 2 || out.count() * 4 > STRETCHED_BYTES {
+            return Ok(None);
+        }
+        let Some(data) = self.data(value)? else { return Ok(None) };
+        let key = (value, out.shape.clone());
+        let bytes = out.count() * 4;
+        if let Some(&place) = self.stretched.get(&key) {
+            return Ok(Some(self.reference(place, bytes)));
+        }
+        let (from, strides) = (data.values::<f32>()?, x.strides_in(&out.shape));
+        let full: Vec<f32> = (0..out.count())
+            .map(|i| {
+                let axes = out.strides().into_iter().zip(&out.shape).zip(&strides);
+                from[axes.map(|((step, size), stride)| i / step % size * stride).sum::<usize>()]
+            })
+            .collect();
+        self.memory.consts.push(Arc::new(Tensor::new(&out.shape, &full)?));
+        self.const_names.push(format!("{} (stretched)", self.graph.node(value).name));
+        let place = Place { home: Home::Const(self.memory.consts.len() - 1), offset: 0 };
+        self.stretched.insert(key, place);
+        Ok(Some(self.reference(place, bytes)))
     }
 
     /// Copies a delayed value to memory of its own.
