@@ -353,6 +353,11 @@ impl Program {
         self.outputs
     }
 
+    #[cfg(test)]
+    pub(super) fn is_gate(&self) -> bool {
+        self.steps.iter().any(|s| s.op == Op::Gate)
+    }
+
     pub(super) fn operands(&self) -> usize {
         self.inputs + self.outputs
     }
@@ -388,7 +393,10 @@ fn fuse(nodes: &mut [Node], outputs: &[Reg]) {
 /// Turns tanh a + sigmoid t · (tanh b − tanh a), the gate of a recurrent cell, into one node: three independent chains of
 /// arithmetic that the machine overlaps only if they are one step.
 fn find_gates(nodes: &mut [Node], outputs: &[Reg]) {
-    let uses = count(nodes, outputs);
+    // Of what is still needed: a product that was fused into its sum is not.
+    let mut uses = vec![0; nodes.len()];
+    order(nodes, outputs).iter().flat_map(|&r| nodes[r].uses()).for_each(|r| uses[r] += 1);
+    outputs.iter().for_each(|&r| uses[usize::from(r)] += 1);
     let of = |nodes: &[Node], r: Reg, f: Unary, times: usize| match nodes[usize::from(r)] {
         Node::Unary(g, x) if g == f && uses[usize::from(r)] == times => Some(x),
         _ => None,

@@ -461,6 +461,8 @@ fn gates_match_wherever_their_operands_come_from() {
             let next = push(Instr::Binary(Binary::Add, from, change));
             // Where somebody else reads a part, it is no gate.
             let outputs = if kept { vec![next, toward] } else { vec![next] };
+            let program = Program::new(instrs.clone(), outputs.clone(), 3).unwrap();
+            assert_eq!(program.is_gate(), !kept, "{instrs:?}");
             for n in [1, 16, 29, 64, 300] {
                 let mut case = Case::flat(instrs.clone(), outputs.clone(), 3, n);
                 case.tolerance = Some(3e-6);

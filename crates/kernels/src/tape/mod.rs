@@ -199,6 +199,8 @@ pub struct Tape {
     isa: Isa,
     threads: usize,
     calls: Vec<Call>,
+    /// Which slots the calls refer to.
+    used: Vec<bool>,
     /// Where each scan's workers keep what, in order.
     rooms: Vec<Rooms>,
     memory: Spaces,
@@ -244,7 +246,7 @@ impl Slots<'_> {
 
 impl Tape {
     /// Verifies calls against memories, for runs on up to `threads` threads.
-    pub fn new(isa: Isa, threads: usize, memory: Memory, calls: Vec<Call>) -> Result<Tape, String> {
+    pub fn new(isa: Isa, threads: usize, memory: Memory, mut calls: Vec<Call>) -> Result<Tape, String> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let threads = threads.max(1);
         if threads > MAX_THREADS {
@@ -254,8 +256,11 @@ impl Tape {
         for (i, call) in calls.iter().enumerate() {
             verify::check(call, &memory, isa, threads).map_err(|problem| format!("call {i}: {problem}"))?;
         }
+        let mut used = vec![false; memory.slots()];
+        // Verified: every slot exists.
+        calls.iter_mut().for_each(|call| call.for_each_ref(&mut |r| used[r.slot as usize] = true));
         let scans = calls.iter().filter_map(|c| if let Call::Scan(scan) = c { Some(scan.rooms()) } else { None });
-        Ok(Tape { isa, threads, rooms: scans.collect(), calls, memory, id: NEXT.fetch_add(1, Ordering::Relaxed) })
+        Ok(Tape { isa, threads, used, rooms: scans.collect(), calls, memory, id: NEXT.fetch_add(1, Ordering::Relaxed) })
     }
 
     /// Bytes of the arena.

@@ -87,6 +87,8 @@ pub(super) struct Rooms {
     states: Vec<[usize; 2]>,
     sequences: Vec<usize>,
     outputs: Vec<usize>,
+    /// Which fixed values the bodies' calls read, and in which of their slots.
+    fixed: Vec<(usize, u32)>,
     /// All of it. [`usize::MAX`] where that overflows.
     bytes: usize,
 }
@@ -123,7 +125,11 @@ impl Scan {
         let states = self.states.iter().map(|s| [(); 2].map(|()| take(block(s.rows, s.row_bytes)))).collect();
         let mut each = |all: &[Sequence]| all.iter().map(|s| take(block(s.rows, s.row_bytes))).collect();
         let (sequences, outputs) = (each(&self.sequences), each(&self.outputs));
-        Rooms { states, sequences, outputs, bytes: at }
+        let first = self.states.len() + self.sequences.len();
+        let slot = |i: usize| self.body.tape.memory.slot(Space::Input(first + i));
+        let read = |slot: u32| self.tapes().any(|t| t.used.get(slot as usize) == Some(&true));
+        let fixed = (0..self.fixed.len()).map(|i| (i, slot(i))).filter(|(_, slot)| read(*slot)).collect();
+        Rooms { states, sequences, outputs, fixed, bytes: at }
     }
 }
 
@@ -194,31 +200,35 @@ impl Laid<'_> {
         let Body { tape, columns } = body;
         let memory = &tape.memory;
         frame.slots[0] = scratch;
-        for (i, r) in scan.fixed.iter().enumerate() {
-            frame.slots[memory.slot(Space::Input(scan.states.len() + scan.sequences.len() + i)) as usize] = slots.at(r);
+        for &(i, slot) in &rooms.fixed {
+            frame.slots[slot as usize] = slots.at(&scan.fixed[i]);
         }
         // SAFETY (every copy below): rows start..start + n of a step lie within the verified references, and within the
         // worker's buffers, which hold a block each and overlap nothing.
-        for (i, s) in scan.states.iter().enumerate() {
-            let (start, n) = part(s.rows);
-            let [now, next] = rooms.states[i];
-            // SAFETY: see above.
-            unsafe {
-                let from = slots.at(&s.init).add(start * s.row_bytes);
-                if *columns {
-                    turn(tape.isa, n, s.row_bytes, from, s.row_bytes, scratch.add(now), false);
-                } else {
-                    scratch.add(now).copy_from_nonoverlapping(from, n * s.row_bytes);
+        if *columns {
+            for (s, [now, _]) in scan.states.iter().zip(&rooms.states) {
+                let (start, n) = part(s.rows);
+                // SAFETY: see above.
+                unsafe {
+                    let from = slots.at(&s.init).add(start * s.row_bytes);
+                    turn(tape.isa, n, s.row_bytes, from, s.row_bytes, scratch.add(*now), false);
                 }
             }
-            frame.slots[memory.slot(Space::Input(i)) as usize] = scratch.wrapping_add(now);
-            frame.slots[memory.slot(Space::Output(i)) as usize] = scratch.wrapping_add(next);
         }
         for step in 0..scan.steps {
             if cancel.load(Ordering::Relaxed) {
                 return Err(Stopped::Cancelled);
             }
             let t = if scan.reverse { scan.steps - 1 - step } else { step };
+            for (i, s) in scan.states.iter().enumerate() {
+                // States alternate between the worker's two buffers; rows that lie as the body wants them are read where
+                // they start, and written where they end.
+                let at = |r: &Ref| slots.at(r).wrapping_add(part(s.rows).0 * s.row_bytes);
+                let buffer = |step: usize| scratch.wrapping_add(rooms.states[i][step % 2]);
+                let (first, last) = (!columns && step == 0, !columns && step + 1 == scan.steps);
+                frame.slots[memory.slot(Space::Input(i)) as usize] = if first { at(&s.init) } else { buffer(step) };
+                frame.slots[memory.slot(Space::Output(i)) as usize] = if last { at(&s.last) } else { buffer(step + 1) };
+            }
             for (i, s) in scan.sequences.iter().enumerate() {
                 let (start, n) = part(s.rows);
                 let copy = rooms.sequences[i];
@@ -269,20 +279,17 @@ impl Laid<'_> {
                     }
                 }
             }
-            for i in 0..scan.states.len() {
-                frame.slots.swap(memory.slot(Space::Input(i)) as usize, memory.slot(Space::Output(i)) as usize);
-            }
         }
-        for (i, s) in scan.states.iter().enumerate() {
+        for (s, buffers) in scan.states.iter().zip(&rooms.states) {
             let (start, n) = part(s.rows);
-            let now = frame.slots[memory.slot(Space::Input(i)) as usize];
             // SAFETY: see above.
             unsafe {
                 let last = slots.at(&s.last).add(start * s.row_bytes);
                 if *columns {
+                    let now = scratch.add(buffers[scan.steps % 2]);
                     turn(tape.isa, n, s.row_bytes, now, s.row_bytes, last, true);
-                } else {
-                    last.copy_from_nonoverlapping(now, n * s.row_bytes);
+                } else if scan.steps == 0 {
+                    last.copy_from_nonoverlapping(slots.at(&s.init).add(start * s.row_bytes), n * s.row_bytes);
                 }
             }
         }

@@ -383,6 +383,8 @@ fn body(s: &Scan, body: &Body, a: &Accesses<'_>, rows: impl Fn(usize) -> usize) 
         let bytes = rows(st.rows) * st.row_bytes;
         same("input", i, bytes, memory.inputs[i].bytes)?;
         same("output", i, bytes, memory.outputs[i].bytes)?;
+        aligned("input", i, &st.init, st.row_bytes, memory.inputs[i].align)?;
+        aligned("output", i, &st.last, st.row_bytes, memory.outputs[i].align)?;
     }
     for (n, sequence) in s.sequences.iter().enumerate() {
         let i = s.states.len() + n;

@@ -230,6 +230,9 @@ struct Synapses {
     w: Value,
     /// w·erev
     w_erev: Value,
+    /// What multiplies what comes before the synapses, and what is added to it: the mapping of inputs, synapse by synapse,
+    /// where it becomes part of sigma and mu.
+    mapping: [Option<Value>; 2],
 }
 
 impl Built<'_> {
@@ -265,7 +268,20 @@ impl Built<'_> {
         let (sigma, mu, w, erev) = (gathered("sigma")?, gathered("mu")?, gathered("w")?, gathered("erev")?);
         let w = self.positive(outer, w)?;
         let w_erev = outer.b.mul(w, erev)?;
+        let mut mapping = [None; 2];
+        if kind == "sensory_" {
+            let sources = outer.b.constant(index(&|&(_, src)| src)?)?;
+            let parts = [("input_w", Mapping::None), ("input_b", Mapping::Linear)];
+            for (list, (name, without)) in mapping.iter_mut().zip(parts) {
+                if self.ltc.input_mapping != Mapping::None && self.ltc.input_mapping != without {
+                    let whole = scope.outer.param(&format!("rnn_cell.{name}"))?;
+                    let each = scope.outer.b.gather(whole, sources, 0)?;
+                    *list = Some(scope.fixed(each)?);
+                }
+            }
+        }
         Ok(Some(Synapses {
+            mapping,
             src: scope.body.constant(index(&|&(_, src)| src)?)?,
             dest: scope.body.constant(index(&|&(dest, _)| dest)?)?,
             sigma: scope.fixed(sigma)?,
@@ -279,7 +295,13 @@ impl Built<'_> {
     fn sums(&self, scope: &mut Inner<'_, '_>, v: Value, s: &Synapses) -> Result<(Value, Value)> {
         let units = self.wiring.units();
         let b = &mut scope.body;
-        let pre = b.gather(v, s.src, 1)?;
+        let mut pre = b.gather(v, s.src, 1)?;
+        if let Some(w) = s.mapping[0] {
+            pre = b.mul(pre, w)?;
+        }
+        if let Some(bias) = s.mapping[1] {
+            pre = b.add(pre, bias)?;
+        }
         let above = b.sub(pre, s.mu)?;
         let scaled = b.mul(s.sigma, above)?;
         let act = b.sigmoid(scaled)?;
@@ -331,8 +353,7 @@ impl Cell for Built<'_> {
         // What inputs do is the same in each unfolding.
         let (mut num, mut den) = (leak, rest);
         if let Some(sensory) = self.synapses(scope, "sensory_")? {
-            let x = mapped(scope, "input", self.ltc.input_mapping, step.x)?;
-            let sums = self.sums(scope, x, &sensory)?;
+            let sums = self.sums(scope, step.x, &sensory)?;
             num = scope.body.add(leak, sums.0)?;
             den = scope.body.add(rest, sums.1)?;
         }
