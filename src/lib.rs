@@ -39,7 +39,7 @@
 //! * [`pass`]: the recipe that rewrites a graph, and patterns of your own; [`grad`]: gradients, graph to graph.
 //! * [`plan`]: what will run, where in memory, at what cost; [`backend`]: what runs it.
 //! * [`memory`]: budget, pool, cache, batches, leak detector; [`io`]: safetensors, `.npy`, `.npz`.
-//! * [`nn`]: neural circuits on sparse wirings.
+//! * [`nn`]: neural circuits: wirings, CfC and LTC layers, whole models, streams, import from ncps.
 //! * [`cases`]: the list of cases that every backend is tested and timed on.
 #![forbid(unsafe_code)]
 
@@ -61,7 +61,10 @@ pub mod prelude {
     };
 }
 
-// The guide's code is tested as documentation.
+// The guides' Rust is tested with the rest.
 #[cfg(doctest)]
 #[doc = include_str!("../docs/wirings.md")]
 struct WiringsGuide;
+#[cfg(doctest)]
+#[doc = include_str!("../docs/neural-circuits.md")]
+struct NeuralCircuits;
