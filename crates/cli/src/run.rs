@@ -104,7 +104,8 @@ pub(crate) fn run(args: &Args) -> Result<Outcome> {
         let mut sizes = Bindings::new();
         graph.bind(|name| inputs.get(name).map(Tensor::shape), &mut sizes)?;
         for (name, value) in io::read_npz(path)? {
-            let value = fitted_state(&graph, &name, value, &sizes)?;
+            let value =
+                fitted_state(&graph, &name, value, &sizes).with_context(|| format!("--state {}", path.display()))?;
             session.set_state(&name, value.clone()).with_context(|| format!("in {}", path.display()))?;
             initial.insert(name, value);
         }
@@ -142,14 +143,17 @@ fn states_of<'a>(graph: &'a Graph, session: &'a Session) -> Result<Vec<(&'a str,
     Ok(states)
 }
 
-/// A state from a file as the graph takes it: of its type, and with or without an axis of size 1 as it happens to be.
+/// A state from a file as the graph takes it; a batch of one sample may be without its axis.
 fn fitted_state(graph: &Graph, name: &str, value: Tensor, sizes: &Bindings) -> Result<Tensor> {
     let Some((_, input)) = graph.inputs().find(|(n, _)| *n == name) else { return Ok(value) };
     let ty = graph.ty(input);
     let value = convert(value, ty.dtype, name)?;
     let shape = ty.shape.eval(sizes)?;
-    let long = |shape: &[usize]| shape.iter().copied().filter(|&n| n != 1).collect::<Vec<_>>();
-    if long(value.shape()) == long(&shape) { Ok(value.reshaped(&shape)?) } else { Ok(value) }
+    let from_first = |shape: &[usize]| shape.iter().copied().skip_while(|&n| n == 1).collect::<Vec<_>>();
+    if value.dtype() != ty.dtype || from_first(value.shape()) != from_first(&shape) {
+        bail!("state `{name}` is {value}; expected {}{shape:?}", ty.dtype);
+    }
+    Ok(value.reshaped(&shape)?)
 }
 
 /// A model as the graph that its inputs need: with timespans where they are given, without a batch where `x` has none.

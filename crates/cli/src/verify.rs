@@ -85,11 +85,12 @@ pub(crate) fn run(args: &Args) -> Result<Outcome> {
             }
             Err(e) => {
                 bad += 1;
-                bar.suspend(|| out::complain(&e.into(), Cli::command().get_name()));
-                match args.json {
-                    true => json!({ "file": file, "verdict": "refused" }).to_string() + "\n",
+                let line = match args.json {
+                    true => json!({ "file": file, "verdict": "refused", "problem": e.to_string() }).to_string() + "\n",
                     false => String::new(),
-                }
+                };
+                bar.suspend(|| out::complain(&e.into(), Cli::command().get_name()));
+                line
             }
         };
         bar.suspend(|| out.write_all(line.as_bytes()).and_then(|()| out.flush()))?;

@@ -145,11 +145,12 @@ pub(super) fn run(args: &Args) -> Result<Outcome> {
         ">of peak",
         ">functions/s",
     ]);
-    let (mut noisy, mut losses) = (0, vec![]);
+    let (mut noisy, mut losses, mut peaks) = (0, vec![], vec![]);
     for &threads in &threads {
         let cpu = load::cpu(args.isa, threads)?;
         // Scripts call for one figure at a time, and know the machine.
         let peak = if args.json { None } else { Some(peak_flops(cpu.isa(), threads, PEAK_SECONDS)) };
+        peaks.extend(peak.map(|p| format!("{}flop/s on {}", out::rate(p), out::threads(threads))));
         for (name, model) in &models {
             for &(batch, steps) in &shapes {
                 bar.set_message(format!("{name} {batch}×{steps}, {}", out::threads(threads)));
@@ -175,14 +176,15 @@ pub(super) fn run(args: &Args) -> Result<Outcome> {
     let isa = args.isa.unwrap_or_else(Isa::detect).name();
     writeln!(out, "{} {machine}, {isa}, {} cores", out::paint(out::TITLE, "machine"), cpu::cores())?;
     for (name, model) in &models {
-        writeln!(out, "{:<7} {}", out::paint(out::TITLE, out::printable(name)), describe(model))?;
+        writeln!(out, "{} {}", out::paint(out::TITLE, format!("{:<7}", out::printable(name))), describe(model))?;
     }
     writeln!(out)?;
     table.write(&mut out)?;
     let what = if args.train { "a full training step" } else { "Session::run" };
     let notes = format!(
         "times of {what} (measured); states start at zero in each; flops and functions counted in the compiled graph \
-         (derived); peak: multiply-adds in registers (measured)"
+         (derived); peak: multiply-adds in registers, {} (measured)",
+        peaks.join(", ")
     );
     writeln!(out, "{}", out::paint(out::DIM, notes))?;
     if args.train {
@@ -315,8 +317,8 @@ fn measure<'a>(
         batch,
         steps,
         threads: cpu.threads(),
-        min_ms: samples.min_s * 1e3,
-        median_ms: samples.median_s * 1e3,
+        min_ms: milliseconds(samples.min_s),
+        median_ms: milliseconds(samples.median_s),
         n: samples.samples * samples.calls_per_sample,
         kind: if args.train { "train" } else { "infer" },
         first_state: "zero",
@@ -328,6 +330,11 @@ fn measure<'a>(
         training,
         noisy: samples.noisy(),
     })
+}
+
+/// To a tenth of a nanosecond, which is more than the clock gives.
+fn milliseconds(seconds: f64) -> f64 {
+    (seconds * 1e10).round() / 1e7
 }
 
 /// Times full training steps. Parameters are inputs of the graph, so that it is compiled once and each step sees the

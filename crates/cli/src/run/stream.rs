@@ -207,7 +207,8 @@ impl Stream {
         }
         if let Some(path) = &args.state {
             for (name, value) in io::read_npz(path)? {
-                let value = fitted_state(&graph, &name, value, &ones)?;
+                let value =
+                    fitted_state(&graph, &name, value, &ones).with_context(|| format!("--state {}", path.display()))?;
                 session.set_state(&name, value).with_context(|| format!("in {}", path.display()))?;
             }
         }
