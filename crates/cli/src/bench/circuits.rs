@@ -106,8 +106,8 @@ struct Record<'a> {
     transcendentals_s: f64,
     #[serde(skip_serializing_if = "Option::is_none")]
     training: Option<Training>,
-    #[serde(skip)]
     noisy: bool,
+    provenance: super::Provenances,
 }
 
 /// What training did while it was timed.
@@ -329,6 +329,7 @@ fn measure<'a>(
         transcendentals_s: cost.transcendentals as f64 / samples.min_s,
         training,
         noisy: samples.noisy(),
+        provenance: super::Provenances { times: "measured", work: "derived", rates: "derived", roof: "unavailable" },
     })
 }
 
