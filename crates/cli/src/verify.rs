@@ -16,10 +16,10 @@ use std::path::PathBuf;
 const GRADIENTS: f64 = 10.0;
 
 #[derive(clap::Args)]
-#[command(
-    after_help = "A file holds an ncps model as scripts/export_ncps.py writes it, with `model.` before the names of its
-weights, a sample (`x`, and `timespans`, `h0`, `c0` where they were given) and its results (`y`, `hn`, `cn`); for --grad
-also `target` and `grad.<weight>`. scripts/make_golden.py makes such files. Files of wirings are met exactly or not at all.
+#[command(after_help = "A file holds an ncps model as scripts/export_ncps.py writes it, with `model.` before the \
+names of its weights, a sample (`x`, and `timespans`, `h0`, `c0` where they were given) and its results (`y`, `hn`, \
+`cn`); for --grad also `target` and `grad.<weight>`. scripts/make_golden.py makes such files. Files of wirings are met \
+exactly or not at all.
 
 Examples:
   schwann verify golden/*.safetensors
@@ -27,8 +27,7 @@ Examples:
   schwann verify model.safetensors --atol 1e-6 --rtol 1e-6
   schwann verify golden/*.safetensors --reference --json
 
-Exit codes: 0 all within the tolerance, 1 some are not, 2 a file could not be compared (the others were)."
-)]
+Exit codes: 0 all within the tolerance, 1 some are not, 2 a file could not be compared (the others were).")]
 pub(crate) struct Args {
     /// The files to compare.
     #[arg(required = true, value_name = "FILE")]

@@ -25,10 +25,10 @@ const PEAK_SECONDS: f64 = 0.3;
 
 #[derive(clap::Args)]
 #[command(
-    after_help = "Models: P is CfC(8, 64 units, projected to 16, backbone 2 × 64); W is CfC(8, AutoNCP(64, 16)); L is LTC(8,
-AutoNCP(64, 16)); anything else is a model's file. Times are of one call of Session::run for a whole batch of sequences,
-starting from states of zero, as ncps does. With --train a call is a full step: forward, loss (mean squared error against
-a random target), gradients of every parameter, and Adam's update of the weights.
+    after_help = "Models: P is CfC(8, 64 units, projected to 16, backbone 2 × 64); W is CfC(8, AutoNCP(64, 16)); \
+L is LTC(8, AutoNCP(64, 16)); anything else is a model's file. Times are of one call of Session::run for a whole batch \
+of sequences, starting from states of zero, as ncps does. With --train a call is a full step: forward, loss (mean \
+squared error against a random target), gradients of every parameter, and Adam's update of the weights.
 
 Examples:
   schwann bench circuits                                        three models, four shapes
