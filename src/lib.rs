@@ -61,10 +61,10 @@ pub mod prelude {
     };
 }
 
-// The guides' Rust is tested with the rest.
+// The guides' code is tested as documentation.
 #[cfg(doctest)]
 #[doc = include_str!("../docs/wirings.md")]
 struct WiringsGuide;
 #[cfg(doctest)]
 #[doc = include_str!("../docs/neural-circuits.md")]
-struct NeuralCircuits;
+struct NeuralCircuitsGuide;

@@ -171,6 +171,13 @@ pub fn silu<S: Simd>(s: S, x: S::F) -> S::F {
     s.mul(s.max_fast(s.splat(f32::MIN), x), sigmoid(s, x))
 }
 
+/// From tanh a to tanh b, as far as sigmoid t says: tanh a + sigmoid t · (tanh b − tanh a).
+#[inline(always)]
+pub fn gate<S: Simd>(s: S, t: S::F, a: S::F, b: S::F) -> S::F {
+    let (from, to) = (tanh(s, a), tanh(s, b));
+    s.mul_add(sigmoid(s, t), s.sub(to, from), from)
+}
+
 /// The smaller of two, NaN where either is NaN; of two zeros either.
 #[inline(always)]
 pub fn min<S: Simd>(s: S, a: S::F, b: S::F) -> S::F {

@@ -116,9 +116,9 @@ fn weights<'a>(reader: &Reader, names: impl Iterator<Item = (&'a str, &'a str)>)
     names.map(|(from, to)| Ok((to.to_owned(), reader.tensor_as(from, DType::F32)?))).collect()
 }
 
-/// Compares a circuit's size in a layer's JSON with the data that the file has, before its matrices are made: they may be
+/// Compares a circuit's size in the JSON of a layer (or of a wiring alone) with the data that the file has, before its matrices are made: they may be
 /// sparse, but hardly a hundred times larger than their weights.
-fn check_sizes(layer: &Value, reader: &Reader) -> Result<()> {
+pub(crate) fn check_sizes(layer: &Value, reader: &Reader) -> Result<()> {
     let number = |value: &Value| value.as_u64().unwrap_or(0);
     let neurons = |wiring: &Value| {
         let layered = ["inter_neurons", "command_neurons", "motor_neurons"].map(|n| number(&wiring[n]));

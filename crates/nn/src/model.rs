@@ -70,7 +70,7 @@ impl Sequential {
             };
             let own = layer.params().map_err(at)?;
             params.extend(own.into_iter().map(|p| Param { name: self.prefix(i) + &p.name, ..p }));
-            let widths = layer.widths().map_err(at)?;
+            let widths = layer.widths();
             if let (Some(before), Some(input)) = (width, widths.input)
                 && before != input
             {
@@ -97,12 +97,11 @@ impl Sequential {
     }
 
     /// Features in; `None` for symbols or where any number goes through.
-    pub(crate) fn input_size(&self) -> Result<Option<usize>> {
-        if let Some(Layer::Embedding(_)) = self.0.first() {
-            return Ok(None);
+    pub(crate) fn input_size(&self) -> Option<usize> {
+        match self.0.first() {
+            Some(Layer::Embedding(_)) => None,
+            _ => self.0.iter().find_map(|layer| layer.widths().input),
         }
-        let widths = self.0.iter().map(Layer::widths).collect::<Result<Vec<_>>>()?;
-        Ok(widths.iter().find_map(|w| w.input))
     }
 }
 
@@ -255,7 +254,7 @@ impl Model {
         let mut value = if let Some(Layer::Embedding(_)) = self.layers.0.first() {
             outer.input("x", DType::I32, Shape::from(leading.clone()), batch_axis)?
         } else {
-            let features = self.layers.input_size()?.map_or(Dim::symbol("C"), Dim::fixed);
+            let features = self.layers.input_size().map_or(Dim::symbol("C"), Dim::fixed);
             let mut shape = leading.clone();
             shape.push(features);
             outer.input("x", DType::F32, Shape::from(shape), batch_axis)?

@@ -9,7 +9,7 @@
 //! tolerance, the same graph is run in `f64`, and the report says how far either is from that: for a person to judge, since
 //! a graph that is wrong would be wrong in `f64` too.
 
-use crate::file::{config, import, open};
+use crate::file::{check_sizes, config, import, open};
 use crate::model::Model;
 use crate::scope::{GraphOptions, Timespans, timespans_for};
 use crate::wiring::WiringConfig;
@@ -175,6 +175,7 @@ fn wiring_rows(reader: &Reader) -> Result<Vec<Row>> {
     let inputs = inputs.ok_or_else(|| Error::argument("input_size", &json["input_size"], "a whole number"))?;
     let adjacency = reader.tensor_as("adjacency", DType::I32)?;
     let sensory = reader.tensor_as("sensory_adjacency", DType::I32)?;
+    check_sizes(&json, reader)?;
     let mut wiring = WiringConfig::try_from(json["wiring"].clone())?.to_wiring()?;
     wiring.build(inputs)?;
     let row = |tensor: &str, want: &Tensor, got: &[i8], sources: usize| {

@@ -452,3 +452,55 @@ fn full(
     let zeros = r.new.push(Op::Const(repeated(0.0)?), vec![], name)?;
     r.new.push(Op::Binary(Binary::Add), vec![zeros, number], name)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cases;
+    use crate::pass::optimize;
+
+    fn count(graph: &Graph, is: &dyn Fn(&Op) -> bool) -> usize {
+        let inner = |op: &Op| if let Op::Scan(s) = op { count(&s.body, is) } else { 0 };
+        graph.nodes().iter().map(|n| usize::from(is(&n.op)) + inner(&n.op)).sum()
+    }
+
+    fn optimized(name: &str, options: &PassOptions) -> Graph {
+        let case = cases::all().into_iter().find(|c| c.name == name).unwrap_or_else(|| panic!("no case {name}"));
+        optimize(&case.graph, options).unwrap().0
+    }
+
+    #[test]
+    fn every_unfold_of_a_cell_is_one_sum_over_the_same_tables() {
+        for name in ["scan/ltc/wired-b17-u64", "scan/ltc/b2-t4-axis1", "scan/ltc/b7-t5-axis1-symbolic"] {
+            let graph = optimized(name, &PassOptions::default());
+            let scan = graph.nodes().iter().find_map(|n| if let Op::Scan(s) = &n.op { Some(s) } else { None }).unwrap();
+            let fused: Vec<_> =
+                scan.body.nodes().iter().filter(|n| matches!(n.op, Op::SynapseSum { sums: 2, .. })).collect();
+            assert_eq!(fused.len(), 6, "{name}:\n{graph}");
+            assert!(fused.iter().all(|n| n.inputs[1..] == fused[0].inputs[1..]), "{name}:\n{graph}");
+            assert_eq!(count(&graph, &|op| matches!(op, Op::Gather { .. } | Op::SegmentSum { .. })), 0, "{name}");
+        }
+    }
+
+    #[test]
+    fn what_somebody_else_reads_stays_and_a_product_needs_no_activation() {
+        let is = |op: &Op| matches!(op, Op::SynapseSum { .. });
+        // Form 4 gives the activation itself as a result.
+        for (form, sums) in [(0, 1), (1, 1), (3, 2), (4, 0), (5, 2)] {
+            let graph = optimized(&format!("synapse_sum/fused/sigmoid-axis1-form{form}"), &PassOptions::default());
+            assert_eq!(count(&graph, &is), sums, "form {form}:\n{graph}");
+        }
+        let graph = optimized("synapse_sum/fused/sigmoid-axis0-form0", &PassOptions::default());
+        assert_eq!(count(&graph, &is), 1, "{graph}");
+    }
+
+    #[test]
+    fn nothing_is_fused_where_that_was_not_asked_for() {
+        let changing = PassOptions { fold_weights: false, ..PassOptions::default() };
+        let unfused = PassOptions { fuse: false, ..PassOptions::default() };
+        for options in [changing, unfused, PassOptions::none()] {
+            let graph = optimized("scan/ltc/wired-b3-u20", &options);
+            assert_eq!(count(&graph, &|op| matches!(op, Op::SynapseSum { .. })), 0);
+        }
+    }
+}

@@ -14,7 +14,7 @@
 #[cfg(target_arch = "x86_64")]
 mod bf16;
 mod gemv;
-mod micro;
+pub(crate) mod micro;
 mod pack;
 mod plan;
 #[cfg(test)]

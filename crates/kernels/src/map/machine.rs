@@ -191,6 +191,7 @@ pub(super) unsafe fn block<S: Simd, const W: usize>(s: S, steps: &[Step], places
                 Op::AccumulateFrom => acc = three!(y, z, v => s.neg_mul_add(y[v], z[v], x[v])),
                 Op::SelectBy => acc = three!(y, z, v => choose(s, x[v], y[v], z[v])),
                 Op::SelectThen => acc = three!(y, z, v => choose(s, y[v], x[v], z[v])),
+                Op::Gate => acc = three!(y, z, v => math::gate(s, x[v], y[v], z[v])),
                 Op::SelectElse => acc = three!(y, z, v => choose(s, y[v], z[v], x[v])),
             }
         }

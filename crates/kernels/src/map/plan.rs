@@ -2,7 +2,8 @@
 
 use super::machine::{self, MAX_BLOCK, Place, WIDTH};
 use super::memory::{self, Elem};
-use super::program::{MAX_OPERANDS, Program};
+use super::program::{MAX_OPERANDS, Program, Step};
+use crate::gemm::micro::Lanes;
 use crate::simd::with_simd;
 use crate::{Isa, Simd, Team};
 use std::ops::Range;
@@ -55,6 +56,8 @@ pub(super) struct Plan {
     direct: bool,
     /// Likewise, and a block's operands lie right after those of the block before, or are single elements.
     flat: bool,
+    /// Every operand is contiguous `f32`, and outputs stay in the caches.
+    quick: bool,
     /// Outputs are large enough and plain enough to be written past the caches.
     stream: bool,
     ports: [Port; MAX_OPERANDS],
@@ -134,8 +137,10 @@ impl Plan {
         };
         let direct = used.iter().all(plain);
         let flat = direct && used.iter().all(|p| p.kind != Kind::Periodic);
+        let linear = used.iter().all(|p| p.kind == Kind::Linear && p.elem == Elem::F32);
         let stream = direct && !by_rows && len * outputs * 4 > STREAM_BYTES;
-        Plan { dims, len, by_rows, direct, flat, stream, ports }
+        let quick = linear && !by_rows && !stream;
+        Plan { dims, len, by_rows, direct, flat, quick, stream, ports }
     }
 
     /// # Safety
@@ -151,6 +156,12 @@ impl Plan {
         if self.len == 0 || program.outputs == 0 {
             return;
         }
+        let worth_splitting = self.len > GRAIN && self.len * program.cost >= SPLIT_COST;
+        let team = team.filter(|team| team.threads() > 1 && worth_splitting);
+        if self.quick && team.is_none() {
+            // SAFETY: the caller's promise; every operand is contiguous f32.
+            return with_simd!(isa, s => unsafe { quick(s, program, ports, scratch, self.len) });
+        }
         // Where an output lies on an input, its lines are in the cache already.
         let outputs = &ports[program.inputs..program.operands()];
         let alias = || outputs.iter().any(|o| ports[..program.inputs].contains(o));
@@ -160,14 +171,14 @@ impl Plan {
         let stream = self.stream && aligned() && !alias();
         let job = Job { plan: self, program, ports, scratch, stream };
         match team {
-            Some(team) if team.threads() > 1 && self.len > GRAIN && self.len * program.cost >= SPLIT_COST => {
+            Some(team) => {
                 team.split(self.len, GRAIN, &|part, range| {
                     // SAFETY: the caller's promise; ranges are disjoint and each part has its own scratch memory.
                     unsafe { job.run(isa, part, range) }
                 });
             }
             // SAFETY: the caller's promise.
-            _ => unsafe { job.run(isa, 0, 0..self.len) },
+            None => unsafe { job.run(isa, 0, 0..self.len) },
         }
     }
 
@@ -176,7 +187,7 @@ impl Plan {
     /// # Safety
     /// As [`super::run`].
     #[cfg(test)]
-    pub(super) unsafe fn run_lanes<S: Simd>(
+    pub(super) unsafe fn run_lanes<S: Lanes>(
         &self,
         s: S,
         program: &Program,
@@ -252,10 +263,120 @@ impl Job<'_> {
     }
 }
 
+/// Runs a block of `width` registers (1, 2, 4 or [`WIDTH`]), out of line: the walks around it are compiled once, and the
+/// machine's code is shared by them.
+///
+/// # Safety
+/// As [`machine::block`].
+#[inline(always)]
+unsafe fn compute<S: Lanes>(width: usize, steps: &[Step], places: *const Place) {
+    /// # Safety
+    /// As [`machine::block`], on a CPU with the instruction set.
+    #[inline(never)]
+    unsafe fn entry<S: Lanes, const W: usize>(steps: &[Step], places: *const Place) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            S::enter(
+                #[inline(always)]
+                |s| machine::block::<S, W>(s, steps, places, false),
+            )
+        }
+    }
+    // SAFETY: the caller's promise; a token of the instruction set exists where this is called.
+    unsafe {
+        match width {
+            1 => entry::<S, 1>(steps, places),
+            2 => entry::<S, 2>(steps, places),
+            4 => entry::<S, 4>(steps, places),
+            _ => entry::<S, WIDTH>(steps, places),
+        }
+    }
+}
+
+/// Runs a whole block whose outputs go past the caches.
+///
+/// # Safety
+/// As [`machine::block`], on a CPU with the instruction set.
+#[inline(never)]
+unsafe fn streamed<S: Lanes>(steps: &[Step], places: *const Place) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        S::enter(
+            #[inline(always)]
+            |s| machine::block::<S, WIDTH>(s, steps, places, true),
+        )
+    }
+}
+
+/// The walk where every operand is contiguous `f32`: nothing but pointers that advance, and at the end less than two
+/// registers of each operand through buffers.
+///
+/// # Safety
+/// As [`super::run`], alone, with operands of that kind.
+#[inline(always)]
+unsafe fn quick<S: Lanes>(s: S, program: &Program, ports: &[*mut u8; MAX_OPERANDS], scratch: *mut u8, len: usize) {
+    let (inputs, operands) = (program.inputs, program.operands());
+    // SAFETY: as in `walk`.
+    unsafe {
+        let places = scratch.cast::<Place>();
+        let [slots, buffers, ..] = Scratch::layout(program);
+        for (k, port) in ports[..operands].iter().enumerate() {
+            places.add(k).write(Place { at: port.cast(), step: S::LANES });
+        }
+        for (k, c) in program.constants.iter().enumerate() {
+            places.add(operands + k).write(Place { at: c.0.as_ptr().cast_mut(), step: 0 });
+        }
+        for k in 0..program.slots {
+            let at = scratch.add(slots + k * MAX_BLOCK * 4).cast::<f32>();
+            places.add(operands + program.constants.len() + k).write(Place { at, step: S::LANES });
+        }
+        let mut left = len;
+        while left >= S::LANES {
+            let width = match left / S::LANES {
+                1 if left == S::LANES => 1,
+                1 => break,
+                2 | 3 => 2,
+                4..8 => 4,
+                _ => WIDTH,
+            };
+            compute::<S>(width, &program.steps, places);
+            left -= width * S::LANES;
+            for k in 0..operands {
+                let place = &mut *places.add(k);
+                place.at = place.at.wrapping_add(width * S::LANES);
+            }
+        }
+        if left > 0 {
+            // One register, or one and a part of another.
+            let (whole, part) = if left > S::LANES { (S::LANES, left - S::LANES) } else { (0, left) };
+            let buffer = |k: usize| scratch.add(buffers + k * 128).cast::<f32>();
+            for k in 0..inputs {
+                let place = &mut *places.add(k);
+                if whole > 0 {
+                    s.store(buffer(k), s.load(place.at));
+                }
+                s.store(buffer(k).add(whole), s.load_n(place.at.add(whole), part));
+                place.at = buffer(k);
+            }
+            for k in inputs..operands {
+                (*places.add(k)).at = buffer(k);
+            }
+            compute::<S>(if whole > 0 { 2 } else { 1 }, &program.steps, places);
+            for (k, port) in ports[..operands].iter().enumerate().skip(inputs) {
+                let to = port.cast::<f32>().add(len - left);
+                if whole > 0 {
+                    s.store(to, s.load(buffer(k)));
+                }
+                s.store_n(to.add(whole), s.load(buffer(k).add(whole)), part);
+            }
+        }
+    }
+}
+
 /// # Safety
 /// As [`Job::run`].
 #[inline(always)]
-unsafe fn walk<S: Simd>(s: S, job: &Job<'_>, part: usize, range: Range<usize>) {
+unsafe fn walk<S: Lanes>(s: S, job: &Job<'_>, part: usize, range: Range<usize>) {
     let (plan, program) = (job.plan, job.program);
     let (inputs, operands) = (program.inputs, program.operands());
     let block = WIDTH * S::LANES;
@@ -354,11 +475,10 @@ unsafe fn walk<S: Simd>(s: S, job: &Job<'_>, part: usize, range: Range<usize>) {
                         }
                     }
                 }
-                match width {
-                    1 => machine::block::<S, 1>(s, &program.steps, places, false),
-                    2 => machine::block::<S, 2>(s, &program.steps, places, false),
-                    4 => machine::block::<S, 4>(s, &program.steps, places, false),
-                    _ => machine::block::<S, WIDTH>(s, &program.steps, places, job.stream && whole),
+                if job.stream && whole && width == WIDTH {
+                    streamed::<S>(&program.steps, places);
+                } else {
+                    compute::<S>(width, &program.steps, places);
                 }
                 if !(plan.direct && whole) {
                     for (k, port) in plan.ports[..operands].iter().enumerate().skip(inputs) {

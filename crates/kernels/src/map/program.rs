@@ -167,6 +167,8 @@ pub(super) enum Op {
     SelectThen,
     /// acc = a ? b : acc
     SelectElse,
+    /// acc = tanh a + sigmoid acc · (tanh b − tanh a)
+    Gate,
 }
 
 /// Maps variants to those of [`Op`] with the same names.
@@ -259,6 +261,8 @@ enum Node {
     Binary(Binary, Reg, Reg),
     Select(Reg, Reg, Reg),
     Fused(Fused, Reg, Reg, Reg),
+    /// (t, a, b): from tanh a to tanh b, as far as sigmoid t says.
+    Gate(Reg, Reg, Reg),
 }
 
 impl Node {
@@ -267,7 +271,7 @@ impl Node {
             Node::Leaf(_) => ([0; 3], 0),
             Node::Unary(_, a) => ([a, 0, 0], 1),
             Node::Binary(_, a, b) => ([a, b, 0], 2),
-            Node::Select(a, b, c) | Node::Fused(_, a, b, c) => ([a, b, c], 3),
+            Node::Select(a, b, c) | Node::Fused(_, a, b, c) | Node::Gate(a, b, c) => ([a, b, c], 3),
         }
     }
     fn uses(self) -> impl Iterator<Item = usize> {
@@ -281,6 +285,7 @@ impl Node {
             Node::Unary(Unary::Sin | Unary::Cos, _) | Node::Binary(Binary::Pow, ..) => 160,
             Node::Unary(Unary::Log | Unary::Softplus | Unary::Gelu | Unary::Erf, _) => 20,
             Node::Unary(Unary::Exp | Unary::Tanh | Unary::Sigmoid | Unary::Silu, _) => 10,
+            Node::Gate(..) => 30,
             Node::Unary(Unary::Sqrt | Unary::Recip, _) | Node::Binary(Binary::Div, ..) => 8,
             _ => 1,
         }
@@ -327,6 +332,7 @@ impl Program {
             nodes.push(node);
         }
         fuse(&mut nodes, &outputs);
+        find_gates(&mut nodes, &outputs);
         let order = order(&nodes, &outputs);
         let cost = order.iter().map(|&r| nodes[r].cost()).sum::<usize>().max(1);
         let first_slot = inputs + outputs.len() + constants.len();
@@ -374,6 +380,29 @@ fn fuse(nodes: &mut [Node], outputs: &[Reg]) {
                 nodes[i] = Node::Fused(left, a, b, y);
             } else if let Some((a, b)) = product(y) {
                 nodes[i] = Node::Fused(right, a, b, x);
+            }
+        }
+    }
+}
+
+/// Turns tanh a + sigmoid t · (tanh b − tanh a), the gate of a recurrent cell, into one node: three independent chains of
+/// arithmetic that the machine overlaps only if they are one step.
+fn find_gates(nodes: &mut [Node], outputs: &[Reg]) {
+    let uses = count(nodes, outputs);
+    let of = |nodes: &[Node], r: Reg, f: Unary, times: usize| match nodes[usize::from(r)] {
+        Node::Unary(g, x) if g == f && uses[usize::from(r)] == times => Some(x),
+        _ => None,
+    };
+    for i in 0..nodes.len() {
+        let Node::Fused(Fused::Add, x, y, from) = nodes[i] else { continue };
+        for (gate, toward) in [(x, y), (y, x)] {
+            let Node::Binary(Binary::Sub, to, start) = nodes[usize::from(toward)] else { continue };
+            let alone = uses[usize::from(toward)] == 1 && start == from;
+            let parts =
+                (of(nodes, gate, Unary::Sigmoid, 1), of(nodes, from, Unary::Tanh, 2), of(nodes, to, Unary::Tanh, 1));
+            if let (true, (Some(t), Some(a), Some(b))) = (alone, parts) {
+                nodes[i] = Node::Gate(t, a, b);
+                break;
             }
         }
     }
@@ -509,7 +538,15 @@ impl<'a> Emit<'a> {
         let node = self.nodes[r];
         let ([a, b, c], _) = node.operands();
         let [a, b, c] = [a, b, c].map(usize::from);
-        if !node.uses().any(|c| Some(c) == self.acc) {
+        // A gate's first operand must be in the accumulator; another one that is there moves to memory.
+        let elsewhere = matches!(node, Node::Gate(..)) && self.acc != Some(a);
+        if let Some(other) = self.acc.filter(|o| elsewhere && [b, c].contains(o))
+            && self.slot[other].is_none()
+            && !matches!(self.nodes[other], Node::Leaf(_))
+        {
+            self.save(other);
+        }
+        if elsewhere || !node.uses().any(|c| Some(c) == self.acc) {
             self.step(Op::Load, self.place(a), 0);
             self.acc = Some(a);
         }
@@ -525,6 +562,7 @@ impl<'a> Emit<'a> {
             Node::Select(..) if acc == Some(a) => self.step(Op::SelectBy, self.place(b), self.place(c)),
             Node::Select(..) if acc == Some(b) => self.step(Op::SelectThen, self.place(a), self.place(c)),
             Node::Select(..) => self.step(Op::SelectElse, self.place(a), self.place(b)),
+            Node::Gate(..) => self.step(Op::Gate, self.place(b), self.place(c)),
         }
         for operand in node.uses() {
             self.left[operand] -= 1;

@@ -439,6 +439,38 @@ fn fused_products_match_in_every_position() {
 }
 
 #[test]
+fn gates_match_wherever_their_operands_come_from() {
+    let (random, teams) = (&mut Random(5), &teams()[..1]);
+    // Each of the three as it is, or computed right before.
+    for computed in 0..4 {
+        for (flipped, kept) in [(false, false), (true, false), (false, true)] {
+            let mut instrs = vec![Instr::Input(0), Instr::Input(1), Instr::Input(2)];
+            let mut push = |i: Instr| {
+                instrs.push(i);
+                (instrs.len() - 1) as Reg
+            };
+            let [t, a, b] = [0, 1, 2].map(|k| if k == computed { push(Instr::Unary(Unary::Abs, k)) } else { k });
+            let (from, to) = (push(Instr::Unary(Unary::Tanh, a)), push(Instr::Unary(Unary::Tanh, b)));
+            let gate = push(Instr::Unary(Unary::Sigmoid, t));
+            let toward = push(Instr::Binary(Binary::Sub, to, from));
+            let change = push(if flipped {
+                Instr::Binary(Binary::Mul, toward, gate)
+            } else {
+                Instr::Binary(Binary::Mul, gate, toward)
+            });
+            let next = push(Instr::Binary(Binary::Add, from, change));
+            // Where somebody else reads a part, it is no gate.
+            let outputs = if kept { vec![next, toward] } else { vec![next] };
+            for n in [1, 16, 29, 64, 300] {
+                let mut case = Case::flat(instrs.clone(), outputs.clone(), 3, n);
+                case.tolerance = Some(3e-6);
+                case.check(random, teams);
+            }
+        }
+    }
+}
+
+#[test]
 fn every_pair_of_element_types_converts() {
     let random = &mut Random(11);
     for from in ELEMS {

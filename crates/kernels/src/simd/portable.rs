@@ -191,6 +191,17 @@ impl<const N: usize> Simd for Portable<N> {
         Self::zip(a, b, i32::wrapping_mul)
     }
     #[inline(always)]
+    fn exp2(self, y: [f32; N], p: impl Fn([f32; N]) -> [f32; N]) -> [f32; N] {
+        // Rounding is a call on the machines of this path, and adding 1.5 · 2²³ rounds too. Half a step below y that is
+        // ⌊y⌋, or one less at a whole y, where p(1) = 2 makes up for it. The power multiplies, so that NaN stays NaN.
+        const ROUND: f32 = 12_582_912.0;
+        let y = Self::map(y, |y| if y > 126.0 { 126.0 } else { y });
+        let y = Self::map(y, |y| if y < -126.0 { -126.0 } else { y });
+        let shifted = Self::map(y, |y| (y - 0.5) + ROUND);
+        let p = p(Self::zip(y, shifted, |y, shifted| y - (shifted - ROUND)));
+        Self::zip(p, shifted, |p, shifted| p * f32::from_bits((shifted.to_bits() << 23).wrapping_add(127 << 23)))
+    }
+    #[inline(always)]
     unsafe fn load_int(self, p: *const i32) -> [i32; N] {
         // SAFETY: the caller gives N readable integers; the read is unaligned.
         unsafe { p.cast::<[i32; N]>().read_unaligned() }

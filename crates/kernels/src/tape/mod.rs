@@ -15,6 +15,7 @@ pub use call::{Attend, Call, Epilogue, Gemm, GemmB, Map, Strided, pack};
 pub use scan::{Body, Scan, ScanState, Sequence};
 
 use crate::{Isa, Team};
+use scan::{Laid, Rooms};
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -198,6 +199,8 @@ pub struct Tape {
     isa: Isa,
     threads: usize,
     calls: Vec<Call>,
+    /// Where each scan's workers keep what, in order.
+    rooms: Vec<Rooms>,
     memory: Spaces,
     /// Tells this tape's frames from those of another.
     id: u64,
@@ -251,7 +254,8 @@ impl Tape {
         for (i, call) in calls.iter().enumerate() {
             verify::check(call, &memory, isa, threads).map_err(|problem| format!("call {i}: {problem}"))?;
         }
-        Ok(Tape { isa, threads, calls, memory, id: NEXT.fetch_add(1, Ordering::Relaxed) })
+        let scans = calls.iter().filter_map(|c| if let Call::Scan(scan) = c { Some(scan.rooms()) } else { None });
+        Ok(Tape { isa, threads, rooms: scans.collect(), calls, memory, id: NEXT.fetch_add(1, Ordering::Relaxed) })
     }
 
     /// Bytes of the arena.
@@ -354,7 +358,7 @@ impl Tape {
     ) -> Result<(), Stopped> {
         let Frame { slots, scans, .. } = frame;
         let slots = Slots(slots);
-        let mut scans = scans.iter_mut();
+        let mut scans = scans.iter_mut().zip(&self.rooms);
         for (i, call) in self.calls.iter().enumerate() {
             if cancel.load(Ordering::Relaxed) {
                 return Err(Stopped::Cancelled);
@@ -366,7 +370,8 @@ impl Tape {
             let result = unsafe {
                 match call {
                     Call::Scan(scan) => {
-                        scan.run(slots, scans.next().expect("a frame has one entry a scan"), team, cancel)
+                        let (workers, rooms) = scans.next().expect("a frame has one entry a scan");
+                        Laid { scan, rooms }.run(slots, workers, team, cancel)
                     }
                     other => other.run(self.isa, slots, team),
                 }

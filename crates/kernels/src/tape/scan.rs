@@ -73,17 +73,22 @@ pub struct Scan {
     pub scratch: Ref,
 }
 
-/// Where a worker's buffers lie in its scratch memory.
-struct Room {
-    at: usize,
+/// A scan and what its runs need to know of it.
+#[derive(Debug)]
+pub(super) struct Laid<'a> {
+    pub(super) scan: &'a Scan,
+    pub(super) rooms: &'a Rooms,
 }
-impl Room {
-    fn take(&mut self, bytes: usize) -> usize {
-        let start = self.at;
-        // What overflows is more than any memory has, and so is what it saturates to.
-        self.at = bytes.checked_next_multiple_of(super::ARENA_ALIGN).map_or(usize::MAX, |n| start.saturating_add(n));
-        start
-    }
+
+/// Where a worker's buffers lie in its scratch memory: the body's arena first, then two copies of each state, then one
+/// of each sequence.
+#[derive(Debug, Default)]
+pub(super) struct Rooms {
+    states: Vec<[usize; 2]>,
+    sequences: Vec<usize>,
+    outputs: Vec<usize>,
+    /// All of it. [`usize::MAX`] where that overflows.
+    bytes: usize,
 }
 
 impl Scan {
@@ -100,22 +105,29 @@ impl Scan {
         self.blocks.map_or(rows, |(_, block)| block.min(rows))
     }
 
-    /// Bytes that one worker needs: the body's arena, two copies of each state, one of each sequence that is not in
-    /// place. [`usize::MAX`] where that overflows.
+    /// Bytes that one worker needs. [`usize::MAX`] where that overflows.
     pub fn worker_bytes(&self) -> usize {
-        let arena = self.tapes().map(Tape::arena_bytes).max().unwrap_or(0);
-        let mut room = Room { at: 0 };
-        room.take(arena);
-        for s in &self.states {
-            room.take(self.block_rows(s.rows).saturating_mul(s.row_bytes));
-            room.take(self.block_rows(s.rows).saturating_mul(s.row_bytes));
-        }
-        for s in self.sequences.iter().chain(&self.outputs) {
-            room.take(self.block_rows(s.rows).saturating_mul(s.row_bytes));
-        }
-        room.at
+        self.rooms().bytes
     }
 
+    pub(super) fn rooms(&self) -> Rooms {
+        let mut at = 0usize;
+        let mut take = |bytes: usize| {
+            let start = at;
+            // What overflows is more than any memory has, and so is what it saturates to.
+            at = bytes.checked_next_multiple_of(super::ARENA_ALIGN).map_or(usize::MAX, |n| start.saturating_add(n));
+            start
+        };
+        take(self.tapes().map(Tape::arena_bytes).max().unwrap_or(0));
+        let block = |rows: usize, row_bytes: usize| self.block_rows(rows).saturating_mul(row_bytes);
+        let states = self.states.iter().map(|s| [(); 2].map(|()| take(block(s.rows, s.row_bytes)))).collect();
+        let mut each = |all: &[Sequence]| all.iter().map(|s| take(block(s.rows, s.row_bytes))).collect();
+        let (sequences, outputs) = (each(&self.sequences), each(&self.outputs));
+        Rooms { states, sequences, outputs, bytes: at }
+    }
+}
+
+impl Laid<'_> {
     /// # Safety
     /// As [`super::Call::run`]; the frames must be this scan's.
     pub(super) unsafe fn run(
@@ -125,19 +137,20 @@ impl Scan {
         team: &Team,
         cancel: &AtomicBool,
     ) -> Result<(), Stopped> {
-        let stride = self.worker_bytes();
-        let scratch = super::start(slots.at(&self.scratch), stride);
-        let Some((rows, block)) = self.blocks else {
+        let scan = self.scan;
+        let stride = self.rooms.bytes;
+        let scratch = super::start(slots.at(&scan.scratch), stride);
+        let Some((rows, block)) = scan.blocks else {
             // SAFETY: one worker, all rows; the rest is the caller's promise.
             return unsafe {
-                self.run_block(slots, 0..usize::MAX, &self.body, &mut workers[0][0], scratch, team, cancel)
+                self.run_block(slots, 0..usize::MAX, &scan.body, &mut workers[0][0], scratch, team, cancel)
             };
         };
         let blocks = rows.div_ceil(block);
         let run = |worker: &mut Vec<Frame>, slots: Slots<'_>, scratch: *mut u8, b: usize| {
             let range = b * block..rows.min((b + 1) * block);
             let whole = range.len() == block;
-            let body = if whole { &self.body } else { self.tail.as_ref().expect("verified: there is a tail") };
+            let body = if whole { &scan.body } else { scan.tail.as_ref().expect("verified: there is a tail") };
             let frame = &mut worker[usize::from(!whole)];
             // SAFETY: the caller's promise; blocks are disjoint, and a worker has its own frames and scratch memory.
             unsafe { self.run_block(slots, range, body, frame, scratch, Team::solo(), cancel) }
@@ -177,21 +190,18 @@ impl Scan {
             let start = if range.end == usize::MAX { 0 } else { range.start };
             (start, range.end.min(rows) - start)
         };
-        let arena = self.tapes().map(Tape::arena_bytes).max().unwrap_or(0);
+        let Laid { scan, rooms } = *self;
         let Body { tape, columns } = body;
         let memory = &tape.memory;
         frame.slots[0] = scratch;
-        for (i, r) in self.fixed.iter().enumerate() {
-            frame.slots[memory.slot(Space::Input(self.states.len() + self.sequences.len() + i)) as usize] = slots.at(r);
+        for (i, r) in scan.fixed.iter().enumerate() {
+            frame.slots[memory.slot(Space::Input(scan.states.len() + scan.sequences.len() + i)) as usize] = slots.at(r);
         }
-        let mut room = Room { at: 0 };
-        room.take(arena);
         // SAFETY (every copy below): rows start..start + n of a step lie within the verified references, and within the
         // worker's buffers, which hold a block each and overlap nothing.
-        for (i, s) in self.states.iter().enumerate() {
+        for (i, s) in scan.states.iter().enumerate() {
             let (start, n) = part(s.rows);
-            let bytes = self.block_rows(s.rows) * s.row_bytes;
-            let (now, next) = (room.take(bytes), room.take(bytes));
+            let [now, next] = rooms.states[i];
             // SAFETY: see above.
             unsafe {
                 let from = slots.at(&s.init).add(start * s.row_bytes);
@@ -204,17 +214,15 @@ impl Scan {
             frame.slots[memory.slot(Space::Input(i)) as usize] = scratch.wrapping_add(now);
             frame.slots[memory.slot(Space::Output(i)) as usize] = scratch.wrapping_add(next);
         }
-        let first_copy = room.at;
-        for step in 0..self.steps {
+        for step in 0..scan.steps {
             if cancel.load(Ordering::Relaxed) {
                 return Err(Stopped::Cancelled);
             }
-            let t = if self.reverse { self.steps - 1 - step } else { step };
-            let mut room = Room { at: first_copy };
-            for (i, s) in self.sequences.iter().enumerate() {
+            let t = if scan.reverse { scan.steps - 1 - step } else { step };
+            for (i, s) in scan.sequences.iter().enumerate() {
                 let (start, n) = part(s.rows);
-                let copy = room.take(self.block_rows(s.rows) * s.row_bytes);
-                let (first, apart) = self.rows_at(s, start, t);
+                let copy = rooms.sequences[i];
+                let (first, apart) = scan.rows_at(s, start, t);
                 let base = slots.at(&s.at).wrapping_add(first);
                 let ptr = if *columns {
                     // SAFETY: see above.
@@ -232,24 +240,22 @@ impl Scan {
                     }
                     scratch.wrapping_add(copy)
                 };
-                frame.slots[memory.slot(Space::Input(self.states.len() + i)) as usize] = ptr;
+                frame.slots[memory.slot(Space::Input(scan.states.len() + i)) as usize] = ptr;
             }
-            let copies = room.at;
-            for (i, s) in self.outputs.iter().enumerate() {
+            for (i, s) in scan.outputs.iter().enumerate() {
                 let (start, n) = part(s.rows);
-                let copy = room.take(self.block_rows(s.rows) * s.row_bytes);
-                let (first, apart) = self.rows_at(s, start, t);
+                let copy = rooms.outputs[i];
+                let (first, apart) = scan.rows_at(s, start, t);
                 let in_place = !columns && (apart == s.row_bytes || n == 1);
-                frame.slots[memory.slot(Space::Output(self.states.len() + i)) as usize] =
+                frame.slots[memory.slot(Space::Output(scan.states.len() + i)) as usize] =
                     if in_place { slots.at(&s.at).wrapping_add(first) } else { scratch.wrapping_add(copy) };
             }
             // SAFETY: the slots now point to memory as the body's tape was verified against.
             unsafe { tape.run_calls(frame, team, None, cancel)? };
-            let mut room = Room { at: copies };
-            for s in &self.outputs {
+            for (s, copy) in scan.outputs.iter().zip(&rooms.outputs) {
                 let (start, n) = part(s.rows);
-                let copy = scratch.wrapping_add(room.take(self.block_rows(s.rows) * s.row_bytes));
-                let (first, apart) = self.rows_at(s, start, t);
+                let copy = scratch.wrapping_add(*copy);
+                let (first, apart) = scan.rows_at(s, start, t);
                 let to = slots.at(&s.at).wrapping_add(first);
                 // SAFETY: see above.
                 unsafe {
@@ -263,11 +269,11 @@ impl Scan {
                     }
                 }
             }
-            for i in 0..self.states.len() {
+            for i in 0..scan.states.len() {
                 frame.slots.swap(memory.slot(Space::Input(i)) as usize, memory.slot(Space::Output(i)) as usize);
             }
         }
-        for (i, s) in self.states.iter().enumerate() {
+        for (i, s) in scan.states.iter().enumerate() {
             let (start, n) = part(s.rows);
             let now = frame.slots[memory.slot(Space::Input(i)) as usize];
             // SAFETY: see above.
@@ -282,7 +288,9 @@ impl Scan {
         }
         Ok(())
     }
+}
 
+impl Scan {
     /// Where row `start` of step `t` lies in a sequence, and how far its rows are apart, in bytes.
     fn rows_at(&self, s: &Sequence, start: usize, t: usize) -> (usize, usize) {
         if self.time_inside {

@@ -6,6 +6,7 @@ use crate::exact::{IntOp, IntReduce};
 use crate::gemm::Store;
 use crate::map::{Binary, Elem, Instr, Program, Unary};
 use crate::reduce::Reduce;
+use crate::synapse::{Activation, Synapses};
 use std::sync::atomic::AtomicUsize;
 
 /// An arena under construction, with values already in it.
@@ -304,6 +305,67 @@ fn copies_gathers_and_segment_sums_are_the_plain_loops() {
         memory.floats(&sums, &want_sums);
         memory.ints(&int_sums, &want_ints);
     });
+}
+
+#[test]
+fn sums_over_synapses_are_the_plain_loops_and_stay_within_their_references() {
+    let (rows, sources, segments) = (5, 10, 3);
+    let values = ramp(rows * sources);
+    let (from, to) = ([9, 0, 3, 3, 7], [0, 2, 2, 0, 2]);
+    let (scale, shift) = ([0.5, -1.0, 2.0, 1.0, 0.25], [0.0, 0.5, -0.5, 1.0, 2.0]);
+    let (ones, weights) = ([1.0; 5], [2.0, -1.0, 0.5, 4.0, -3.0]);
+    let pack = |isa: Isa, sums: usize| {
+        let columns: [&[f32]; 2] = [&ones, &weights];
+        let columns = &columns[..sums];
+        let packed =
+            Synapses::pack(isa, Activation::Identity, sources, segments, &from, &to, &scale, &shift, columns).unwrap();
+        Arc::new(packed)
+    };
+    let mut board = Board::default();
+    let turned: Vec<f32> = (0..rows * sources).map(|i| values[i % rows * sources + i / rows]).collect();
+    let (x, y) = (board.floats(&values), board.floats(&turned));
+    let room = 4 * rows * segments;
+    let (a, b, c, d) = (board.room(room), board.room(room), board.room(room), board.room(room));
+    let calls = |isa, _| {
+        vec![
+            Call::SynapseSum { synapses: pack(isa, 2), columns: false, rows, src: x, outs: vec![a, b] },
+            Call::SynapseSum { synapses: pack(isa, 1), columns: true, rows, src: y, outs: vec![c] },
+            Call::SynapseSum { synapses: pack(isa, 1), columns: false, rows: 0, src: x, outs: vec![d] },
+        ]
+    };
+    let (mut plain, mut weighted) = (vec![0.0; rows * segments], vec![0.0; rows * segments]);
+    for (row, e) in (0..rows * 5).map(|i| (i / 5, i % 5)) {
+        let value = scale[e] * values[row * sources + from[e] as usize] + shift[e];
+        plain[row * segments + to[e] as usize] += value;
+        weighted[row * segments + to[e] as usize] += weights[e] * value;
+    }
+    let by_column: Vec<f32> = (0..rows * segments).map(|i| plain[i % rows * segments + i / rows]).collect();
+    board.run(calls, |memory| {
+        memory.floats(&a, &plain);
+        memory.floats(&b, &weighted);
+        memory.floats(&c, &by_column);
+    });
+    let sum = |sums, rows, src, outs| Call::SynapseSum {
+        synapses: pack(Isa::PORTABLE, sums),
+        columns: false,
+        rows,
+        src,
+        outs,
+    };
+    board.accepted(sum(2, rows, x, vec![a, b]));
+    board.refused(sum(2, rows, x, vec![a]));
+    board.refused(sum(1, rows, x, vec![a, b]));
+    board.refused(sum(2, rows + 1, x, vec![a, b]));
+    board.refused(sum(2, usize::MAX, x, vec![a, b]));
+    board.refused(sum(2, rows, x, vec![a, a]));
+    board.refused(sum(2, rows, x, vec![a, Ref { len: room - 4, ..b }]));
+    board.refused(sum(2, rows, a, vec![a, b]));
+    board.refused(sum(2, rows, x, vec![x, b]));
+    board.refused(sum(2, rows, Ref { offset: x.offset + 2, ..x }, vec![a, b]));
+    if let Some(&other) = Isa::available().get(1) {
+        let synapses = pack(other, 1);
+        board.refused(Call::SynapseSum { synapses, columns: false, rows, src: x, outs: vec![a] });
+    }
 }
 
 #[test]

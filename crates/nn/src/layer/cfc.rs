@@ -101,12 +101,16 @@ impl Cfc {
     }
 
     /// Features out.
-    pub fn output_size(&self) -> Result<usize> {
-        Ok(match (&self.units, self.proj_size) {
-            (_, Some(projected)) => projected,
-            (Units::Count(units), None) => *units,
-            (Units::Wired(wiring), None) => last_layer(wiring),
-        })
+    pub fn output_size(&self) -> usize {
+        self.proj_size.unwrap_or_else(|| self.part_size())
+    }
+
+    /// Neurons that are read out: all, or the last layer of a circuit.
+    fn part_size(&self) -> usize {
+        match &self.units {
+            Units::Count(units) => *units,
+            Units::Wired(wiring) => wiring.layer(wiring.layer_count().saturating_sub(1)).len(),
+        }
     }
 
     fn backbone(&self) -> (usize, usize, f32) {
@@ -180,10 +184,7 @@ impl Cfc {
             params.extend(lstm_params(self.input_size, self.state_size()));
         }
         if let Some(projected) = self.proj_size {
-            let inputs = match &self.units {
-                Units::Count(units) => *units,
-                Units::Wired(wiring) => last_layer(wiring),
-            };
+            let inputs = self.part_size();
             let init = Init::linear(inputs);
             params.push(Param::new("fc.weight", &[projected, inputs], init.clone()));
             params.push(Param::new("fc.bias", &[projected], init));
@@ -239,10 +240,6 @@ fn linear(name: &str, inputs: usize, outputs: usize) -> Vec<Param> {
         Param::new(format!("{name}.weight"), &[outputs, inputs], Init::Xavier),
         Param::new(format!("{name}.bias"), &[outputs], Init::linear(inputs)),
     ]
-}
-
-fn last_layer(wiring: &Wiring) -> usize {
-    wiring.layer(wiring.layer_count().saturating_sub(1)).len()
 }
 
 /// The layer with its wiring built.
@@ -371,8 +368,7 @@ impl Cell for Built<'_> {
     }
 
     fn part(&self, scope: &mut Outer<'_>, h: Value) -> Result<Value> {
-        let units = self.cfc.state_size();
-        let last = self.wiring.as_ref().map_or(units, last_layer);
+        let (units, last) = (self.cfc.state_size(), self.cfc.part_size());
         if last == units { Ok(h) } else { Ok(scope.b.slice(h, 1, units - last, units)?) }
     }
 

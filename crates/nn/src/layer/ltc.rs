@@ -120,11 +120,11 @@ impl Ltc {
     }
 
     /// Features out.
-    pub fn output_size(&self) -> Result<usize> {
-        Ok(match &self.units {
+    pub fn output_size(&self) -> usize {
+        match &self.units {
             Units::Count(units) => *units,
             Units::Wired(wiring) => wiring.output_dim(),
-        })
+        }
     }
 
     /// The circuit, built for the layer's inputs.

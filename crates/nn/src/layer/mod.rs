@@ -212,15 +212,15 @@ impl Layer {
         }
     }
 
-    pub(crate) fn widths(&self) -> Result<Widths> {
+    pub(crate) fn widths(&self) -> Widths {
         let widths = |input, output| Widths { input: Some(input), output: Some(output) };
-        Ok(match self {
-            Layer::Cfc(layer) => widths(layer.input_size, layer.output_size()?),
-            Layer::Ltc(layer) => widths(layer.input_size, layer.output_size()?),
+        match self {
+            Layer::Cfc(layer) => widths(layer.input_size, layer.output_size()),
+            Layer::Ltc(layer) => widths(layer.input_size, layer.output_size()),
             Layer::Linear(layer) => widths(layer.in_features, layer.out_features),
             Layer::Embedding(layer) => Widths { input: None, output: Some(layer.embedding_dim) },
             Layer::Activation { .. } => Widths { input: None, output: None },
-        })
+        }
     }
 
     /// (`batch_first`, `return_sequences`) of a layer with a state.

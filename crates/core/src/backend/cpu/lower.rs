@@ -83,6 +83,8 @@ pub(super) struct Lower<'a> {
     consumed: HashMap<Value, u32>,
     /// Values to be written straight to an output.
     direct: HashMap<Value, usize>,
+    /// Values to be written straight into the concatenation that takes them, and at which byte of it.
+    within: HashMap<Value, (Value, usize)>,
     uses: Vec<Vec<u32>>,
     buffers: Vec<BufferInfo>,
     calls: Vec<Call>,
@@ -110,6 +112,7 @@ pub(super) fn lower(
         stretched: HashMap::new(),
         consumed: HashMap::new(),
         direct: HashMap::new(),
+        within: HashMap::new(),
         uses: graph.uses(),
         buffers: Vec::new(),
         calls: Vec::new(),
@@ -117,6 +120,7 @@ pub(super) fn lower(
         packed: HashMap::new(),
     };
     lower.interface()?;
+    lower.join()?;
     let mut bytes = Vec::with_capacity(graph.nodes().len());
     for node in graph.nodes() {
         let sizes = node.outs.iter().map(|t| Ok(byte_size(t.dtype, &t.shape.eval(bindings)?)));
@@ -206,6 +210,43 @@ impl Lower<'_> {
             }
         }
         Ok(())
+    }
+
+    /// Finds values that can be made where a concatenation wants them: those whose part of it is contiguous.
+    fn join(&mut self) -> Result<()> {
+        for (id, node) in self.graph.nodes().iter().enumerate() {
+            let Op::Concat { axis } = node.op else { continue };
+            let whole = Value { node: id as u32, slot: 0 };
+            if self.sized(whole)?.shape[..axis].iter().product::<usize>() != 1 {
+                continue;
+            }
+            let mut at = 0;
+            for &part in &node.inputs {
+                let made = !matches!(
+                    self.graph.node(part).op,
+                    Op::Input { .. }
+                        | Op::Weight { .. }
+                        | Op::Const(_)
+                        | Op::Reshape { .. }
+                        | Op::Slice { .. }
+                        | Op::Broadcast { .. }
+                        | Op::Transpose { .. }
+                        | Op::Concat { .. }
+                        | Op::Scan(_)
+                );
+                let bytes = self.sized(part)?.bytes();
+                if made && bytes > 0 && !self.direct.contains_key(&part) {
+                    self.within.entry(part).or_insert((whole, at));
+                }
+                at += bytes;
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether a value was made inside a concatenation already.
+    pub(super) fn is_within(&self, part: Value, whole: Value, at: usize) -> bool {
+        self.within.get(&part) == Some(&(whole, at))
     }
 
     fn node(&mut self, id: u32) -> Result<()> {
@@ -445,9 +486,22 @@ impl Lower<'_> {
     /// Memory for a result; `last_step` calls from now it is complete.
     pub(super) fn write(&mut self, value: Value) -> Result<Ref> {
         let bytes = self.sized(value)?.bytes();
-        let place = match self.direct.get(&value) {
-            Some(&output) => Place { home: Home::Output(output), offset: 0 },
-            None => self.new_buffer(&self.graph.node(value).name.clone(), bytes, self.readers(value), false),
+        // A concatenation has its place from the first of its parts on.
+        if let Some(&place) = self.places.get(&value) {
+            return Ok(self.reference(place, bytes));
+        }
+        let place = match (self.direct.get(&value), self.within.get(&value).copied()) {
+            (Some(&output), _) => Place { home: Home::Output(output), offset: 0 },
+            (None, Some((whole, at))) => {
+                self.write(whole)?;
+                let mut place = self.places[&whole];
+                place.offset += at;
+                if let Home::Buffer(b) = place.home {
+                    self.buffers[b].readers += self.readers(value);
+                }
+                place
+            }
+            (None, None) => self.new_buffer(&self.graph.node(value).name.clone(), bytes, self.readers(value), false),
         };
         self.places.insert(value, place);
         Ok(self.reference(place, bytes))
@@ -458,7 +512,7 @@ impl Lower<'_> {
     pub(super) fn write_over(&mut self, value: Value, candidates: &[Value]) -> Result<(Ref, bool)> {
         let node = self.graph.node(value);
         let bytes = self.sized(value)?.bytes();
-        if !self.direct.contains_key(&value) && bytes > 0 {
+        if !self.direct.contains_key(&value) && !self.within.contains_key(&value) && bytes > 0 {
             for &candidate in candidates {
                 let Some(&place) = self.places.get(&candidate) else { continue };
                 if self.views.contains_key(&candidate) {
