@@ -110,7 +110,12 @@ fn show_layer(out: &mut dyn Write, layer: &LayerInfo) -> Result<()> {
 /// `mode default, batch_first true`.
 fn listed(options: &Value, without: &[&str]) -> String {
     let Value::Object(fields) = options else { return options.to_string() };
-    let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+    let text = |value: &Value| match value {
+        Value::String(text) => text.clone(),
+        // Options are f32, whose digits as f64 nobody wants to read.
+        Value::Number(n) if n.is_f64() => n.as_f64().map_or_else(String::new, |v| (v as f32).to_string()),
+        other => other.to_string(),
+    };
     let fields = fields.iter().filter(|(name, value)| !without.contains(&name.as_str()) && !value.is_object());
     let fields: Vec<String> = fields
         .map(|(name, value)| if name == "class" { text(value) } else { format!("{name} {}", text(value)) })
