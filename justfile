@@ -20,9 +20,9 @@ check:
 example name:
     cargo run --release -p schwann --example {{name}}
 
-# Time operations: `just bench --filter gemm`.
+# Time something: `just bench ops --filter gemm`, `just bench circuits`.
 bench *args:
-    cargo run --release -- bench ops {{args}}
+    cargo run --release -- bench {{args}}
 
 # The documentation, opened.
 doc:

@@ -1,6 +1,7 @@
 //! `schwann bench`: how fast the library is on this machine, beside what the machine could do.
 
 mod cases;
+mod circuits;
 
 use crate::measure::Samples;
 use crate::roof::{Ready, Roof};
@@ -18,7 +19,9 @@ use std::io::Write;
   schwann bench ops --filter gemm --threads 1
   schwann bench ops --filter scan/cfc --json   one JSON object a line
   schwann bench ops --isa avx2 --seconds 1
-  schwann bench ops --list")]
+  schwann bench ops --list
+  schwann bench circuits                       three neural circuits over four shapes
+  schwann bench circuits --model W --batch 32 --steps 16 --train --json")]
 pub(crate) struct Args {
     #[command(subcommand)]
     what: What,
@@ -28,6 +31,8 @@ pub(crate) struct Args {
 enum What {
     /// Operations and small networks, through the same call that a program makes.
     Ops(Ops),
+    /// Neural circuits: whole models, run or trained, for a batch of sequences.
+    Circuits(circuits::Args),
 }
 
 #[derive(clap::Args)]
@@ -39,7 +44,7 @@ struct Ops {
     #[arg(long, value_name = "TEXT", default_value = "")]
     filter: String,
     /// Seconds for each case and number of threads.
-    #[arg(long, value_name = "S", default_value_t = 0.3, value_parser = positive)]
+    #[arg(long, value_name = "S", default_value_t = 0.3, value_parser = load::seconds)]
     seconds: f64,
     /// Numbers of threads; 0 for one a core.
     #[arg(long, value_name = "N,N", value_delimiter = ',', value_parser = load::threads)]
@@ -53,13 +58,6 @@ struct Ops {
     /// List the cases and stop.
     #[arg(long)]
     list: bool,
-}
-
-fn positive(text: &str) -> Result<f64, String> {
-    match text.parse() {
-        Ok(s) if s > 0.0 && s <= 3600.0 => Ok(s),
-        _ => Err("expected seconds, more than 0 and at most 3600".into()),
-    }
 }
 
 /// What limits a case, by the roofline.
@@ -105,7 +103,13 @@ struct Provenances {
 }
 
 pub(crate) fn run(args: &Args) -> Result<Outcome> {
-    let What::Ops(ops) = &args.what;
+    match &args.what {
+        What::Ops(ops) => run_ops(ops),
+        What::Circuits(args) => circuits::run(args),
+    }
+}
+
+fn run_ops(ops: &Ops) -> Result<Outcome> {
     let cases = cases::all(&ops.filter);
     if cases.is_empty() {
         bail!("no case has `{}` in its name; `schwann bench ops --list` lists them", ops.filter);

@@ -19,9 +19,10 @@ use std::sync::Arc;
   schwann graph net.safetensors --passes              what each pass did
   schwann graph net.safetensors --fusion --set B=32   what fusion saves
   schwann graph net.safetensors --plan --set B=32     what will run, where in memory, at what cost
-  schwann graph net.safetensors --plan --set B=32 --svg plan.svg")]
+  schwann graph net.safetensors --plan --set B=32 --svg plan.svg
+  schwann graph circuit.safetensors --plan --set B=1 --set T=16")]
 pub(crate) struct Args {
-    /// The network: .safetensors with a graph inside, or a graph's .json.
+    /// The network: .safetensors with a graph or a model inside, or a graph's .json.
     file: PathBuf,
     /// Print DOT, for graphviz.
     #[arg(long, group = "form")]
@@ -59,7 +60,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> Result<Outcome> {
-    let graph = load::network(&args.file)?;
+    let graph = load::graph(&args.file)?;
     let title = args.file.file_name().map_or_else(|| "network".into(), |n| n.to_string_lossy().into_owned());
     if args.plan {
         show_plan(args, &graph, &title)?;

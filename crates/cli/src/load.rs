@@ -2,20 +2,70 @@
 
 use anyhow::{Context, Result, anyhow, bail};
 use schwann::backend::cpu::Cpu;
+use schwann::io::safetensors::Reader;
 use schwann::memory::Budget;
+use schwann::nn::{self, GraphOptions, Model};
 use schwann::{Bindings, Graph, Isa, io};
 use std::path::Path;
 
 /// A graph's JSON beyond this is no graph of a small network.
 const MOST_JSON_BYTES: u64 = 256 << 20;
 
-/// Reads a network: a safetensors file with its graph inside, or a graph's JSON (without weights).
-pub(crate) fn network(path: &Path) -> Result<Graph> {
+/// What a file holds that can run.
+pub(crate) enum Network {
+    /// A graph as it is.
+    Graph(Box<Graph>),
+    /// Layers and weights, which become a graph in more than one way.
+    Model(Box<Model>),
+}
+
+/// Reads a network: a safetensors file with a graph or a model inside (ours, or one that ncps' users exported), or a
+/// graph's JSON (without weights).
+pub(crate) fn network(path: &Path) -> Result<Network> {
     let json = path.extension().is_some_and(|e| e.eq_ignore_ascii_case("json"));
-    let graph = if json { json_network(path) } else { io::load(path).map_err(anyhow::Error::from) };
-    graph.with_context(|| {
-        format!("{} is no network (expected .safetensors with a graph inside, or a graph's .json)", path.display())
+    let network = if json { json_network(path).map(|g| Network::Graph(Box::new(g))) } else { tensors_network(path) };
+    network.with_context(|| {
+        let expected = ".safetensors with a graph or a model inside, or a graph's .json";
+        format!("{} is no network (expected {expected})", path.display())
     })
+}
+
+/// Reads a network as a graph; a model as it is with GraphOptions' defaults.
+pub(crate) fn graph(path: &Path) -> Result<Graph> {
+    Ok(match network(path)? {
+        Network::Graph(graph) => *graph,
+        Network::Model(model) => model.graph(&GraphOptions::default())?,
+    })
+}
+
+/// Reads a model; a mere graph is refused.
+pub(crate) fn model(path: &Path) -> Result<Model> {
+    match network(path)? {
+        Network::Model(model) => Ok(*model),
+        Network::Graph(_) => bail!(
+            "{} holds a graph without layers; expected a model, such as `schwann import ncps` writes",
+            path.display()
+        ),
+    }
+}
+
+fn tensors_network(path: &Path) -> Result<Network> {
+    let reader = match Reader::open(path) {
+        Ok(reader) => reader,
+        // A model's reader knows a pickle when it sees one.
+        Err(e) => return Err(Model::load(path).err().map_or_else(|| e.into(), anyhow::Error::from)),
+    };
+    let has = |key: &str| reader.metadata().contains_key(key);
+    if has(nn::MODEL_KEY) {
+        Ok(Network::Model(Box::new(Model::load(path)?)))
+    } else if has(io::GRAPH_KEY) {
+        Ok(Network::Graph(Box::new(io::graph_of(&reader).map_err(|e| e.in_file(path))?)))
+    } else if has(nn::CONFIG_KEY) {
+        Ok(Network::Model(Box::new(nn::import_ncps(path)?)))
+    } else {
+        let keys = [io::GRAPH_KEY, nn::MODEL_KEY, nn::CONFIG_KEY].map(|key| format!("`{key}`")).join(", ");
+        bail!("its metadata has none of {keys}: weights alone do not say what is computed with them")
+    }
 }
 
 fn json_network(path: &Path) -> Result<Graph> {
@@ -88,4 +138,12 @@ pub(crate) fn cpu(isa: Option<Isa>, threads: usize) -> Result<Cpu> {
 /// Nearly all of this machine's memory: what asks for more is refused with words and not by the system's killer.
 pub(crate) fn budget() -> Budget {
     Budget::fraction(0.9).unwrap_or_default()
+}
+
+/// Reads seconds to measure for.
+pub(crate) fn seconds(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(s) if s > 0.0 && s <= 3600.0 => Ok(s),
+        _ => Err("expected seconds, more than 0 and at most 3600".into()),
+    }
 }

@@ -7,6 +7,8 @@ mod bench;
 mod cpu;
 mod demo;
 mod graph;
+mod import;
+mod info;
 mod load;
 mod machine;
 mod measure;
@@ -14,6 +16,7 @@ mod out;
 mod roof;
 mod run;
 mod svg;
+mod verify;
 mod wiring;
 
 use clap::{CommandFactory, Parser, Subcommand};
@@ -33,7 +36,11 @@ use std::process::ExitCode;
   schwann graph net.safetensors --plan --set B=32
   schwann run net.safetensors --input x.npy --output y.npy
   schwann bench ops --filter gemm
+  schwann bench circuits
   schwann wiring auto --units 64 --outputs 16 --inputs 8 --svg circuit.svg
+  schwann import ncps exported.safetensors -o circuit.safetensors
+  schwann info circuit.safetensors
+  schwann run circuit.safetensors --stream < rows.csv
 
 Exit codes: 0 done, 1 a comparison failed, 2 wrong usage or bad input."
 )]
@@ -51,12 +58,18 @@ enum Command {
     Machine(machine::Args),
     /// Show a network: text, DOT, JSON or a picture; as built, optimized, or as it will run.
     Graph(graph::Args),
-    /// Run a network on inputs from .npy or .npz files.
+    /// Run a network on inputs from .npy or .npz files, or row by row from stdin.
     Run(run::Args),
     /// Time what the library does on this machine.
     Bench(bench::Args),
     /// Write a small example network to try the other commands on.
     Demo(demo::Args),
+    /// Bring a model from elsewhere into a file of this program.
+    Import(import::Args),
+    /// What a model is and what it costs: options, parameters, synapses, work and memory of a step.
+    Info(info::Args),
+    /// Compare models with results that they gave elsewhere.
+    Verify(verify::Args),
     /// Draw a neural circuit: its synapses as text or picture, and what they are in numbers.
     Wiring(wiring::Args),
 }
@@ -67,6 +80,8 @@ enum Outcome {
     Done,
     /// It ran, and what it compared differs.
     Differs,
+    /// Some of its input was bad, and it has said which.
+    Refused,
 }
 
 fn main() -> ExitCode {
@@ -90,11 +105,15 @@ fn main() -> ExitCode {
         Some(Command::Run(args)) => run::run(&args),
         Some(Command::Bench(args)) => bench::run(&args),
         Some(Command::Demo(args)) => demo::run(&args),
+        Some(Command::Import(args)) => import::run(&args),
+        Some(Command::Info(args)) => info::run(&args),
+        Some(Command::Verify(args)) => verify::run(&args),
         Some(Command::Wiring(args)) => wiring::run(&args),
     };
     match result {
         Ok(Outcome::Done) => ExitCode::SUCCESS,
         Ok(Outcome::Differs) => ExitCode::from(1),
+        Ok(Outcome::Refused) => ExitCode::from(2),
         Err(e) if out::is_closed_pipe(&e) => ExitCode::SUCCESS,
         Err(e) => {
             out::complain(&e, Cli::command().get_name());

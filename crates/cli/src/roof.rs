@@ -158,7 +158,7 @@ pub(crate) fn flops(cpu: &Cpu, dtype: DType, seconds: f64) -> Result<f64> {
 }
 
 /// Arithmetic per second in registers alone, every thread at once: the best round of several.
-fn peak_flops(isa: Isa, threads: usize, seconds: f64) -> f64 {
+pub(crate) fn peak_flops(isa: Isa, threads: usize, seconds: f64) -> f64 {
     const ROUNDS: usize = 50_000;
     let start = Instant::now();
     let mut best = 0.0f64;

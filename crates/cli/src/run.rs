@@ -1,11 +1,15 @@
-//! `schwann run`: a network on inputs from files.
+//! `schwann run`: a network on inputs from files, or row by row from stdin.
 
+mod stream;
+
+use crate::load::Network;
 use crate::measure::Samples;
 use crate::{Outcome, load, out};
 use anyhow::{Context, Result, anyhow, bail};
 use schwann::backend::reference::{self, Precision};
 use schwann::cases::{Tolerance, compare};
-use schwann::{CompileOptions, DType, Graph, Isa, Program, Tensor, io, plan};
+use schwann::nn::{GraphOptions, Model, Timespans, timespans_for};
+use schwann::{Bindings, CompileOptions, DType, Graph, Isa, Program, Session, Tensor, io, plan};
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -17,13 +21,17 @@ use std::path::{Path, PathBuf};
   schwann run net.safetensors --input x.npy --output y.npy
   schwann run net.safetensors --input tokens=t.npy --input mask=m.npy --output logits=l.npy
   schwann run net.safetensors --inputs all.npz --json
-  schwann run rnn.safetensors --input x.npy --state-in s.npz --state-out s.npz
+  schwann run rnn.safetensors --input x.npy --state s.npz --state-out s.npz
+  schwann run circuit.safetensors --input x.npy --timespans t.npy --output y.npy
   schwann run net.safetensors --input x.npy --repeat 100        and how long a run takes
   schwann run net.safetensors --input x.npy --check             compare with the reference backend
+  schwann run circuit.safetensors --stream < rows.csv           one step a row, answers as they come
+  sensor | schwann run circuit.safetensors --stream --format jsonl --state-out s.npz
+  schwann run circuit.safetensors --stream --dt-column dt < rows.csv
 
 Exit codes: 0 done, 1 --check found a difference, 2 wrong usage or bad input.")]
 pub(crate) struct Args {
-    /// The network: .safetensors with a graph inside.
+    /// The network: .safetensors with a graph or a model inside.
     file: PathBuf,
     /// An input, as FILE.npy where there is one, else as NAME=FILE.npy.
     #[arg(long, value_name = "[NAME=]X.npy")]
@@ -31,6 +39,12 @@ pub(crate) struct Args {
     /// Inputs by name from one .npz.
     #[arg(long, value_name = "ALL.npz")]
     inputs: Option<PathBuf>,
+    /// The time between steps, one number a sample and step, for models: [B, T].
+    #[arg(long, value_name = "T.npy")]
+    timespans: Option<PathBuf>,
+    /// The time between steps where it is always the same, for models; 1 unless told.
+    #[arg(long, value_name = "T", allow_negative_numbers = true, conflicts_with_all = ["timespans", "dt_column"])]
+    dt: Option<f32>,
     /// Where to write an output, as FILE.npy where there is one, else as NAME=FILE.npy.
     #[arg(long, value_name = "[NAME=]Y.npy")]
     output: Vec<String>,
@@ -41,8 +55,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "NAME", value_parser = load::isa)]
     isa: Option<Isa>,
     /// States to start from, by the names of the inputs that hold them.
-    #[arg(long, value_name = "S.npz")]
-    state_in: Option<PathBuf>,
+    #[arg(long, value_name = "S.npz", visible_alias = "state-in")]
+    state: Option<PathBuf>,
     /// Where to write the states after the last run.
     #[arg(long, value_name = "S.npz")]
     state_out: Option<PathBuf>,
@@ -55,19 +69,43 @@ pub(crate) struct Args {
     /// Print JSON.
     #[arg(long)]
     json: bool,
+    /// Read rows from stdin, take one step for each, and write what comes of it to stdout at once.
+    #[arg(long, conflicts_with_all = ["input", "inputs", "timespans", "output", "repeat", "check", "json"])]
+    stream: bool,
+    /// How rows are written; seen from the first unless told.
+    #[arg(long, value_name = "FORM", requires = "stream")]
+    format: Option<stream::Format>,
+    /// The column of a CSV row that is the time since the last: its heading, or its number from 1.
+    #[arg(long, value_name = "COLUMN", requires = "stream")]
+    dt_column: Option<String>,
 }
 
 pub(crate) fn run(args: &Args) -> Result<Outcome> {
-    let graph = load::network(&args.file)?;
-    let inputs = read_inputs(args, &graph)?;
+    if args.stream {
+        return stream::run(args);
+    }
+    let (graph, inputs) = match load::network(&args.file)? {
+        Network::Graph(_) if args.dt.is_some() => {
+            bail!("--dt is for models; {} holds a graph", args.file.display())
+        }
+        Network::Graph(graph) => {
+            let inputs = read_inputs(given(args)?, &graph)?;
+            (*graph, inputs)
+        }
+        Network::Model(model) => model_and_inputs(args, &model)?,
+    };
     let outputs = output_paths(args, &graph)?;
     let cpu = load::cpu(args.isa, args.threads)?;
     let program = Program::compile_for(&graph, &cpu, &CompileOptions::default().budget(load::budget()))
         .with_context(|| format!("cannot compile {}", args.file.display()))?;
     let mut session = program.session();
     let mut initial = BTreeMap::new();
-    if let Some(path) = &args.state_in {
+    if let Some(path) = &args.state {
+        let mut sizes = Bindings::new();
+        graph.bind(|name| inputs.get(name).map(Tensor::shape), &mut sizes)?;
         for (name, value) in io::read_npz(path)? {
+            let value =
+                fitted_state(&graph, &name, value, &sizes).with_context(|| format!("--state {}", path.display()))?;
             session.set_state(&name, value.clone()).with_context(|| format!("in {}", path.display()))?;
             initial.insert(name, value);
         }
@@ -87,16 +125,59 @@ pub(crate) fn run(args: &Args) -> Result<Outcome> {
         results.push(Summary::of(&output.name, value, outputs.get(&output.name)));
     }
     if let Some(path) = &args.state_out {
-        let states = graph.states().iter().filter_map(|s| Some((s.input.as_str(), session.state(&s.input)?)));
-        let states: Vec<_> = states.collect();
-        if states.is_empty() {
-            bail!("--state-out: the network has no states to write");
-        }
-        io::write_npz(path, states).with_context(|| format!("cannot write {}", path.display()))?;
+        io::write_npz(path, states_of(&graph, &session)?)
+            .with_context(|| format!("cannot write {}", path.display()))?;
     }
     report(args, program.backend(), cpu.threads(), &results, samples.as_ref(), agreement.as_ref())?;
     let differs = agreement.is_some_and(|a| a.is_err());
     Ok(if differs { Outcome::Differs } else { Outcome::Done })
+}
+
+/// A session's states by name, to write.
+fn states_of<'a>(graph: &'a Graph, session: &'a Session) -> Result<Vec<(&'a str, &'a Tensor)>> {
+    let states = graph.states().iter().filter_map(|s| Some((s.input.as_str(), session.state(&s.input)?)));
+    let states: Vec<_> = states.collect();
+    if states.is_empty() {
+        bail!("--state-out: the network has no states to write");
+    }
+    Ok(states)
+}
+
+/// A state from a file as the graph takes it; a batch of one sample may be without its axis.
+fn fitted_state(graph: &Graph, name: &str, value: Tensor, sizes: &Bindings) -> Result<Tensor> {
+    let Some((_, input)) = graph.inputs().find(|(n, _)| *n == name) else { return Ok(value) };
+    let ty = graph.ty(input);
+    let value = convert(value, ty.dtype, name)?;
+    let shape = ty.shape.eval(sizes)?;
+    let from_first = |shape: &[usize]| shape.iter().copied().skip_while(|&n| n == 1).collect::<Vec<_>>();
+    if value.dtype() != ty.dtype || from_first(value.shape()) != from_first(&shape) {
+        bail!("state `{name}` is {value}; expected {}{shape:?}", ty.dtype);
+    }
+    Ok(value.reshaped(&shape)?)
+}
+
+/// A model as the graph that its inputs need: with timespans where they are given, without a batch where `x` has none.
+fn model_and_inputs(args: &Args, model: &Model) -> Result<(Graph, BTreeMap<String, Tensor>)> {
+    let given = given(args)?;
+    let timespans = match given.iter().any(|g| g.name.as_deref() == Some("timespans")) {
+        true => Timespans::PerStep,
+        false => Timespans::Constant(args.dt.unwrap_or(1.0)),
+    };
+    let options = GraphOptions::default().timespans(timespans);
+    let mut graph = model.graph(&options)?;
+    let mut inputs = read_inputs(given, &graph)?;
+    let rank = graph.inputs().find(|(name, _)| *name == "x").map(|(_, value)| graph.ty(value).shape.rank());
+    let Some(x) = inputs.get("x").cloned() else { return Ok((graph, inputs)) };
+    if Some(x.shape().len() + 1) == rank {
+        graph = model.graph(&options.batched(false))?;
+    }
+    // A last axis of size 1 is as good as none; of symbols, every axis counts.
+    if let Some(timespans) = inputs.get_mut("timespans")
+        && x.dtype() == DType::F32
+    {
+        *timespans = timespans_for(&x, timespans)?;
+    }
+    Ok((graph, inputs))
 }
 
 fn repeat(times: u32, mut f: impl FnMut() -> schwann::Result<()>) -> Result<Samples> {
@@ -118,12 +199,12 @@ fn check(
     graph: &Graph,
     inputs: &BTreeMap<String, Tensor>,
     states: BTreeMap<String, Tensor>,
-    session: &schwann::Session,
+    session: &Session,
 ) -> Result<std::result::Result<f64, String>> {
     let mut all = inputs.clone();
     all.extend(states.into_iter().filter(|(name, _)| !inputs.contains_key(name)));
     // A state that nobody gave starts at 0.
-    let mut sizes = schwann::Bindings::new();
+    let mut sizes = Bindings::new();
     graph.bind(|name| all.get(name).map(Tensor::shape), &mut sizes)?;
     for state in graph.states() {
         let Some((_, value)) = graph.inputs().find(|(name, _)| *name == state.input) else { continue };
@@ -263,7 +344,36 @@ fn split(text: &str) -> (Option<&str>, &Path) {
     }
 }
 
-fn read_inputs(args: &Args, graph: &Graph) -> Result<BTreeMap<String, Tensor>> {
+/// A tensor from a file for an input, by its name where one was given.
+struct Given {
+    name: Option<String>,
+    data: Tensor,
+    from: PathBuf,
+    /// As it was written on the command line.
+    text: String,
+}
+
+/// Everything that the command line gives.
+fn given(args: &Args) -> Result<Vec<Given>> {
+    let mut all = vec![];
+    if let Some(path) = &args.inputs {
+        for (name, data) in io::read_npz(path)? {
+            all.push(Given { text: name.clone(), name: Some(name), data, from: path.clone() });
+        }
+    }
+    for text in &args.input {
+        let (name, path) = split(text);
+        let data = io::read_npy(path)?;
+        all.push(Given { name: name.map(str::to_owned), data, from: path.to_owned(), text: text.clone() });
+    }
+    if let Some(path) = &args.timespans {
+        let (name, text) = (Some("timespans".to_owned()), path.display().to_string());
+        all.push(Given { name, data: io::read_npy(path)?, from: path.clone(), text });
+    }
+    Ok(all)
+}
+
+fn read_inputs(given: Vec<Given>, graph: &Graph) -> Result<BTreeMap<String, Tensor>> {
     let types: BTreeMap<String, schwann::Type> =
         graph.inputs().map(|(name, value)| (name.to_owned(), graph.ty(value).clone())).collect();
     let is_state = |name: &str| graph.states().iter().any(|s| s.input == name);
@@ -274,30 +384,23 @@ fn read_inputs(args: &Args, graph: &Graph) -> Result<BTreeMap<String, Tensor>> {
         };
         graph.inputs().map(one).collect::<String>()
     };
+    // Data without a name is for the one input that is not named elsewhere.
+    let named: Vec<String> = given.iter().filter_map(|g| g.name.clone()).collect();
+    let open: Vec<&str> = wanted.iter().copied().filter(|n| !named.iter().any(|m| m == n)).collect();
     let mut found: BTreeMap<String, Tensor> = BTreeMap::new();
-    let mut take = |name: String, data: Tensor, from: &Path| -> Result<()> {
+    for Given { name, data, from, text } in given {
+        let name = match (name, &open[..], &wanted[..]) {
+            (Some(name), ..) => name,
+            (None, [only], _) | (None, [], [only]) => (*only).to_owned(),
+            (None, ..) => bail!("--input {text}: say which input this is, as NAME={text}; the inputs are:{}", list()),
+        };
         let Some(ty) = types.get(&name) else {
             bail!("{}: the network has no input `{name}`; its inputs are:{}", from.display(), list());
         };
         let data = convert(data, ty.dtype, &name)?;
-        match found.insert(name.clone(), data) {
-            None => Ok(()),
-            Some(_) => bail!("input `{name}` is given twice"),
+        if found.insert(name.clone(), data).is_some() {
+            bail!("input `{name}` is given twice");
         }
-    };
-    if let Some(path) = &args.inputs {
-        for (name, data) in io::read_npz(path)? {
-            take(name, data, path)?;
-        }
-    }
-    for text in &args.input {
-        let (name, path) = split(text);
-        let name = match (name, &wanted[..]) {
-            (Some(name), _) => name.to_owned(),
-            (None, [only]) => (*only).to_owned(),
-            (None, _) => bail!("--input {text}: say which input this is, as NAME={text}; the inputs are:{}", list()),
-        };
-        take(name, io::read_npy(path)?, path)?;
     }
     let missing: Vec<&str> = wanted.into_iter().filter(|n| !found.contains_key(*n)).collect();
     if !missing.is_empty() {

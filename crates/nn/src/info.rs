@@ -48,6 +48,10 @@ pub struct LayerInfo {
     pub synapses: Option<usize>,
     /// Synapses from inputs, of a circuit.
     pub sensory_synapses: Option<usize>,
+    /// The share of pairs of neurons that have a synapse.
+    pub density: Option<f64>,
+    /// The share of pairs of an input and a neuron that have a synapse.
+    pub sensory_density: Option<f64>,
 }
 
 impl LayerInfo {
@@ -80,6 +84,10 @@ impl LayerInfo {
             },
             synapses: wiring.as_ref().map(|w| w.synapse_count()),
             sensory_synapses: wiring.as_ref().map(|w| w.sensory_synapse_count()),
+            density: wiring.as_ref().map(|w| w.synapse_count() as f64 / w.adjacency().len().max(1) as f64),
+            sensory_density: wiring
+                .as_ref()
+                .map(|w| w.sensory_synapse_count() as f64 / w.sensory_adjacency().len().max(1) as f64),
         })
     }
 }

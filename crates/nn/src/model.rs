@@ -187,6 +187,11 @@ impl Model {
         Ok(())
     }
 
+    /// A weight to change in place; whoever does answers for what it becomes.
+    pub(crate) fn weight_mut(&mut self, name: &str) -> Option<&mut Tensor> {
+        self.weights.get_mut(name)
+    }
+
     fn unknown(&self, name: &str) -> Error {
         Error::weight(name, "not of this model", format!("one of {}", listed(&self.params)))
     }

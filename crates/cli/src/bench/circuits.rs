@@ -1,0 +1,388 @@
+//! `schwann bench circuits`: whole neural circuits, run or trained, through the calls that a program makes.
+//!
+//! P, W and L are what ncps' users have: a dense CfC with a backbone, a CfC on a circuit, an LTC on a circuit. Every run
+//! starts from states of zero, as ncps does where no state is given.
+
+use crate::measure::{Samples, time};
+use crate::roof::{Ready, numbers, peak_flops};
+use crate::{Outcome, cpu, load, out};
+use anyhow::{Context, Result, anyhow, bail};
+use schwann::backend::cpu::Cpu;
+use schwann::nn::wiring::AutoNcp;
+use schwann::nn::{self, Adam, Cfc, GraphOptions, InitialState, Ltc, Model};
+use schwann::pass::PassOptions;
+use schwann::{Bindings, CompileOptions, Cost, DType, Graph, Isa, Program, Tensor, plan};
+use serde::Serialize;
+use std::io::Write;
+use std::path::Path;
+
+/// Features of a sample, and Adam's rate, as in the comparison with other libraries.
+const INPUTS: usize = 8;
+const RATE: f32 = 1e-3;
+const SHAPES: [(usize, usize); 4] = [(1, 1), (1, 16), (32, 16), (256, 64)];
+/// Seconds to measure multiply-adds in registers.
+const PEAK_SECONDS: f64 = 0.3;
+
+#[derive(clap::Args)]
+#[command(
+    after_help = "Models: P is CfC(8, 64 units, projected to 16, backbone 2 × 64); W is CfC(8, AutoNCP(64, 16)); \
+L is LTC(8, AutoNCP(64, 16)); anything else is a model's file. Times are of one call of Session::run for a whole batch \
+of sequences, starting from states of zero, as ncps does. With --train a call is a full step: forward, loss (mean \
+squared error against a random target), gradients of every parameter, and Adam's update of the weights.
+
+Examples:
+  schwann bench circuits                                        three models, four shapes
+  schwann bench circuits --model P --batch 32 --steps 16 --threads 1
+  schwann bench circuits --model W --batch 32 --steps 16 --train --json
+  schwann bench circuits --model P,W --units 128 --sparsity 0.8
+  schwann bench circuits --model circuit.safetensors"
+)]
+pub(super) struct Args {
+    /// P, W, L or a model's file; several with commas.
+    #[arg(long, value_name = "P|W|L|FILE", value_delimiter = ',', default_values = ["P", "W", "L"])]
+    model: Vec<String>,
+    /// Sequences in a batch.
+    #[arg(long, value_name = "B", value_parser = size)]
+    batch: Option<usize>,
+    /// Steps of a sequence.
+    #[arg(long, value_name = "T", value_parser = size)]
+    steps: Option<usize>,
+    /// Numbers of threads; 0 for one a core.
+    #[arg(long, value_name = "N,N", value_delimiter = ',', default_value = "1", value_parser = load::threads)]
+    threads: Vec<usize>,
+    /// Seconds for each model, shape and number of threads.
+    #[arg(long, value_name = "S", default_value_t = 0.5, value_parser = load::seconds)]
+    seconds: f64,
+    /// Time full training steps.
+    #[arg(long)]
+    train: bool,
+    /// Neurons, of P, W and L.
+    #[arg(long, value_name = "N", value_parser = size)]
+    units: Option<usize>,
+    /// Features out, of P, W and L.
+    #[arg(long, value_name = "N", value_parser = size)]
+    outputs: Option<usize>,
+    /// Layers of the backbone, of P.
+    #[arg(long, value_name = "N")]
+    backbone_layers: Option<usize>,
+    /// About the share of pairs without a synapse, of W and L, from 0.1 to 1.
+    #[arg(long, value_name = "SHARE", allow_negative_numbers = true)]
+    sparsity: Option<f64>,
+    /// The instruction set, where it is not to be the widest.
+    #[arg(long, value_name = "NAME", value_parser = load::isa)]
+    isa: Option<Isa>,
+    /// Print one JSON object a line.
+    #[arg(long)]
+    json: bool,
+}
+
+fn size(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(n) if (1..=1 << 20).contains(&n) => Ok(n),
+        _ => Err(format!("expected a whole number from 1 to {}", 1 << 20)),
+    }
+}
+
+/// One measurement, as scripts read it.
+#[derive(Serialize)]
+struct Record<'a> {
+    peer: &'static str,
+    model: &'a str,
+    #[serde(rename = "B")]
+    batch: usize,
+    #[serde(rename = "T")]
+    steps: usize,
+    threads: usize,
+    min_ms: f64,
+    median_ms: f64,
+    /// Calls that were timed.
+    n: usize,
+    kind: &'static str,
+    first_state: &'static str,
+    isa: &'static str,
+    flops: u64,
+    transcendentals: u64,
+    gflop_s: f64,
+    transcendentals_s: f64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    training: Option<Training>,
+    noisy: bool,
+    provenance: super::Provenances,
+}
+
+/// What training did while it was timed.
+#[derive(Clone, Copy, Serialize)]
+struct Training {
+    optimizer: &'static str,
+    lr: f32,
+    first_loss: f32,
+    last_loss: f32,
+}
+
+pub(super) fn run(args: &Args) -> Result<Outcome> {
+    let models = models(args)?;
+    let shapes = match (args.batch, args.steps) {
+        (None, None) => SHAPES.to_vec(),
+        (batch, steps) => vec![(batch.unwrap_or(1), steps.unwrap_or(1))],
+    };
+    let mut threads = args.threads.clone();
+    threads.iter_mut().filter(|t| **t == 0).for_each(|t| *t = cpu::cores());
+    threads.sort_unstable();
+    threads.dedup();
+
+    let bar = out::progress((models.len() * shapes.len() * threads.len()) as u64);
+    let mut out = out::stdout();
+    let mut table = out::Table::new(&[
+        "model",
+        ">batch",
+        ">steps",
+        ">threads",
+        ">min",
+        ">median",
+        ">a step",
+        ">flops",
+        ">flop/s",
+        ">of peak",
+        ">functions/s",
+    ]);
+    let (mut noisy, mut losses, mut peaks) = (0, vec![], vec![]);
+    for &threads in &threads {
+        let cpu = load::cpu(args.isa, threads)?;
+        // Scripts call for one figure at a time, and know the machine.
+        let peak = if args.json { None } else { Some(peak_flops(cpu.isa(), threads, PEAK_SECONDS)) };
+        peaks.extend(peak.map(|p| format!("{}flop/s on {}", out::rate(p), out::threads(threads))));
+        for (name, model) in &models {
+            for &(batch, steps) in &shapes {
+                bar.set_message(format!("{name} {batch}×{steps}, {}", out::threads(threads)));
+                let record = measure(args, name, model, (batch, steps), &cpu)
+                    .with_context(|| format!("model {name}, batch {batch}, {steps} steps"))?;
+                noisy += usize::from(record.noisy);
+                if args.json {
+                    bar.suspend(|| writeln!(out, "{}", serde_json::to_string(&record)?).map_err(anyhow::Error::from))?;
+                    out.flush()?;
+                } else {
+                    table.row(row(&record, peak));
+                    losses.extend(record.training.map(|t| (format!("{name} {batch}×{steps}"), t)));
+                }
+                bar.inc(1);
+            }
+        }
+    }
+    bar.finish_and_clear();
+    if args.json {
+        return Ok(Outcome::Done);
+    }
+    let machine = cpu::name().unwrap_or_else(|why| format!("CPU name unavailable: {why}"));
+    let isa = args.isa.unwrap_or_else(Isa::detect).name();
+    writeln!(out, "{} {machine}, {isa}, {} cores", out::paint(out::TITLE, "machine"), cpu::cores())?;
+    for (name, model) in &models {
+        writeln!(out, "{} {}", out::paint(out::TITLE, format!("{:<7}", out::printable(name))), describe(model))?;
+    }
+    writeln!(out)?;
+    table.write(&mut out)?;
+    let what = if args.train { "a full training step" } else { "Session::run" };
+    let notes = format!(
+        "times of {what} (measured); states start at zero in each; flops and functions counted in the compiled graph \
+         (derived); peak: multiply-adds in registers, {} (measured)",
+        peaks.join(", ")
+    );
+    writeln!(out, "{}", out::paint(out::DIM, notes))?;
+    if args.train {
+        let each: Vec<String> =
+            losses.iter().map(|(name, t)| format!("{name} {:.3} → {:.3}", t.first_loss, t.last_loss)).collect();
+        let text = format!("forward, gradients and Adam (lr {RATE}, not in the flops); loss {}", each.join(", "));
+        writeln!(out, "{}", out::paint(out::DIM, text))?;
+    }
+    if noisy > 0 {
+        let text = format!("~ ({noisy}): the median is over 1.2 times the least: something else was running");
+        writeln!(out, "{}", out::paint(out::DIM, text))?;
+    }
+    out.flush()?;
+    Ok(Outcome::Done)
+}
+
+/// The models by name, with the options that were given.
+fn models(args: &Args) -> Result<Vec<(String, Model)>> {
+    let units = args.units.unwrap_or(64);
+    let outputs = args.outputs.unwrap_or(16);
+    let mut models = vec![];
+    for name in &args.model {
+        let wired = || -> Result<_> {
+            let mut options = AutoNcp::new(units, outputs);
+            options.sparsity_level = args.sparsity.unwrap_or(options.sparsity_level);
+            let mut wiring = options.wiring().map_err(in_flags)?;
+            wiring.build(INPUTS).map_err(in_flags)?;
+            Ok(wiring)
+        };
+        let model = match name.as_str() {
+            "P" => Model::new(
+                Cfc {
+                    proj_size: Some(outputs),
+                    backbone_units: Some(64),
+                    backbone_layers: Some(args.backbone_layers.unwrap_or(2)),
+                    ..Cfc::new(INPUTS, units)
+                },
+                1,
+            )
+            .map_err(in_flags)?,
+            "W" => Model::new(Cfc::new(INPUTS, wired()?), 1)?,
+            "L" => Model::new(Ltc::new(INPUTS, wired()?), 1)?,
+            file => {
+                let given = [("--units", args.units.is_some()), ("--outputs", args.outputs.is_some())];
+                if let Some((flag, _)) = given.iter().find(|(_, given)| *given) {
+                    bail!("{flag} is for P, W and L; --model is {file}, whose sizes are its own");
+                }
+                if !Path::new(file).exists() {
+                    bail!("--model is {file}; expected P, W, L or a model's file");
+                }
+                load::model(Path::new(file))?
+            }
+        };
+        models.push((name.clone(), model));
+    }
+    let any = |names: &[&str]| args.model.iter().any(|m| names.contains(&m.as_str()));
+    if args.sparsity.is_some() && !any(&["W", "L"]) {
+        bail!("--sparsity is for circuits, W and L; --model is {}", args.model.join(","));
+    }
+    if args.backbone_layers.is_some() && !any(&["P"]) {
+        bail!("--backbone-layers is for P; --model is {}", args.model.join(","));
+    }
+    Ok(models)
+}
+
+/// The library's refusal, with the flag in place of the option's name.
+fn in_flags(error: nn::Error) -> anyhow::Error {
+    let nn::Error::Argument { argument, got, expected } = &error else { return error.into() };
+    let flag = match argument.as_str() {
+        "units" => "--units",
+        "output_size" | "proj_size" => "--outputs",
+        "sparsity_level" => "--sparsity",
+        "backbone_layers" => "--backbone-layers",
+        _ => return error.into(),
+    };
+    anyhow!("{flag} is {got}; expected {expected}")
+}
+
+/// `CfC(8 → 16, 64 neurons), 25936 parameters`.
+fn describe(model: &Model) -> String {
+    let layers: Vec<&str> = model.layers().iter().map(nn::Layer::class).collect();
+    let parameters: usize = model.params().iter().map(nn::Param::count).sum();
+    let sizes = model.info().map(|info| {
+        let one = |layer: &nn::LayerInfo| {
+            let neurons = format!("{} neurons", layer.units?);
+            Some(match (layer.synapses, layer.sensory_synapses) {
+                (Some(inner), Some(sensory)) => format!("{neurons}, {inner} synapses and {sensory} from inputs"),
+                _ => neurons,
+            })
+        };
+        info.layers.iter().filter_map(one).collect::<Vec<_>>().join("; ")
+    });
+    format!("{}: {}, {parameters} parameters", layers.join(" → "), sizes.unwrap_or_default())
+}
+
+/// An input's data for these sizes.
+fn data(graph: &Graph, name: &str, sizes: &Bindings) -> Result<Tensor> {
+    let (_, value) = graph.inputs().find(|(n, _)| *n == name).with_context(|| format!("no input `{name}`"))?;
+    let ty = graph.ty(value);
+    let shape = ty.shape.eval(sizes)?;
+    match ty.dtype {
+        DType::F32 => numbers(DType::F32, &shape, -1.0, 1.0),
+        // Symbols: the first one is always there.
+        other => Ok(Tensor::zeros(other, &shape)?),
+    }
+}
+
+fn measure<'a>(
+    args: &Args,
+    name: &'a str,
+    model: &Model,
+    (batch, steps): (usize, usize),
+    cpu: &Cpu,
+) -> Result<Record<'a>> {
+    let sizes = Bindings::new().with("B", batch).with("T", steps).with("C", INPUTS);
+    let (samples, cost, training) = match args.train {
+        true => train(args, model.clone(), (batch, steps), &sizes, cpu)?,
+        false => {
+            let graph = model.graph(&GraphOptions::default().state(InitialState::Zero))?;
+            let x = data(&graph, "x", &sizes)?;
+            let mut ready = Ready::new(&graph, [("x".to_owned(), x)], cpu, PassOptions::default())?;
+            let samples = ready.time(args.seconds)?;
+            let cost = ready.session().plan().context("a run leaves a plan")?.cost();
+            (samples, cost, None)
+        }
+    };
+    Ok(Record {
+        peer: "schwann",
+        model: name,
+        batch,
+        steps,
+        threads: cpu.threads(),
+        min_ms: milliseconds(samples.min_s),
+        median_ms: milliseconds(samples.median_s),
+        n: samples.samples * samples.calls_per_sample,
+        kind: if args.train { "train" } else { "infer" },
+        first_state: "zero",
+        isa: cpu.isa().name(),
+        flops: cost.flops,
+        transcendentals: cost.transcendentals,
+        gflop_s: cost.flops as f64 / samples.min_s / 1e9,
+        transcendentals_s: cost.transcendentals as f64 / samples.min_s,
+        training,
+        noisy: samples.noisy(),
+        provenance: super::Provenances { times: "measured", work: "derived", rates: "derived", roof: "unavailable" },
+    })
+}
+
+/// To a tenth of a nanosecond, which is more than the clock gives.
+fn milliseconds(seconds: f64) -> f64 {
+    (seconds * 1e10).round() / 1e7
+}
+
+/// Times full training steps. Parameters are inputs of the graph, so that it is compiled once and each step sees the
+/// weights that the last one left.
+fn train(
+    args: &Args,
+    mut model: Model,
+    (batch, steps): (usize, usize),
+    sizes: &Bindings,
+    cpu: &Cpu,
+) -> Result<(Samples, Cost, Option<Training>)> {
+    let graph = model.training_graph(&GraphOptions::training())?;
+    let x = data(&graph, "x", sizes)?;
+    let target = data(&graph, "target", sizes)?;
+    let masks = model.dropout_masks(batch, steps, 1)?;
+    let program = Program::compile_for(&graph, cpu, &CompileOptions::default().budget(load::budget()))?;
+    let mut session = program.session();
+    let mut adam = Adam::new(RATE);
+    let mut losses: Option<(f32, f32)> = None;
+    let samples = time(args.seconds, || {
+        let mut inputs: Vec<(&str, &Tensor)> = vec![("x", &x), ("target", &target)];
+        inputs.extend(masks.iter().map(|(name, mask)| (name.as_str(), mask)));
+        inputs.extend(model.weights().iter().map(|(name, data)| (name.as_str(), data)));
+        session.run(&inputs)?;
+        let loss = session.output("loss")?.values::<f32>()?[0];
+        losses = Some((losses.map_or(loss, |(first, _)| first), loss));
+        Ok(adam.step(&mut model, &session)?)
+    })?;
+    let cost = session.plan().context("a run leaves a plan")?.cost();
+    let training =
+        losses.map(|(first_loss, last_loss)| Training { optimizer: "Adam", lr: RATE, first_loss, last_loss });
+    Ok((samples, cost, training))
+}
+
+fn row(r: &Record<'_>, peak: Option<f64>) -> [String; 11] {
+    let (min, median) = (r.min_ms / 1e3, r.median_ms / 1e3);
+    [
+        out::printable(r.model),
+        r.batch.to_string(),
+        r.steps.to_string(),
+        r.threads.to_string(),
+        plan::seconds(min),
+        format!("{}{}", plan::seconds(median), if r.noisy { "~" } else { "" }),
+        plan::seconds(min / r.steps as f64),
+        plan::count(r.flops),
+        out::rate(r.gflop_s * 1e9),
+        peak.map_or("–".into(), |p| format!("{:.0}%", r.gflop_s * 1e11 / p)),
+        out::rate(r.transcendentals_s),
+    ]
+}

@@ -1,0 +1,55 @@
+//! `schwann import`: models from elsewhere.
+
+use crate::{Outcome, info};
+use anyhow::{Context, Result};
+use schwann::nn;
+use std::path::PathBuf;
+
+#[derive(clap::Args)]
+#[command(after_help = "Examples:
+  schwann import ncps exported.safetensors -o circuit.safetensors")]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    from: From,
+}
+
+#[derive(clap::Subcommand)]
+enum From {
+    /// A CfC or an LTC of the Python package ncps, exported with scripts/export_ncps.py.
+    #[command(after_help = "In Python, with scripts/export_ncps.py of this project on the path:
+
+  from export_ncps import export
+  export(model, \"exported.safetensors\")
+
+or for a saved state dict:
+
+  scripts/export_ncps.py model.pt exported.safetensors --config '{\"class\": \"CfC\", \"input_size\": 8, \"units\": 32}'
+
+Pickles (.pt, .pth) are programs that run when they are read, and are not read here.
+
+Examples:
+  schwann import ncps exported.safetensors -o circuit.safetensors
+  schwann run circuit.safetensors --input x.npy --output y.npy")]
+    Ncps(Ncps),
+}
+
+#[derive(clap::Args)]
+struct Ncps {
+    /// The exported model.
+    file: PathBuf,
+    /// Where to write it: layers, wiring and weights in one file.
+    #[arg(short, long, value_name = "MODEL.safetensors")]
+    output: PathBuf,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(args: &Args) -> Result<Outcome> {
+    let From::Ncps(ncps) = &args.from;
+    let model = nn::import_ncps(&ncps.file)
+        .with_context(|| format!("{} could not be imported from ncps", ncps.file.display()))?;
+    model.save(&ncps.output).with_context(|| format!("cannot write {}", ncps.output.display()))?;
+    info::show_model(&model, &ncps.output, ncps.json)?;
+    Ok(Outcome::Done)
+}
