@@ -41,7 +41,11 @@ fn an_ltc_computes_only_the_synapses_that_exist() -> Result<()> {
     let synapses = wiring.synapse_count();
     let model = Model::new(Ltc::new(5, wiring), 1)?;
     let graph = model.graph(&GraphOptions::default())?;
-    assert_eq!(occurs(&graph, "gather"), (7, 8), "six unfoldings and the inputs; four matrices of either kind");
+    assert_eq!(
+        occurs(&graph, "gather"),
+        (7, 10),
+        "six unfoldings and the inputs; four matrices of either kind, and the mapping of inputs"
+    );
     assert_eq!(occurs(&graph, "segment_sum"), (14, 0));
     assert_eq!(occurs(&graph, "sigmoid"), (7, 0));
     assert_eq!(occurs(&graph, "softplus"), (0, 4), "of w, sensory_w, gleak and cm, once");
