@@ -129,6 +129,9 @@ pub(crate) struct Tile {
     pub(crate) bias: *const f32,
     /// One float a row, added to all of it, or null.
     pub(crate) row_bias: *const f32,
+    /// Where A's one row goes on after its first `k` columns, and for how many; B goes on as it is.
+    pub(crate) rest: *const u8,
+    pub(crate) rest_k: usize,
 }
 
 /// Computes one tile.
@@ -320,6 +323,14 @@ unsafe fn tile<S: Lanes, K: Kind<S>, const M: usize, const N: usize>(s: S, t: &T
                 }
                 K::step(s, t, a, b, &mut acc);
                 a = a.wrapping_add(t.a_k * K::DEPTH);
+                b = b.wrapping_add(t.b_step);
+            }
+        }
+        if M == 1 {
+            let mut a = t.rest;
+            for _ in 0..t.rest_k {
+                K::step(s, t, a, b, &mut acc);
+                a = a.wrapping_add(t.a_k);
                 b = b.wrapping_add(t.b_step);
             }
         }

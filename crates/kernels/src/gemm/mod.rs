@@ -179,6 +179,8 @@ pub struct Gemm<'a> {
     pub a_row_stride: usize,
     /// From one column of A to the next.
     pub a_col_stride: usize,
+    /// Where the last so many columns of a single row lie, if not after the others; see [`takes_parts`].
+    pub a_rest: Option<(*const u8, usize)>,
     /// The right-hand side.
     pub b: B<'a>,
     /// C's element (0, 0).
@@ -202,6 +204,11 @@ unsafe impl Sync for Gemm<'_> {}
 // SAFETY: as above.
 unsafe impl Send for Gemm<'_> {}
 
+/// Whether one contiguous row of `k` floats times a packed matrix of `n` columns of `f32` may come in two parts.
+pub fn takes_parts(n: usize, k: usize) -> bool {
+    plan::is_small(1, n, k)
+}
+
 /// Bytes of 64-byte-aligned scratch that [`gemm`] and [`gemm_batched`] need with that many threads. No pointer is
 /// followed, so those of `g` may still be unset.
 pub fn scratch_bytes(isa: Isa, threads: usize, g: &Gemm<'_>) -> usize {
@@ -221,6 +228,16 @@ pub unsafe fn gemm(isa: Isa, team: &Team, g: &Gemm<'_>, scratch: *mut u8) {
     unsafe { gemm_with(Kernels::get(isa), team, g, 0, scratch) }
 }
 
+/// Computes the product if it is a few rows times a packed matrix, without looking at it twice; says whether it was.
+///
+/// # Safety
+/// As [`gemm`], whose checks the caller has made.
+#[inline(always)]
+pub(crate) unsafe fn few_rows(isa: Isa, g: &Gemm<'_>) -> bool {
+    // SAFETY: the caller's promise; an `Isa` exists only where the CPU has it.
+    unsafe { g.m > 0 && g.n > 0 && plan::few_rows(Kernels::get(isa), g) }
+}
+
 /// # Safety
 /// As [`gemm`], and the CPU must have the kernels' instruction set.
 unsafe fn gemm_with(kernels: &'static Kernels, team: &Team, g: &Gemm<'_>, row0: usize, scratch: *mut u8) {
@@ -232,6 +249,7 @@ unsafe fn gemm_with(kernels: &'static Kernels, team: &Team, g: &Gemm<'_>, row0: 
     if row0 == 0 && unsafe { plan::few_rows(kernels, g) } {
         return;
     }
+    debug_assert!(g.a_rest.is_none(), "checked above: such a product is small");
     let plan = Plan::new(kernels, g);
     let (down, across) = plan.grid(team.threads());
     if down * across == 1 {
@@ -265,6 +283,11 @@ impl Scratch {
 }
 
 fn check(kernels: &Kernels, g: &Gemm<'_>) {
+    if let Some((_, rest)) = g.a_rest {
+        let plain = g.a_store == Store::F32 && g.c_store == Store::F32 && g.a_col_stride == 1 && !g.accumulate;
+        let packed = matches!(g.b, B::Packed(b) if b.store == Store::F32);
+        assert!(g.m == 1 && rest <= g.k && plain && packed && takes_parts(g.n, g.k), "this product takes no parts");
+    }
     if let B::Packed(b) = g.b {
         assert!(b.k == g.k && b.n == g.n, "the packed operand is {} × {}, not {} × {}", b.k, b.n, g.k, g.n);
         assert!(

@@ -60,6 +60,7 @@ impl Kernels {
         }
     }
 
+    #[inline]
     pub(crate) fn get(isa: Isa) -> &'static Kernels {
         static PORTABLE: Kernels = Kernels::of::<Portable<4>>(None);
         match isa.level {
@@ -90,21 +91,27 @@ impl Kernels {
     }
 }
 
+/// Whether a product of f32 is carried out by [`few_rows`].
+#[inline]
+pub(crate) fn is_small(m: usize, n: usize, k: usize) -> bool {
+    m <= MR && k * 4 <= BLOCK_BYTES / BLOCK_COLS && m * n * k < 2 * WORK_PER_THREAD
+}
+
 /// A few rows times a packed matrix that one thread is enough for, all in one go: the most common product of a small
 /// network, and over before a plan for it would be made. Says whether it was such a product.
 ///
 /// # Safety
 /// As [`super::gemm`].
-#[inline]
+#[inline(always)]
 pub(crate) unsafe fn few_rows(kernels: &'static Kernels, g: &Gemm<'_>) -> bool {
     let B::Packed(b) = g.b else { return false };
     let plain = (g.a_store, b.store, g.c_store) == (Store::F32, Store::F32, Store::F32) && g.a_col_stride == 1;
-    let small = g.m <= MR && g.k * 4 <= BLOCK_BYTES / BLOCK_COLS && g.m * g.n * g.k < 2 * WORK_PER_THREAD;
-    if !plain || !small || g.accumulate {
+    if !plain || !is_small(g.m, g.n, g.k) || g.accumulate {
         return false;
     }
+    let (rest, rest_k) = g.a_rest.unwrap_or((std::ptr::null(), 0));
     let mut tile = Tile {
-        k: g.k,
+        k: g.k - rest_k,
         a: g.a,
         a_row: g.a_row_stride * 4,
         a_k: 4,
@@ -118,6 +125,8 @@ pub(crate) unsafe fn few_rows(kernels: &'static Kernels, g: &Gemm<'_>) -> bool {
         add: false,
         bias: g.bias.unwrap_or(std::ptr::null()),
         row_bias: g.row_bias.unwrap_or(std::ptr::null()),
+        rest,
+        rest_k,
     };
     let mut left = g.n;
     while left > 0 {
@@ -305,6 +314,8 @@ impl<'a> Plan<'a> {
                 add: g.accumulate,
                 bias: g.bias.map_or(std::ptr::null(), |bias| bias.wrapping_add(cols.start)),
                 row_bias: g.row_bias.map_or(std::ptr::null(), |bias| bias.wrapping_add(rows.start)),
+                rest: std::ptr::null(),
+                rest_k: 0,
             };
             // SAFETY: the tile lies within C, its rows and columns within A and B, which the caller promises.
             unsafe { self.kernels.dots[rows.len() - 1](&tile) };
@@ -371,6 +382,8 @@ impl<'a> Plan<'a> {
             add: g.accumulate || k.start > 0,
             bias: std::ptr::null(),
             row_bias: std::ptr::null(),
+            rest: std::ptr::null(),
+            rest_k: 0,
         };
         let all = rows.clone();
         let group = if self.copy_a.is_some() { COPY_ROWS } else { rows.len() };

@@ -119,6 +119,7 @@ fn gemm_of<'a>(case: Case, a: &Matrix, b: B<'a>, c: &mut Matrix, bias: &[f32]) -
         a_store: a.store,
         a_row_stride: a.row,
         a_col_stride: a.col,
+        a_rest: None,
         b,
         c: c.data.as_mut_ptr(),
         c_store: c.store,
@@ -175,6 +176,48 @@ fn run(name: &str, kernels: &'static Kernels, team: &Team, case: Case, numbers: 
         assert!(n == 0 || c.get(i, n).is_nan() && c.get(i, n + 1).is_nan(), "{name} {case:?} wrote past row {i}");
     }
     assert!(finished.counts.lock().unwrap().iter().all(|&count| count == 1), "{name} {case:?} rectangles");
+}
+
+#[test]
+fn a_row_in_two_parts_is_the_row() {
+    let mut numbers = Numbers(9);
+    for (name, kernels) in all_kernels() {
+        for (k, n, rest) in [(37, 87, 29), (48, 57, 19), (5, 16, 5), (5, 3, 0), (130, 33, 1)] {
+            let row: Vec<f32> = (0..k).map(|_| numbers.float()).collect();
+            let b = Matrix::new(Store::F32, k, n, false, 0, || numbers.float());
+            let bias: Vec<f32> = (0..n).map(|_| numbers.float()).collect();
+            let run = |first: &[f32], rest: Option<(*const u8, usize)>| {
+                let mut c = vec![0.0f32; n];
+                // SAFETY: the operands have the shapes given; such a product needs no scratch memory.
+                unsafe {
+                    let packed = PackedB::with(kernels, k, n, b.source());
+                    let g = Gemm {
+                        m: 1,
+                        n,
+                        k,
+                        a: first.as_ptr().cast(),
+                        a_store: Store::F32,
+                        a_row_stride: k,
+                        a_col_stride: 1,
+                        a_rest: rest,
+                        b: B::Packed(&packed),
+                        c: c.as_mut_ptr().cast(),
+                        c_store: Store::F32,
+                        c_row_stride: n,
+                        accumulate: false,
+                        bias: Some(bias.as_ptr()),
+                        row_bias: None,
+                        epilogue: None,
+                    };
+                    gemm_with(kernels, Team::solo(), &g, 0, std::ptr::null_mut());
+                }
+                c
+            };
+            let (first, last) = (row[..k - rest].to_vec(), row[k - rest..].to_vec());
+            let parts = run(&first, Some((last.as_ptr().cast(), rest)));
+            assert_eq!(parts, run(&row, None), "{name}: {k} × {n}, the last {rest} elsewhere");
+        }
+    }
 }
 
 const STORES: [Store; 3] = [Store::F32, Store::F16, Store::Bf16];

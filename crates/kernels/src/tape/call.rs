@@ -144,6 +144,8 @@ pub struct Gemm {
     pub shape: [usize; 4],
     /// Left.
     pub a: Strided,
+    /// The last so many columns of a single row, if they lie elsewhere; see [`gemm::takes_parts`].
+    pub a_rest: Option<(Ref, usize)>,
     /// Right.
     pub b: GemmB,
     /// Result, with unit column stride.
@@ -274,6 +276,7 @@ impl gemm::Epilogue for Finish<'_> {
 
 impl Gemm {
     /// The kernel's description of this product, with pointers resolved by `at`.
+    #[inline(always)]
     fn describe<'a>(
         &'a self,
         at: impl Fn(&Ref) -> *mut u8,
@@ -288,6 +291,7 @@ impl Gemm {
             a_store: self.a.store,
             a_row_stride: self.a.row,
             a_col_stride: self.a.col,
+            a_rest: self.a_rest.as_ref().map(|(r, k)| (at(r).cast_const(), *k)),
             b: match &self.b {
                 GemmB::Packed(b) => gemm::B::Packed(b),
                 GemmB::Plain(b) => {
@@ -338,7 +342,9 @@ impl Gemm {
         let scratch = slots.at(&self.scratch);
         // SAFETY: verified; the batch strides likewise.
         unsafe {
-            if batch == 1 {
+            if batch == 1 && gemm::few_rows(isa, &g) {
+                // The most common product of a small network is done.
+            } else if batch == 1 {
                 gemm::gemm(isa, team, &g, scratch);
             } else {
                 let b = if let GemmB::Plain(b) = &self.b { b.batch * b.store.size() } else { 0 };
@@ -366,6 +372,7 @@ impl Call {
         match self {
             Call::Gemm(g) => {
                 f(&mut g.a.at, false);
+                g.a_rest.iter_mut().for_each(|(r, _)| f(r, false));
                 if let GemmB::Plain(b) = &mut g.b {
                     f(&mut b.at, false);
                 }

@@ -5,7 +5,7 @@ use super::scan::{Body, Scan, ScanState, Sequence};
 use super::{Ref, Spaces};
 use crate::Isa;
 use crate::attention::{Attention, attention_scratch_bytes};
-use crate::gemm::Store;
+use crate::gemm::{Store, takes_parts};
 use crate::map::{self, Elem};
 
 type Check = Result<(), String>;
@@ -205,7 +205,16 @@ fn gemm(g: &Gemm, mut a: Accesses<'_>, isa: Isa, threads: usize) -> Check {
     let strides = [Some(&g.a), plain, Some(&g.c)].into_iter().flatten().flat_map(|s| [&s.batch, &s.row, &s.col]);
     // With strides of 0 a matrix may have more elements than there is memory, and so may its packed copy.
     moderate(g.shape.iter().chain(strides))?;
-    let (elements, size) = a.matrix(&g.a, batch, m, k);
+    let rest = g.a_rest.map_or(0, |(_, k)| k);
+    if let Some((r, _)) = &g.a_rest {
+        let plain = g.a.store == Store::F32 && g.c.store == Store::F32 && g.a.col == 1 && batch == 1 && m == 1;
+        let packed = matches!(&g.b, GemmB::Packed(b) if b.store() == Store::F32);
+        if !plain || !packed || rest > k || !takes_parts(n, k) {
+            return Err("a product that takes no parts".into());
+        }
+        a.read(r, Some(rest), 4)?;
+    }
+    let (elements, size) = a.matrix(&g.a, batch, m, k - rest);
     a.read(&g.a.at, elements, size)?;
     match &g.b {
         GemmB::Packed(b) if (b.k(), b.n()) == (k, n) && b.is_for(isa) => {}

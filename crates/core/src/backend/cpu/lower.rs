@@ -16,6 +16,7 @@ use crate::shape::Bindings;
 use crate::tensor::Tensor;
 use crate::{DType, Type};
 use schwann_kernels::Isa;
+use schwann_kernels::gemm::takes_parts;
 use schwann_kernels::tape::{ARENA_ALIGN, Call, Extent, Memory, Ref, Space, Tape};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -79,6 +80,8 @@ pub(super) struct Lower<'a> {
     views: HashMap<Value, Vec<usize>>,
     /// Known values that were stretched ahead to a shape.
     stretched: HashMap<(Value, Vec<usize>), Place>,
+    /// Concatenations that are never made: who reads them reads their two parts.
+    split: HashMap<Value, [Value; 2]>,
     /// How often a value has been read.
     consumed: HashMap<Value, u32>,
     /// Values to be written straight to an output.
@@ -110,6 +113,7 @@ pub(super) fn lower(
         places: HashMap::new(),
         views: HashMap::new(),
         stretched: HashMap::new(),
+        split: HashMap::new(),
         consumed: HashMap::new(),
         direct: HashMap::new(),
         within: HashMap::new(),
@@ -217,6 +221,12 @@ impl Lower<'_> {
         for (id, node) in self.graph.nodes().iter().enumerate() {
             let Op::Concat { axis } = node.op else { continue };
             let whole = Value { node: id as u32, slot: 0 };
+            if let &[first, last] = &node.inputs[..]
+                && self.is_read_in_parts(whole, axis)?
+            {
+                self.split.insert(whole, [first, last]);
+                continue;
+            }
             if self.sized(whole)?.shape[..axis].iter().product::<usize>() != 1 {
                 continue;
             }
@@ -244,6 +254,37 @@ impl Lower<'_> {
         Ok(())
     }
 
+    /// Whether every reader of a concatenation is a product that takes a single row in two parts.
+    fn is_read_in_parts(&self, whole: Value, axis: usize) -> Result<bool> {
+        let row = self.sized(whole)?;
+        let [1, k] = row.shape[..] else { return Ok(false) };
+        let wanted = self.graph.outputs().iter().any(|o| o.value == whole);
+        if axis != 1 || row.dtype != DType::F32 || k == 0 || wanted {
+            return Ok(false);
+        }
+        for (id, node) in self.graph.nodes().iter().enumerate().filter(|(_, n)| n.inputs.contains(&whole)) {
+            let (Op::MatMul { transpose_a: false, .. } | Op::MatMulMap { transpose_a: false, .. }) = node.op else {
+                return Ok(false);
+            };
+            let out = self.sized(Value { node: id as u32, slot: 0 })?;
+            let right = self.sized(node.inputs[1])?;
+            let fits = node.inputs[1..].iter().all(|v| *v != whole)
+                && right.shape.len() == 2
+                && (right.dtype, out.dtype) == (DType::F32, DType::F32)
+                && self.data(node.inputs[1])?.is_some()
+                && takes_parts(out.count(), k);
+            if !fits {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// The parts of a concatenation that is read in parts.
+    pub(super) fn parts(&self, value: Value) -> Option<[Value; 2]> {
+        self.split.get(&value).copied()
+    }
+
     /// Whether a value was made inside a concatenation already.
     pub(super) fn is_within(&self, part: Value, whole: Value, at: usize) -> bool {
         self.within.get(&part) == Some(&(whole, at))
@@ -260,11 +301,23 @@ impl Lower<'_> {
                 return Ok(());
             }
             Op::Scan(s) => scan::lower(self, id, s)?,
+            // Its readers read its parts: each of them once more than the concatenation itself would.
+            Op::Concat { .. } if self.split.contains_key(&value) => {
+                let readers = self.readers(value);
+                for part in node.inputs.clone() {
+                    self.read(part)?;
+                    if let Home::Buffer(b) = self.place(part)?.home {
+                        self.buffers[b].readers += readers;
+                    }
+                }
+            }
             Op::SynapseSum { .. } => synapse::lower(self, id)?,
             _ if self.alias(value, node)? || self.delay(value, node)? => {}
             _ => calls::lower(self, value, node)?,
         }
-        for v in &node.inputs {
+        let parts = |v: &Value| self.split.get(v).map_or_else(|| vec![*v], |parts| parts.to_vec());
+        let read: Vec<Value> = node.inputs.iter().flat_map(parts).collect();
+        for v in &read {
             *self.consumed.entry(*v).or_default() += 1;
             if let Some(Place { home: Home::Buffer(b), .. }) = self.places.get(v) {
                 let last = self.calls.len().saturating_sub(1);

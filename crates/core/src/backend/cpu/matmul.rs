@@ -48,8 +48,15 @@ pub(super) fn lower(l: &mut Lower<'_>, value: Value, node: &Node) -> Result<()> 
     if map.is_some() && !flat {
         return Err(Error::Internal(format!("`{}`: an epilogue on a batch of products", node.name)));
     }
+    let (left, rest) = match l.parts(node.inputs[0]) {
+        Some([first, last]) => {
+            let columns = l.sized(last)?.count();
+            (first, Some((l.read(last)?, columns)))
+        }
+        None => (node.inputs[0], None),
+    };
     let a = Strided {
-        at: l.read(node.inputs[0])?,
+        at: l.read(left)?,
         store: store(a.dtype),
         batch: if a_batch == 1 { 0 } else { m * k },
         row: a_row,
@@ -78,6 +85,7 @@ pub(super) fn lower(l: &mut Lower<'_>, value: Value, node: &Node) -> Result<()> 
         a,
         c: c(nothing, DType::F32),
         b,
+        a_rest: rest,
         bias: None,
         row_bias: None,
         epilogue: None,
