@@ -325,7 +325,7 @@ impl<'a> Task<'a> {
                 let k = self.k.offset((first + j) as isize * stride);
                 let to = self.keys.add(j / panel * panel * dim + j % panel);
                 for d in (0..whole).step_by(S::LANES) {
-                    s.transpose::<false>(k.add(d), stride, to.add(d * panel), panel as isize);
+                    s.transpose::<false>(k.add(d).cast(), 4 * stride, to.add(d * panel).cast(), 4 * panel as isize);
                 }
                 for d in whole..dim {
                     for lane in 0..S::LANES {
