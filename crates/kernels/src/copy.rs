@@ -268,13 +268,42 @@ impl Job<'_> {
     }
 }
 
+/// # Safety
+/// The runs must be accessible as [`copy`] says.
 #[inline(always)]
 unsafe fn copy_runs<S: Simd>(s: S, job: &Job<'_>, outer: &[Axis], run: usize, range: std::ops::Range<usize>) {
-    let mut walk = Walk::from(outer, range.start);
-    for _ in range {
-        // SAFETY: one run, which the caller gives.
-        unsafe { copy_bytes(s, (job.src as *const u8).offset(walk.src), (job.dst as *mut u8).offset(walk.dst), run) }
+    let (last, outer) = outer.split_last().map_or((Axis { n: 1, src: 0, dst: 0 }, outer), |(a, rest)| (*a, rest));
+    let mut walk = Walk::from(outer, range.start / last.n);
+    let (mut done, mut skip) = (range.start, range.start % last.n);
+    while done < range.end {
+        let n = (last.n - skip).min(range.end - done);
+        // SAFETY: n runs of the caller's, one a step of the last axis.
+        unsafe {
+            let src = (job.src as *const u8).offset(walk.src + skip as isize * last.src);
+            let dst = (job.dst as *mut u8).offset(walk.dst + skip as isize * last.dst);
+            let runs = Axis { n, ..last };
+            match run {
+                64 => copy_line(s, src, dst, 64, runs),
+                128 => copy_line(s, src, dst, 128, runs),
+                256 => copy_line(s, src, dst, 256, runs),
+                512 => copy_line(s, src, dst, 512, runs),
+                _ => copy_line(s, src, dst, run, runs),
+            }
+        }
+        (done, skip) = (done + n, 0);
         walk.step();
+    }
+}
+
+/// Runs of one length along one axis; inlined, so that a constant length needs no loop of its own.
+///
+/// # Safety
+/// As [`copy_runs`].
+#[inline(always)]
+unsafe fn copy_line<S: Simd>(s: S, src: *const u8, dst: *mut u8, run: usize, axis: Axis) {
+    for i in 0..axis.n as isize {
+        // SAFETY: the caller's promise.
+        unsafe { copy_bytes(s, src.offset(i * axis.src), dst.offset(i * axis.dst), run) }
     }
 }
 

@@ -17,7 +17,7 @@ use std::ops::Range;
 /// Bytes of a cache line.
 const LINE: usize = 64;
 /// Lines that a set of the first-level cache holds, and the distance after which sets repeat.
-const WAYS: u8 = 8;
+const WAYS: usize = 8;
 const SETS_BYTES: usize = 4096;
 /// Source rows that are walked down together, so that their pages stay in the TLB.
 const ROWS: usize = 512;
@@ -201,17 +201,17 @@ pub(super) struct Panel {
 }
 
 impl Panel {
-    /// Whether a panel of this size and of these strides crowds the sets of the first-level cache.
+    /// Whether the lines of a tile crowd the sets of the first-level cache: most of them in one, or more than fit there.
     pub(super) fn crowds(elem: usize, src_stride: isize, dst_stride: isize) -> bool {
-        let crowds = |stride: isize| {
-            let mut lines = [0u8; SETS_BYTES / LINE];
-            (0..LINE / elem).any(|r| {
+        let rows = LINE / elem;
+        [src_stride, dst_stride].into_iter().any(|stride| {
+            let mut lines = [0; SETS_BYTES / LINE];
+            (0..rows).any(|r| {
                 let set = &mut lines[r.wrapping_mul(stride as usize) % SETS_BYTES / LINE];
                 *set += 1;
-                *set > WAYS
+                *set > WAYS.min(rows / 2)
             })
-        };
-        crowds(src_stride) || crowds(dst_stride)
+        })
     }
 
     /// Moves the panel's elements, of `E` bytes, past the caches if it is part of something large.
@@ -285,15 +285,15 @@ impl Panel {
         let line = LINE / E;
         // What is streamed leaves no lines behind that the next rows could fill, so it is the reads that may go on.
         for rows in self.row_groups::<E>(if streams { line } else { ROWS }) {
+            let whole = rows.start..rows.end - rows.len() % line;
             for col in (0..self.cols).step_by(line) {
-                for row in rows.clone().step_by(line) {
-                    // SAFETY: the square is within the panel, or cut to it.
-                    unsafe {
-                        if row + line <= rows.end && col + line <= self.cols {
-                            self.square::<K, E>(tile, row, col, streams);
-                        } else {
-                            self.edge::<K, E>(tile, row..rows.end.min(row + line), col..self.cols.min(col + line));
-                        }
+                // SAFETY: the squares are within the panel, or cut to it.
+                unsafe {
+                    if col + line <= self.cols {
+                        self.squares::<K, E>(tile, whole.clone(), col, streams);
+                        self.edge::<K, E>(tile, whole.end..rows.end, col..col + line);
+                    } else {
+                        self.edge::<K, E>(tile, rows.clone(), col..self.cols);
                     }
                 }
             }
@@ -313,27 +313,30 @@ impl Panel {
         }
     }
 
-    /// All tiles of a square of lines, so that each line is used up at once.
+    /// All tiles of squares of lines, one below the other, so that each line is used up at once.
     ///
     /// # Safety
-    /// The square must be within the panel.
+    /// The squares must be within the panel.
     #[inline(always)]
-    unsafe fn square<K: Tile, const E: usize>(&self, tile: K, row: usize, col: usize, streams: bool) {
+    unsafe fn squares<K: Tile, const E: usize>(&self, tile: K, rows: Range<usize>, col: usize, streams: bool) {
         // SAFETY: tiles divide a square; where the panel streams, every row of it is aligned if the first one is.
         unsafe {
-            let (src, dst) = self.at::<E>(row, col);
+            let (mut src, mut dst) = self.at::<E>(rows.start, col);
             let stream = streams && dst as usize % LINE == 0;
-            for c in (0..LINE / E).step_by(K::COLS) {
-                for r in (0..LINE / E).step_by(K::ROWS) {
-                    let src = src.offset(r as isize * self.src_stride).add(c * E);
-                    let dst = dst.offset(c as isize * self.dst_stride).add(r * E);
-                    let (src, stride) = hide::<K>(src, self.src_stride);
-                    if stream {
-                        tile.turn::<true>(src, stride, dst, self.dst_stride);
-                    } else {
-                        tile.turn::<false>(src, stride, dst, self.dst_stride);
+            for _ in 0..rows.len() / (LINE / E) {
+                for c in (0..LINE / E).step_by(K::COLS) {
+                    for r in (0..LINE / E).step_by(K::ROWS) {
+                        let src = src.offset(r as isize * self.src_stride).add(c * E);
+                        let dst = dst.offset(c as isize * self.dst_stride).add(r * E);
+                        let (src, stride) = hide::<K>(src, self.src_stride);
+                        if stream {
+                            tile.turn::<true>(src, stride, dst, self.dst_stride);
+                        } else {
+                            tile.turn::<false>(src, stride, dst, self.dst_stride);
+                        }
                     }
                 }
+                (src, dst) = (src.wrapping_offset((LINE / E) as isize * self.src_stride), dst.wrapping_add(LINE));
             }
         }
     }
@@ -395,14 +398,18 @@ impl Panel {
     /// As [`Self::turn`].
     #[inline(always)]
     unsafe fn single<const E: usize>(&self) {
-        for col in 0..self.cols {
-            for row in 0..self.rows {
-                // SAFETY: within the panel.
-                unsafe {
-                    let (src, dst) = self.at::<E>(row, col);
-                    *dst.cast::<[u8; E]>() = *src.cast::<[u8; E]>();
-                }
+        let one = |row, col| {
+            // SAFETY: within the panel, which the caller gives.
+            unsafe {
+                let (src, dst) = self.at::<E>(row, col);
+                *dst.cast::<[u8; E]>() = *src.cast::<[u8; E]>();
             }
+        };
+        // The longer axis in the inner loop.
+        if self.rows < self.cols {
+            (0..self.rows).for_each(|row| (0..self.cols).for_each(|col| one(row, col)));
+        } else {
+            (0..self.cols).for_each(|col| (0..self.rows).for_each(|row| one(row, col)));
         }
     }
 }
