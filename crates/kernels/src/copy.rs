@@ -222,7 +222,7 @@ impl Job<'_> {
         let panel = share.min(PANEL);
         let panels = across.n.div_ceil(panel);
         let large = self.bytes >= STREAM_BYTES;
-        let crowded = self.bytes >= CROWDED_BYTES && Panel::crowds(elem, inner.src, across.dst);
+        let crowded = self.bytes >= CROWDED_BYTES && Panel::crowds(self.isa, elem, inner.src, across.dst);
         let panel = |unit: usize| {
             let walk = Walk::from(outer, unit / panels);
             let first = unit % panels * panel;

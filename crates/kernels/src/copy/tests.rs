@@ -1,7 +1,8 @@
 use super::*;
 
-/// Copies with the kernel and with a plain loop, on elements that are all different.
-fn check(dims: &[usize], src_strides: &[isize], dst_strides: &[isize]) {
+/// Copies with the kernel and with a plain loop, on elements that are all different (but for bytes), to a place some
+/// elements into a larger buffer, all of which is compared.
+fn check_at(dims: &[usize], src_strides: &[isize], dst_strides: &[isize], place: usize, threads: &[usize]) {
     let reach = |strides: &[isize], up: bool| -> isize {
         let far = dims.iter().zip(strides).map(|(&n, &s)| (n as isize - 1).max(0) * s);
         far.filter(|&s| (s > 0) == up).sum()
@@ -11,11 +12,12 @@ fn check(dims: &[usize], src_strides: &[isize], dst_strides: &[isize]) {
     for elem in [1usize, 2, 4] {
         let src: Vec<u32> = (0..(low + high + 1) as u32).map(|i| i.wrapping_mul(2_654_435_761)).collect();
         let bytes: Vec<u8> = src.iter().flat_map(|v| v.to_le_bytes()[4 - elem..].to_vec()).collect();
-        let mut want = vec![0xAAu8; (top as usize + 1) * elem];
+        let empty = vec![0xAAu8; (place + top as usize + 1 + 64) * elem];
+        let mut want = empty.clone();
         let mut index = vec![0usize; dims.len()];
         for _ in 0..dims.iter().product() {
             let at = |strides: &[isize]| index.iter().zip(strides).map(|(&i, &s)| i as isize * s).sum::<isize>();
-            let (from, to) = ((low + at(src_strides)) as usize * elem, at(dst_strides) as usize * elem);
+            let (from, to) = ((low + at(src_strides)) as usize * elem, (place + at(dst_strides) as usize) * elem);
             want[to..to + elem].copy_from_slice(&bytes[from..from + elem]);
             for (i, &n) in index.iter_mut().zip(dims).rev() {
                 *i += 1;
@@ -26,18 +28,52 @@ fn check(dims: &[usize], src_strides: &[isize], dst_strides: &[isize]) {
             }
         }
         for &isa in Isa::available() {
-            for threads in 1..=3 {
+            for &threads in threads {
                 let team = Team::new(threads).unwrap();
-                let mut got = vec![0xAAu8; want.len()];
+                let mut got = empty.clone();
                 // SAFETY: both buffers were sized for these strides; bytes are reached element by element.
                 unsafe {
-                    let from = bytes.as_ptr().add(low as usize * elem);
-                    copy(isa, &team, elem, dims, from, src_strides, got.as_mut_ptr(), dst_strides);
+                    let (from, to) = (bytes.as_ptr().add(low as usize * elem), got.as_mut_ptr().add(place * elem));
+                    copy(isa, &team, elem, dims, from, src_strides, to, dst_strides);
                 }
-                assert!(got == want, "{isa} {elem} bytes, {threads} threads: {dims:?} {src_strides:?} {dst_strides:?}");
+                assert!(
+                    got == want,
+                    "{isa} {elem} bytes at {place}, {threads} threads: {dims:?} {src_strides:?} {dst_strides:?}"
+                );
             }
         }
     }
+}
+
+fn check(dims: &[usize], src_strides: &[isize], dst_strides: &[isize]) {
+    check_at(dims, src_strides, dst_strides, 0, &[1, 2, 3]);
+}
+
+/// A permutation of a dense tensor whose last axis may be followed by a gap, on both sides.
+fn check_permuted(dims: &[usize], order: &[usize], gap: [usize; 2], place: usize, threads: &[usize]) {
+    let padded = |dims: &[usize], gap: usize| {
+        let mut dims = dims.to_vec();
+        if let Some(last) = dims.last_mut() {
+            *last += gap;
+        }
+        dense(&dims)
+    };
+    let src = padded(dims, gap[0]);
+    let permuted: Vec<usize> = order.iter().map(|&k| dims[k]).collect();
+    let strides: Vec<isize> = order.iter().map(|&k| src[k]).collect();
+    check_at(&permuted, &strides, &padded(&permuted, gap[1]), place, threads);
+}
+
+/// The permutation of that number, of `rank` axes.
+fn permutation(rank: usize, mut code: usize) -> Vec<usize> {
+    let mut left: Vec<usize> = (0..rank).collect();
+    (0..rank)
+        .map(|_| {
+            let at = code % left.len();
+            code /= left.len();
+            left.remove(at)
+        })
+        .collect()
 }
 
 fn dense(dims: &[usize]) -> Vec<isize> {
@@ -51,15 +87,47 @@ fn dense(dims: &[usize]) -> Vec<isize> {
 #[test]
 fn every_permutation_of_four_axes() {
     for dims in [[2usize, 17, 3, 33], [3, 16, 1, 64], [1, 5, 31, 2]] {
-        for code in 0..24usize {
-            let mut left = vec![0, 1, 2, 3];
-            let order = [code / 6, code / 2 % 3, code % 2, 0].map(|k| left.remove(k));
-            let src = dense(&dims);
-            let permuted: Vec<usize> = order.iter().map(|&k| dims[k]).collect();
-            let strides: Vec<isize> = order.iter().map(|&k| src[k]).collect();
-            check(&permuted, &strides, &dense(&permuted));
+        for code in 0..24 {
+            check_permuted(&dims, &permutation(4, code), [0, 0], 0, &[1, 2, 3]);
         }
     }
+}
+
+#[test]
+fn random_permutations_of_random_shapes_are_the_plain_loop() {
+    let mut state = 0x9E37_79B9_7F4A_7C15u64;
+    let mut below = |n: usize| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) as usize % n
+    };
+    for _ in 0..400 {
+        let rank = 1 + below(4);
+        // A few thousand elements, however they are spread over the axes.
+        let mut room = 20_000;
+        let dims: Vec<usize> = (0..rank)
+            .map(|_| {
+                let most = [2, 9, 40, 150][below(4)];
+                let n = 1 + below(room.min(most));
+                room = (room / n).max(1);
+                n
+            })
+            .collect();
+        let order = permutation(rank, below(24));
+        check_permuted(&dims, &order, [below(2) * below(5), below(2) * below(5)], below(70), &[1 + below(3)]);
+    }
+}
+
+#[test]
+fn rows_a_power_of_two_apart_are_the_plain_loop() {
+    for (rows, cols) in [(256usize, 1024usize), (300, 512), (1024, 130), (140, 4096), (257, 1031)] {
+        for place in [0, 3] {
+            check_permuted(&[rows, cols], &[1, 0], [0, 0], place, &[1, 2]);
+        }
+    }
+    // The same for pairs and for fours of elements, and with rows of a power of two that are not all used.
+    check_permuted(&[150, 512, 2], &[1, 0, 2], [0, 0], 5, &[1, 2]);
+    check_permuted(&[130, 256, 4], &[1, 0, 2], [0, 0], 0, &[1, 2]);
+    check_permuted(&[200, 1000], &[1, 0], [24, 56], 0, &[2]);
 }
 
 #[test]
@@ -97,19 +165,22 @@ fn runs_of_every_length_and_long_ones() {
 
 #[test]
 fn large_transposes_are_streamed_alike() {
-    let (rows, cols) = (2048usize, 3080usize);
-    let src: Vec<u32> = (0..(rows * cols) as u32).collect();
-    let team = Team::new(2).unwrap();
-    for &isa in Isa::available() {
-        for shift in [0usize, 5] {
-            let mut dst = vec![0u32; rows * cols + shift];
-            let (dims, strides) = ([cols, rows], [[1, cols as isize], [rows as isize, 1]]);
-            // SAFETY: both buffers hold the whole matrix.
-            unsafe {
-                let to = dst.as_mut_ptr().add(shift).cast();
-                copy(isa, &team, 4, &dims, src.as_ptr().cast(), &strides[0], to, &strides[1]);
+    for (elem, rows, cols) in [(4usize, 1024usize, 3080usize), (2, 2048, 3080), (1, 4096, 3081), (2, 4096, 2048)] {
+        let src: Vec<u8> = (0..rows * cols * elem).map(|i| ((i * 31) >> 3) as u8).collect();
+        let element = |row: usize, col: usize| &src[(row * cols + col) * elem..][..elem];
+        let team = Team::new(2).unwrap();
+        for &isa in Isa::available() {
+            for shift in [0usize, 5] {
+                let mut dst = vec![0u8; (rows * cols + shift) * elem];
+                let (dims, strides) = ([cols, rows], [[1, cols as isize], [rows as isize, 1]]);
+                // SAFETY: both buffers hold the whole matrix.
+                unsafe {
+                    let to = dst.as_mut_ptr().add(shift * elem);
+                    copy(isa, &team, elem, &dims, src.as_ptr(), &strides[0], to, &strides[1]);
+                }
+                let mut got = dst[shift * elem..].chunks(elem).enumerate();
+                assert!(got.all(|(i, x)| x == element(i % rows, i / rows)), "{isa} {elem} bytes, shifted by {shift}");
             }
-            assert!((0..rows * cols).all(|i| dst[shift + i] == src[i % rows * cols + i / rows]), "{isa}");
         }
     }
 }

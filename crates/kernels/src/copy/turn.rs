@@ -9,8 +9,8 @@
 //! rows are first copied, some lines of each at a time, to a small block of another stride, whose tiles are written
 //! some lines of each destination row at a time.
 
-use crate::simd::Simd;
 use crate::simd::portable::Portable;
+use crate::simd::{Isa, Simd};
 use std::mem::MaybeUninit;
 use std::ops::Range;
 
@@ -201,15 +201,17 @@ pub(super) struct Panel {
 }
 
 impl Panel {
-    /// Whether the lines of a tile crowd the sets of the first-level cache: most of them in one, or more than fit there.
-    pub(super) fn crowds(elem: usize, src_stride: isize, dst_stride: isize) -> bool {
+    /// Whether the lines of a square crowd the sets of the first-level cache: most of them in one, or more than fit there.
+    pub(super) fn crowds(isa: Isa, elem: usize, src_stride: isize, dst_stride: isize) -> bool {
         let rows = LINE / elem;
+        // Squares of words narrower than a line fill no set of eight without coming back to it; measured, as the rest is.
+        let most = WAYS.min(rows / 2) - usize::from(elem == 4 && isa.lanes() < rows);
         [src_stride, dst_stride].into_iter().any(|stride| {
             let mut lines = [0; SETS_BYTES / LINE];
             (0..rows).any(|r| {
                 let set = &mut lines[r.wrapping_mul(stride as usize) % SETS_BYTES / LINE];
                 *set += 1;
-                *set > WAYS.min(rows / 2)
+                *set > most
             })
         })
     }
@@ -322,7 +324,7 @@ impl Panel {
         // SAFETY: tiles divide a square; where the panel streams, every row of it is aligned if the first one is.
         unsafe {
             let (mut src, mut dst) = self.at::<E>(rows.start, col);
-            let stream = streams && dst as usize % LINE == 0;
+            let stream = streams && (dst as usize).is_multiple_of(LINE);
             for _ in 0..rows.len() / (LINE / E) {
                 for c in (0..LINE / E).step_by(K::COLS) {
                     for r in (0..LINE / E).step_by(K::ROWS) {
@@ -382,7 +384,7 @@ impl Panel {
                         for r in (0..BLOCK_ROWS).step_by(Pieces::<S, E>::ROWS) {
                             let src = block.add(r * BLOCK_STRIDE + c * E);
                             let dst = dst.offset(c as isize * self.dst_stride).add(r * E);
-                            if streams && dst as usize % LINE == 0 {
+                            if streams && (dst as usize).is_multiple_of(LINE) {
                                 tile.turn::<true>(src, BLOCK_STRIDE as isize, dst, self.dst_stride);
                             } else {
                                 tile.turn::<false>(src, BLOCK_STRIDE as isize, dst, self.dst_stride);
