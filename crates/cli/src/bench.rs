@@ -3,7 +3,7 @@
 mod cases;
 mod circuits;
 
-use crate::measure::Samples;
+use crate::measure::{self, Samples};
 use crate::roof::{Ready, Roof};
 use crate::{Outcome, cpu, load, out, roof};
 use anyhow::{Context, Result, bail};
@@ -90,6 +90,10 @@ struct Record<'a> {
     part_of_roof: Option<f64>,
     bound: Option<Bound>,
     level: Option<String>,
+    /// Least time of a plain copy of the same bytes, measured in turns with the case, and what it is of the case's: only
+    /// where all that a case does is to move its input.
+    copy_s: Option<f64>,
+    part_of_copy: Option<f64>,
     noisy: bool,
     provenance: Provenances,
 }
@@ -143,8 +147,9 @@ fn run_ops(ops: &Ops) -> Result<Outcome> {
     }
     out.flush()?;
 
-    let mut table =
-        out::Table::new(&["case", ">threads", ">min", ">median", ">flop/s", ">B/s", ">of roof", "bound by"]);
+    let mut table = out::Table::new(&[
+        "case", ">threads", ">min", ">median", ">flop/s", ">B/s", ">of roof", "bound by", ">of copy",
+    ]);
     let mut noisy = 0;
     for case in &cases {
         for (cpu, roof) in cpus.iter().zip(&roofs) {
@@ -168,7 +173,8 @@ fn run_ops(ops: &Ops) -> Result<Outcome> {
             "{}",
             out::paint(
                 out::DIM,
-                "times measured; work derived from shapes (ideal cache); rates derived from both; roof measured above"
+                "times measured; work derived from shapes (ideal cache); rates derived from both; roof measured above, copies \
+                 of the same bytes beside"
             )
         )?;
         if noisy > 0 {
@@ -189,9 +195,18 @@ fn time<'a>(case: &'a Case, cpu: &Cpu, roof: Option<&Roof>, seconds: f64) -> Res
     let given: usize = built.inputs.iter().map(|(_, t)| t.bytes().len()).sum();
     let mut ready = Ready::new(&built.graph, built.inputs, cpu, case.passes.clone())?;
     let results: usize = ready.run()?.iter().map(|t| t.bytes().len()).sum();
-    let samples = ready.time(seconds)?;
+    let cost = ready.session().plan().context("a run leaves a plan")?.cost();
+    let moves = cost.flops == 0 && cost.transcendentals == 0 && results == given && given > 0;
+    let (samples, copy) = if moves {
+        let mut copy = roof::plain_copy(given, cpu)?;
+        let run = &mut || ready.run().map(|_| ());
+        let both = measure::time_together(2.0 * seconds, &mut [run, &mut || copy.run().map(|_| ())])?;
+        let [samples, copy] = <[Samples; 2]>::try_from(both).ok().context("two things were timed")?;
+        (samples, Some(copy.min_s))
+    } else {
+        (ready.time(seconds)?, None)
+    };
     let plan = ready.session().plan().context("a run leaves a plan")?;
-    let cost = plan.cost();
     // What is kept may be more than what a run touches, and what it moves more than what there is.
     let kept = given + results + plan.arena_bytes + plan.weight_bytes;
     let working_set = kept.min(usize::try_from(cost.bytes()).unwrap_or(usize::MAX));
@@ -212,6 +227,8 @@ fn time<'a>(case: &'a Case, cpu: &Cpu, roof: Option<&Roof>, seconds: f64) -> Res
         part_of_roof: limit.as_ref().map(|l| l.0 / samples.min_s),
         bound: limit.as_ref().map(|l| l.1),
         level: limit.and_then(|l| l.2),
+        copy_s: copy,
+        part_of_copy: copy.map(|c| c / samples.min_s),
         noisy: samples.noisy(),
         samples,
         provenance: Provenances {
@@ -240,7 +257,7 @@ fn limit(roof: &Roof, cost: &Cost, working_set: usize, half: bool) -> (f64, Boun
     }
 }
 
-fn row(r: &Record<'_>) -> [String; 8] {
+fn row(r: &Record<'_>) -> [String; 9] {
     let bound = match (r.bound, &r.level) {
         (Some(Bound::Memory), Some(level)) => level.clone(),
         (Some(Bound::Functions), _) => "functions".into(),
@@ -256,6 +273,7 @@ fn row(r: &Record<'_>) -> [String; 8] {
         out::rate(r.gb_s * 1e9),
         r.part_of_roof.map_or("–".into(), |p| format!("{:.0}%", p * 100.0)),
         bound,
+        r.part_of_copy.map_or(String::new(), |p| format!("{:.0}%", p * 100.0)),
     ]
 }
 

@@ -12,6 +12,8 @@ use std::time::{Duration, Instant};
 const LEAST_SAMPLE: Duration = Duration::from_micros(50);
 /// Samples of even the slowest thing, the first (cold) call not counted.
 const LEAST_SAMPLES: usize = 3;
+/// Samples of one thing before it is another's turn.
+const SAMPLES_A_TURN: usize = 4;
 /// Above this ratio of median to least a measurement is called noisy.
 const NOISY: f64 = 1.2;
 
@@ -64,12 +66,19 @@ pub(crate) fn time_together(seconds: f64, of: &mut [&mut dyn FnMut() -> Result<(
     let mut taken: Vec<Vec<f64>> = vec![Vec::new(); of.len()];
     let start = Instant::now();
     while taken[0].len() < LEAST_SAMPLES || (start.elapsed().as_secs_f64() < seconds && taken[0].len() < 100_000) {
+        let turn = if calls.len() > 1 { SAMPLES_A_TURN } else { 1 };
         for ((f, &calls), taken) in of.iter_mut().zip(&calls).zip(&mut taken) {
-            let start = Instant::now();
-            for _ in 0..calls {
+            if turn > 1 {
+                // What ran in between has taken the caches.
                 f()?;
             }
-            taken.push(start.elapsed().as_secs_f64() / calls as f64);
+            for _ in 0..turn {
+                let start = Instant::now();
+                for _ in 0..calls {
+                    f()?;
+                }
+                taken.push(start.elapsed().as_secs_f64() / calls as f64);
+            }
         }
     }
     Ok(taken.into_iter().zip(calls).map(|(t, c)| Samples::of(t, c)).collect())

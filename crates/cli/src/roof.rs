@@ -99,6 +99,15 @@ impl Ready {
     }
 }
 
+/// A graph that gives its input of so many bytes back: one plain copy, in the same buffers, on the same threads and
+/// through the same call as any other graph.
+pub(crate) fn plain_copy(bytes: usize, cpu: &Cpu) -> Result<Ready> {
+    let mut b = GraphBuilder::new();
+    let x = b.input("x", DType::U8, &[bytes][..])?;
+    b.output("x", x)?;
+    Ready::new(&b.build()?, [("x".into(), Tensor::zeros(DType::U8, &[bytes])?)], cpu, PassOptions::default())
+}
+
 /// `count` numbers between −1 and 1, the same on every machine; a block of random ones repeated, since large inputs are
 /// for timing alone.
 pub(crate) fn numbers(dtype: DType, shape: &[usize], low: f64, high: f64) -> Result<Tensor> {

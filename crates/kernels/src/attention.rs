@@ -136,6 +136,9 @@ pub unsafe fn attention(
     scratch: *mut u8,
 ) {
     assert!(shape.kv_heads > 0 && shape.heads.is_multiple_of(shape.kv_heads), "grouped heads must divide");
+    if shape.value_dim == 0 {
+        return;
+    }
     let rows = shape.rows();
     let work = shape.batch * shape.heads * shape.queries * shape.keys * (shape.dim + shape.value_dim);
     let threads = if work >= PARALLEL { team.threads() } else { 1 };
@@ -220,16 +223,17 @@ impl<'a> Task<'a> {
         let (b, kv) = ((head / shape.kv_heads) as isize, (head % shape.kv_heads) as isize);
         let h = kv * (shape.heads / shape.kv_heads) as isize;
         let mask = shape.mask.unwrap_or_default();
-        // SAFETY: the first elements of a head that exists, and parts of the scratch as it is laid out.
+        // Queries, keys or values may be empty, and then have no first element to point to.
+        // SAFETY: the first element of a head of the output, which is not empty, and parts of the scratch as it is laid out.
         unsafe {
             let scratch = job.scratch.add(part * at[7]);
             Task {
                 shape,
-                q: job.q.offset(b * shape.q[0] + h * shape.q[1]),
+                q: job.q.wrapping_offset(b * shape.q[0] + h * shape.q[1]),
                 mask: job.mask.wrapping_offset(b * mask[0] + h * mask[1]),
                 out: job.out.offset(b * shape.out[0] + h * shape.out[1]),
-                k: job.k.offset(b * shape.k[0] + kv * shape.k[1]),
-                v: job.v.offset(b * shape.v[0] + kv * shape.v[1]),
+                k: job.k.wrapping_offset(b * shape.k[0] + kv * shape.k[1]),
+                v: job.v.wrapping_offset(b * shape.v[0] + kv * shape.v[1]),
                 wide: shape.value_dim.next_multiple_of(S::LANES),
                 keys: scratch,
                 values: scratch.add(at[1]),
@@ -300,7 +304,7 @@ impl<'a> Task<'a> {
         unsafe {
             for (r, row) in rows.clone().enumerate() {
                 let (h, i) = self.place(row);
-                let q = self.q.offset(h * self.shape.q[1] + i * self.shape.q[2]);
+                let q = self.q.wrapping_offset(h * self.shape.q[1] + i * self.shape.q[2]);
                 for c in (0..dim).step_by(S::LANES) {
                     let n = S::LANES.min(dim - c);
                     s.store_n(self.queries.add(r * dim + c), s.mul(s.load_n(q.add(c), n), scale), n);
@@ -322,10 +326,10 @@ impl<'a> Task<'a> {
             let whole = if some == S::LANES { dim / S::LANES * S::LANES } else { 0 };
             // SAFETY: keys first + j .. first + j + some exist, and the panel has room for LANES of them.
             unsafe {
-                let k = self.k.offset((first + j) as isize * stride);
+                let k = self.k.wrapping_offset((first + j) as isize * stride);
                 let to = self.keys.add(j / panel * panel * dim + j % panel);
                 for d in (0..whole).step_by(S::LANES) {
-                    s.transpose::<false>(k.add(d), stride, to.add(d * panel), panel as isize);
+                    s.transpose::<false>(k.add(d).cast(), 4 * stride, to.add(d * panel).cast(), 4 * panel as isize);
                 }
                 for d in whole..dim {
                     for lane in 0..S::LANES {
@@ -486,7 +490,7 @@ impl<'a> Task<'a> {
         for j in (0..n).step_by(4) {
             // SAFETY: keys up to n exist; the last four may repeat the last key, whose scores have room.
             unsafe {
-                let key = |i: usize| self.k.offset((first + (j + i).min(n - 1)) as isize * self.shape.k[2]);
+                let key = |i: usize| self.k.wrapping_offset((first + (j + i).min(n - 1)) as isize * self.shape.k[2]);
                 let keys = [key(0), key(1), key(2), key(3)];
                 for r in some.clone() {
                     let q = self.queries.add(r * dim);

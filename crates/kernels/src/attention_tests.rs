@@ -127,6 +127,14 @@ fn empty_shapes() {
     Case::new(Attention { scale: 1.0, ..Attention::dense(1, 1, 3, 4, 0) }, 1.0).check(TOLERANCE);
     let none = Case::new(Attention::dense(2, 1, 3, 0, 4), 1.0);
     assert!(none.run(Isa::detect(), 1).iter().all(|&x| x == 0.0));
+    // Several heads, and few and many rows, of empty queries and keys, and of empty values.
+    for queries in [1, 2, 9] {
+        let shape = Attention { scale: 1.0, value_dim: 3, ..Attention::dense(2, 3, queries, 21, 0) };
+        let strides = |rows: usize| [9 * rows, 3 * rows, 3].map(|s| s as isize);
+        Case::new(Attention { v: strides(21), out: strides(queries), ..shape }, 1.0).check(TOLERANCE);
+        let shape = Attention { value_dim: 0, v: [0; 3], out: [0; 3], ..Attention::dense(2, 3, queries, 21, 4) };
+        assert!(Case::new(shape, 1.0).run(Isa::detect(), 2).is_empty());
+    }
     assert!(Case::new(Attention::dense(0, 1, 3, 5, 4), 1.0).want().is_empty());
 }
 

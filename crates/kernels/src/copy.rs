@@ -2,28 +2,31 @@
 //!
 //! The order of the axes is free, so they are sorted by the destination's strides and merged where both sides step
 //! alike. What then remains is one of three loops:
-//! * *runs*: the innermost axis is dense on both sides, so whole runs move as bytes;
-//! * *transposes*: the innermost axis is dense in the destination and another one in the source, so square tiles are
-//!   turned in registers;
+//! * *runs*: the innermost axis is dense on both sides, so whole runs move as bytes; runs of 16 bytes or less are
+//!   elements instead, where their number is a power of two;
+//! * *transposes*: the innermost axis is dense in the destination and another one in the source, so tiles are turned in
+//!   registers;
 //! * *single elements*, for the rest.
 //!
-//! A tile as wide as a cache line is read and written exactly once, whatever the strides, so a transpose needs no
-//! intermediate buffer. The destination is walked in panels of few enough rows that their pages stay in the TLB. Very
-//! large outputs are written past the caches: they would not survive there, and the lines need not be read first.
+//! The destination of a transpose is walked in panels of few enough rows that their pages stay in the TLB. Very large
+//! outputs are written past the caches: they would not survive there, and the lines need not be read first.
 
-mod zip;
+mod turn;
 
 use crate::simd::{Isa, Simd, with_simd};
 use crate::team::Team;
+use turn::Panel;
 
 /// The most axes a copy can have.
 pub const MAX_DIMS: usize = 6;
 /// Below this many bytes a second thread costs more than it brings.
 const PARALLEL_BYTES: usize = 256 << 10;
 /// From this many bytes on, the output is streamed.
-const STREAM_BYTES: usize = 24 << 20;
+const STREAM_BYTES: usize = 12 << 20;
 /// Runs longer than this are cut, so that threads share them; each piece is one `memcpy`.
 const PIECE_BYTES: usize = 256 << 10;
+/// Below this many bytes a transpose stays in the first-level cache, or nearly so.
+const CROWDED_BYTES: usize = 128 << 10;
 /// Destination rows of a transpose that are filled together.
 const PANEL: usize = 512;
 
@@ -61,13 +64,23 @@ pub unsafe fn copy(
     let mut axes = [Axis::default(); MAX_DIMS];
     let e = elem_bytes as isize;
     let all = dims.iter().zip(src_strides).zip(dst_strides);
-    let Some(rank) = simplify(&mut axes, all.map(|((&n, &src), &dst)| Axis { n, src: src * e, dst: dst * e }), e)
+    let Some(mut rank) = simplify(&mut axes, all.map(|((&n, &src), &dst)| Axis { n, src: src * e, dst: dst * e }), e)
     else {
         return;
     };
+    let bytes = count(&axes[..rank]) * elem_bytes;
+    let job = Job { isa, team, bytes, src: src as usize, dst: dst as usize };
+    let mut elem = elem_bytes;
+    if let [.., _, Axis { n, src, dst }] = axes[..rank]
+        && src == e
+        && dst == e
+        && matches!(n * elem, 2 | 4 | 8 | 16)
+    {
+        elem *= n;
+        rank -= 1;
+    }
     let axes = &mut axes[..rank];
-    let bytes = axes.iter().map(|a| a.n).product::<usize>() * elem_bytes;
-    let job = Job { isa, team, parallel: bytes >= PARALLEL_BYTES, src: src as usize, dst: dst as usize };
+    let e = elem as isize;
     let (inner, outer) = axes.split_last_mut().expect("simplify leaves one axis");
     let across = outer.iter().position(|a| a.src == e).filter(|_| inner.dst == e && inner.src != 0);
     // SAFETY: the axes reach exactly the elements the caller vouches for.
@@ -75,13 +88,13 @@ pub unsafe fn copy(
         if inner.src == e && inner.dst == e {
             // Dense reads and scattered writes of whole runs prefetch better than the other way round.
             outer.sort_unstable_by_key(|a| std::cmp::Reverse(a.src.unsigned_abs()));
-            job.runs(outer, inner.n * elem_bytes)
+            job.runs(outer, inner.n * elem)
         } else if let Some(across) = across {
             outer[across..].rotate_left(1);
             let (across, outer) = outer.split_last().expect("`across` is one of them");
-            job.transposes(elem_bytes, outer, *across, *inner, bytes >= STREAM_BYTES)
+            job.transposes(elem, outer, *across, *inner)
         } else {
-            job.elements(elem_bytes, outer, *inner)
+            job.elements(elem, outer, *inner)
         }
     }
 }
@@ -162,14 +175,18 @@ fn count(axes: &[Axis]) -> usize {
 struct Job<'a> {
     isa: Isa,
     team: &'a Team,
-    parallel: bool,
+    bytes: usize,
     src: usize,
     dst: usize,
 }
 
 impl Job<'_> {
+    fn parallel(&self) -> bool {
+        self.bytes >= PARALLEL_BYTES
+    }
+
     fn split(&self, len: usize, f: &(dyn Fn(std::ops::Range<usize>) + Sync)) {
-        if self.parallel { self.team.split(len, 1, &|_, range| f(range)) } else { f(0..len) }
+        if self.parallel() { self.team.split(len, 1, &|_, range| f(range)) } else { f(0..len) }
     }
 
     /// # Safety
@@ -198,41 +215,38 @@ impl Job<'_> {
 
     /// # Safety
     /// As [`copy`]: `inner` is dense in the destination, `across` in the source.
-    unsafe fn transposes(&self, elem: usize, outer: &[Axis], across: Axis, inner: Axis, large: bool) {
-        let threads = if self.parallel { self.team.threads() } else { 1 };
+    unsafe fn transposes(&self, elem: usize, outer: &[Axis], across: Axis, inner: Axis) {
+        let threads = if self.parallel() { self.team.threads() } else { 1 };
         let blocks = count(outer);
         let share = across.n.div_ceil(threads.div_ceil(blocks)).next_multiple_of(64);
         let panel = share.min(PANEL);
         let panels = across.n.div_ceil(panel);
+        let large = self.bytes >= STREAM_BYTES;
+        let crowded = self.bytes >= CROWDED_BYTES && Panel::crowds(self.isa, elem, inner.src, across.dst);
+        let panel = |unit: usize| {
+            let walk = Walk::from(outer, unit / panels);
+            let first = unit % panels * panel;
+            Panel {
+                // SAFETY: the first element of a block, moved to the first column of the panel.
+                src: unsafe { (self.src as *const u8).offset(walk.src).add(first * elem) },
+                src_stride: inner.src,
+                // SAFETY: likewise.
+                dst: unsafe { (self.dst as *mut u8).offset(walk.dst + first as isize * across.dst) },
+                dst_stride: across.dst,
+                rows: inner.n,
+                cols: panel.min(across.n - first),
+            }
+        };
         self.split(blocks * panels, &|range| {
-            with_simd!(self.isa, s => {
-                for unit in range {
-                    let walk = Walk::from(outer, unit / panels);
-                    let first = unit % panels * panel;
-                    let tile = Panel {
-                        // SAFETY: the first element of a block, moved to the first column of the panel.
-                        src: unsafe { (self.src as *const u8).offset(walk.src).add(first * elem) },
-                        src_stride: inner.src,
-                        // SAFETY: likewise.
-                        dst: unsafe { (self.dst as *mut u8).offset(walk.dst + first as isize * across.dst) },
-                        dst_stride: across.dst,
-                        rows: inner.n,
-                        cols: panel.min(across.n - first),
-                    };
-                    // SAFETY: the panel is within the caller's elements.
-                    unsafe {
-                        match elem {
-                            4 if large && tile.can_stream() && size_of_val(&s.splat(0.0)) == 64 => {
-                                tile.turn::<S4<_, true>, u32>(S4(s))
-                            }
-                            4 => tile.turn::<S4<_, false>, u32>(S4(s)),
-                            2 => tile.turn::<zip::Words, u16>(zip::Words),
-                            _ => tile.turn::<zip::Bytes, u8>(zip::Bytes),
-                        }
-                    }
+            let panels = range.map(panel);
+            // SAFETY: panels are within the caller's elements.
+            unsafe {
+                if crowded {
+                    with_simd!(self.isa, s => turn::crowded(s, elem, panels, large))
+                } else {
+                    with_simd!(self.isa, s => turn::plain(s, elem, panels, large))
                 }
-                s.fence();
-            })
+            }
         });
     }
 
@@ -243,22 +257,53 @@ impl Job<'_> {
             // SAFETY: each line is within the caller's elements.
             with_simd!(self.isa, s => unsafe {
                 match elem {
-                    4 => copy_elements::<u32, _>(s, self, outer, inner, range),
+                    1 => copy_elements::<u8, _>(s, self, outer, inner, range),
                     2 => copy_elements::<u16, _>(s, self, outer, inner, range),
-                    _ => copy_elements::<u8, _>(s, self, outer, inner, range),
+                    4 => copy_elements::<u32, _>(s, self, outer, inner, range),
+                    8 => copy_elements::<u64, _>(s, self, outer, inner, range),
+                    _ => copy_elements::<u128, _>(s, self, outer, inner, range),
                 }
             })
         });
     }
 }
 
+/// # Safety
+/// The runs must be accessible as [`copy`] says.
 #[inline(always)]
 unsafe fn copy_runs<S: Simd>(s: S, job: &Job<'_>, outer: &[Axis], run: usize, range: std::ops::Range<usize>) {
-    let mut walk = Walk::from(outer, range.start);
-    for _ in range {
-        // SAFETY: one run, which the caller gives.
-        unsafe { copy_bytes(s, (job.src as *const u8).offset(walk.src), (job.dst as *mut u8).offset(walk.dst), run) }
+    let (last, outer) = outer.split_last().map_or((Axis { n: 1, src: 0, dst: 0 }, outer), |(a, rest)| (*a, rest));
+    let mut walk = Walk::from(outer, range.start / last.n);
+    let (mut done, mut skip) = (range.start, range.start % last.n);
+    while done < range.end {
+        let n = (last.n - skip).min(range.end - done);
+        // SAFETY: n runs of the caller's, one a step of the last axis.
+        unsafe {
+            let src = (job.src as *const u8).offset(walk.src + skip as isize * last.src);
+            let dst = (job.dst as *mut u8).offset(walk.dst + skip as isize * last.dst);
+            let runs = Axis { n, ..last };
+            match run {
+                64 => copy_line(s, src, dst, 64, runs),
+                128 => copy_line(s, src, dst, 128, runs),
+                256 => copy_line(s, src, dst, 256, runs),
+                512 => copy_line(s, src, dst, 512, runs),
+                _ => copy_line(s, src, dst, run, runs),
+            }
+        }
+        (done, skip) = (done + n, 0);
         walk.step();
+    }
+}
+
+/// Runs of one length along one axis; inlined, so that a constant length needs no loop of its own.
+///
+/// # Safety
+/// As [`copy_runs`].
+#[inline(always)]
+unsafe fn copy_line<S: Simd>(s: S, src: *const u8, dst: *mut u8, run: usize, axis: Axis) {
+    for i in 0..axis.n as isize {
+        // SAFETY: the caller's promise.
+        unsafe { copy_bytes(s, src.offset(i * axis.src), dst.offset(i * axis.dst), run) }
     }
 }
 
@@ -326,14 +371,19 @@ unsafe fn copy_elements<T: Copy, S: Simd>(
     let mut walk = Walk::from(outer, range.start);
     let size = size_of::<T>() as isize;
     for _ in range {
-        // SAFETY: the elements of one line, which the caller gives, aligned to their size.
+        // SAFETY: the elements of one line, which the caller gives. What is one element here may be several of theirs, so
+        // it need not be aligned.
         unsafe {
             let (src, dst) = ((job.src as *const u8).offset(walk.src), (job.dst as *mut u8).offset(walk.dst));
             if inner.dst == size && inner.src == 0 {
-                std::slice::from_raw_parts_mut(dst.cast::<T>(), inner.n).fill(*src.cast::<T>());
+                let value = src.cast::<T>().read_unaligned();
+                for i in 0..inner.n {
+                    dst.cast::<T>().add(i).write_unaligned(value);
+                }
             } else {
                 for i in 0..inner.n as isize {
-                    *dst.offset(i * inner.dst).cast::<T>() = *src.offset(i * inner.src).cast::<T>();
+                    let value = src.offset(i * inner.src).cast::<T>().read_unaligned();
+                    dst.offset(i * inner.dst).cast::<T>().write_unaligned(value);
                 }
             }
         }
@@ -341,206 +391,5 @@ unsafe fn copy_elements<T: Copy, S: Simd>(
     }
 }
 
-/// Turns one square tile in registers.
-trait Turn: Copy {
-    const SIDE: usize;
-    /// # Safety
-    /// A tile of `SIDE` × `SIDE` elements must be readable at `src` and writable at `dst`; strides are in bytes.
-    unsafe fn turn(self, src: *const u8, src_stride: isize, dst: *mut u8, dst_stride: isize);
-}
-
-/// Tiles of 32-bit elements.
-#[derive(Clone, Copy)]
-struct S4<S, const STREAM: bool>(S);
-
-impl<S: Simd, const STREAM: bool> Turn for S4<S, STREAM> {
-    const SIDE: usize = S::LANES;
-    #[inline(always)]
-    unsafe fn turn(self, src: *const u8, src_stride: isize, dst: *mut u8, dst_stride: isize) {
-        // SAFETY: the caller's tile; strides between rows of 32-bit elements are whole elements.
-        unsafe { self.0.transpose::<STREAM>(src.cast(), src_stride / 4, dst.cast(), dst_stride / 4) }
-    }
-}
-
-/// A matrix of `rows` dense source rows that become the destination's columns.
-struct Panel {
-    src: *const u8,
-    src_stride: isize,
-    dst: *mut u8,
-    dst_stride: isize,
-    rows: usize,
-    cols: usize,
-}
-
-impl Panel {
-    /// Whether destination rows are all placed alike in their cache lines, and long.
-    #[inline(always)]
-    fn can_stream(&self) -> bool {
-        self.dst_stride % 64 == 0 && self.rows >= 64
-    }
-
-    /// # Safety
-    /// Both sides of the panel must be accessible as [`copy`] says.
-    #[inline(always)]
-    unsafe fn turn<K: Turn, T: Copy>(&self, tile: K) {
-        let size = size_of::<T>();
-        // Whole destination lines, where they can be had.
-        let lead = if self.can_stream() { (64 - self.dst as usize % 64) % 64 / size } else { 0 };
-        let whole = (self.rows - lead) / K::SIDE * K::SIDE;
-        let cols = self.cols / K::SIDE * K::SIDE;
-        // SAFETY: every tile and every element is within the panel.
-        unsafe {
-            self.single::<T>(0..lead, 0..self.cols);
-            // Tiles that share destination lines come one after the other, so that a line is left full.
-            let line = K::SIDE.max(64 / size);
-            for first in (lead..lead + whole).step_by(line) {
-                for col in (0..cols).step_by(K::SIDE) {
-                    for row in (first..lead + whole.min(first - lead + line)).step_by(K::SIDE) {
-                        let src = self.src.offset(row as isize * self.src_stride).add(col * size);
-                        let dst = self.dst.offset(col as isize * self.dst_stride).add(row * size);
-                        tile.turn(src, self.src_stride, dst, self.dst_stride);
-                    }
-                }
-            }
-            self.single::<T>(lead..lead + whole, cols..self.cols);
-            self.single::<T>(lead + whole..self.rows, 0..self.cols);
-        }
-    }
-
-    /// # Safety
-    /// The given part must be within the panel.
-    #[inline(always)]
-    unsafe fn single<T: Copy>(&self, rows: std::ops::Range<usize>, cols: std::ops::Range<usize>) {
-        for col in cols {
-            for row in rows.clone() {
-                // SAFETY: within the panel.
-                unsafe {
-                    let src = self.src.offset(row as isize * self.src_stride).cast::<T>().add(col);
-                    *self.dst.offset(col as isize * self.dst_stride).cast::<T>().add(row) = *src;
-                }
-            }
-        }
-    }
-}
-
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Copies with the kernel and with a plain loop, on elements that are all different.
-    fn check(dims: &[usize], src_strides: &[isize], dst_strides: &[isize]) {
-        let reach = |strides: &[isize], up: bool| -> isize {
-            let far = dims.iter().zip(strides).map(|(&n, &s)| (n as isize - 1).max(0) * s);
-            far.filter(|&s| (s > 0) == up).sum()
-        };
-        let (low, high) = (-reach(src_strides, false), reach(src_strides, true));
-        let top = reach(dst_strides, true);
-        for elem in [1usize, 2, 4] {
-            let src: Vec<u32> = (0..(low + high + 1) as u32).map(|i| i.wrapping_mul(2_654_435_761)).collect();
-            let bytes: Vec<u8> = src.iter().flat_map(|v| v.to_le_bytes()[4 - elem..].to_vec()).collect();
-            let mut want = vec![0xAAu8; (top as usize + 1) * elem];
-            let mut index = vec![0usize; dims.len()];
-            for _ in 0..dims.iter().product() {
-                let at = |strides: &[isize]| index.iter().zip(strides).map(|(&i, &s)| i as isize * s).sum::<isize>();
-                let (from, to) = ((low + at(src_strides)) as usize * elem, at(dst_strides) as usize * elem);
-                want[to..to + elem].copy_from_slice(&bytes[from..from + elem]);
-                for (i, &n) in index.iter_mut().zip(dims).rev() {
-                    *i += 1;
-                    if *i < n {
-                        break;
-                    }
-                    *i = 0;
-                }
-            }
-            for &isa in Isa::available() {
-                for threads in 1..=3 {
-                    let team = Team::new(threads).unwrap();
-                    let mut got = vec![0xAAu8; want.len()];
-                    // SAFETY: both buffers were sized for these strides; bytes are reached element by element.
-                    unsafe {
-                        let from = bytes.as_ptr().add(low as usize * elem);
-                        copy(isa, &team, elem, dims, from, src_strides, got.as_mut_ptr(), dst_strides);
-                    }
-                    assert!(
-                        got == want,
-                        "{isa} {elem} bytes, {threads} threads: {dims:?} {src_strides:?} {dst_strides:?}"
-                    );
-                }
-            }
-        }
-    }
-
-    fn dense(dims: &[usize]) -> Vec<isize> {
-        let mut strides = vec![1isize; dims.len()];
-        for i in (1..dims.len()).rev() {
-            strides[i - 1] = strides[i] * dims[i] as isize;
-        }
-        strides
-    }
-
-    #[test]
-    fn every_permutation_of_four_axes() {
-        for dims in [[2usize, 17, 3, 33], [3, 16, 1, 64], [1, 5, 31, 2]] {
-            for code in 0..24usize {
-                let mut left = vec![0, 1, 2, 3];
-                let order = [code / 6, code / 2 % 3, code % 2, 0].map(|k| left.remove(k));
-                let src = dense(&dims);
-                let permuted: Vec<usize> = order.iter().map(|&k| dims[k]).collect();
-                let strides: Vec<isize> = order.iter().map(|&k| src[k]).collect();
-                check(&permuted, &strides, &dense(&permuted));
-            }
-        }
-    }
-
-    #[test]
-    fn transposes_of_odd_sizes() {
-        for rows in [0usize, 1, 2, 3, 7, 15, 16, 17, 31, 33, 100] {
-            for cols in [1usize, 2, 16, 17, 63, 65, 600] {
-                check(&[cols, rows], &[1, cols as isize], &[rows as isize, 1]);
-            }
-        }
-        check(&[700, 192], &[1, 701], &[192, 1]);
-    }
-
-    #[test]
-    fn slices_broadcasts_reversals_and_scalars() {
-        check(&[], &[], &[]);
-        check(&[1], &[0], &[1]);
-        check(&[9, 33], &[0, 1], &[33, 1]);
-        check(&[9, 33], &[1, 0], &[33, 1]);
-        check(&[4, 9, 5], &[0, 1, 0], &[45, 5, 1]);
-        check(&[9, 33], &[66, 2], &[40, 1]);
-        check(&[9, 33], &[33, 1], &[99, 3]);
-        check(&[9, 33], &[33, -1], &[33, 1]);
-        check(&[9, 33], &[-33, 1], &[33, 1]);
-        check(&[33, 20], &[-1, 33], &[20, 1]);
-        check(&[2, 3, 2, 3, 2, 3], &[1, 2, 6, 12, 36, 72], &[108, 36, 18, 6, 3, 1]);
-    }
-
-    #[test]
-    fn runs_of_every_length_and_long_ones() {
-        for run in (1usize..70).chain([255, 256, 1000, 5000]) {
-            check(&[3, 2, run], &[run as isize, 3 * run as isize, 1], &[2 * run as isize, run as isize, 1]);
-        }
-        check(&[3, 100_000], &[100_001, 1], &[100_000, 1]);
-    }
-
-    #[test]
-    fn large_transposes_are_streamed_alike() {
-        let (rows, cols) = (2048usize, 3080usize);
-        let src: Vec<u32> = (0..(rows * cols) as u32).collect();
-        let team = Team::new(2).unwrap();
-        for &isa in Isa::available() {
-            for shift in [0usize, 5] {
-                let mut dst = vec![0u32; rows * cols + shift];
-                let (dims, strides) = ([cols, rows], [[1, cols as isize], [rows as isize, 1]]);
-                // SAFETY: both buffers hold the whole matrix.
-                unsafe {
-                    let to = dst.as_mut_ptr().add(shift).cast();
-                    copy(isa, &team, 4, &dims, src.as_ptr().cast(), &strides[0], to, &strides[1]);
-                }
-                assert!((0..rows * cols).all(|i| dst[shift + i] == src[i % rows * cols + i / rows]), "{isa}");
-            }
-        }
-    }
-}
+mod tests;

@@ -273,7 +273,7 @@ impl Sums {
                 sum = s.splat(0.0);
                 let to = dst.add(segment - slot);
                 if slot + 1 == lanes {
-                    s.transpose::<false>(done.as_ptr(), lanes as isize, to, self.n_seg as isize);
+                    s.transpose::<false>(done.as_ptr().cast(), 4 * lanes as isize, to.cast(), 4 * self.n_seg as isize);
                 } else if segment + 1 == self.n_seg {
                     for lane in 0..lanes {
                         for k in 0..=slot {
@@ -303,7 +303,12 @@ impl Sums {
             for first in (0..self.n).step_by(lanes) {
                 let count = lanes.min(self.n - first);
                 if count == lanes {
-                    s.transpose::<false>(src.add(first), self.n as isize, tile.as_mut_ptr(), lanes as isize);
+                    s.transpose::<false>(
+                        src.add(first).cast(),
+                        4 * self.n as isize,
+                        tile.as_mut_ptr().cast(),
+                        4 * lanes as isize,
+                    );
                 } else {
                     for lane in 0..lanes {
                         for k in 0..count {

@@ -80,6 +80,14 @@ fn engine() -> Vec<Case> {
             Ok(Built { graph: b.build()?, inputs: vec![("x".into(), numbers(DType::F32, &[4096], -4.0, 4.0)?)] })
         }));
     }
+    cases.push(Case::new("transpose/f32/4096x4096/10".into(), || {
+        let shape = [4096, 4096];
+        let mut b = GraphBuilder::new();
+        let x = b.input("x", DType::F32, &shape[..])?;
+        let y = b.transpose(x, &[1, 0])?;
+        b.output("y", y)?;
+        Ok(Built { graph: b.build()?, inputs: vec![("x".into(), numbers(DType::F32, &shape, -1.0, 1.0)?)] })
+    }));
     cases.push(
         Case::new(format!("overhead/{}-steps", roof::OVERHEAD_STEPS), || {
             let (graph, inputs) = roof::overhead()?;

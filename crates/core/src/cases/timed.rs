@@ -1,7 +1,7 @@
 //! Larger cases, for timing: sizes that small networks have, from one stream to a batch.
 
 use super::scan::{Run, cfc_into, lstm_into, ltc_into, rnn_into};
-use super::{List, Tolerance, network};
+use super::{List, Tolerance, network, sizes};
 use crate::dtype::DType;
 use crate::op::{Op, Unary};
 
@@ -69,12 +69,24 @@ pub(super) fn fill(list: &mut List<'_>) {
         m.result(y)
     })
     .timed();
-    list.add("transpose", "f32/512x512/10", Tolerance::EXACT, |m| {
-        let x = m.uniform(&[512, 512])?;
-        let y = m.transpose(x, &[1, 0])?;
-        m.result(y)
-    })
-    .timed();
+    // Lines of one cache set, small elements, and the exchange of heads with positions.
+    let transposes: [(DType, &[usize], &[usize]); 5] = [
+        (DType::F32, &[512, 512], &[1, 0]),
+        (DType::F32, &[1024, 1024], &[1, 0]),
+        (DType::Bf16, &[1024, 1024], &[1, 0]),
+        (DType::U8, &[1024, 1024], &[1, 0]),
+        (DType::F32, &[64, 128, 8, 64], &[0, 2, 1, 3]),
+    ];
+    for (dtype, shape, perm) in transposes {
+        let order: String = perm.iter().map(ToString::to_string).collect();
+        list.add("transpose", format!("{dtype}/{}/{order}", sizes(shape)), Tolerance::EXACT, |m| {
+            let x = m.random.any(dtype, shape);
+            let x = m.given(x)?;
+            let y = m.transpose(x, perm)?;
+            m.result(y)
+        })
+        .timed();
+    }
     list.add("gather", "f32/4096x64/by-1024", Tolerance::EXACT, |m| {
         let at = m.random.ints(&[1024], 0, 4096);
         let (table, at) = (m.trained_uniform(&[4096, 64])?, m.given(at)?);

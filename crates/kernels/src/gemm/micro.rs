@@ -39,26 +39,7 @@ pub(crate) trait Lanes: Simd {
     /// # Safety
     /// The CPU must have the instruction set.
     unsafe fn enter<R>(f: impl FnOnce(Self) -> R) -> R;
-    /// Transposes a square of 32-bit words; lines are `from_stride` bytes and `to_stride` words apart.
-    ///
-    /// # Safety
-    /// Every line must be readable or writable for [`SIDE`] words.
-    #[inline(always)]
-    unsafe fn transpose(self, from: *const u8, from_stride: usize, to: *mut u32, to_stride: usize) {
-        for i in 0..SIDE {
-            for j in 0..SIDE {
-                // SAFETY: the caller's promise.
-                unsafe {
-                    let x = from.add(j * from_stride).cast::<u32>().add(i).read_unaligned();
-                    to.add(i * to_stride + j).write(x);
-                }
-            }
-        }
-    }
 }
-
-/// The side of a square that is transposed in registers.
-pub(crate) const SIDE: usize = 8;
 
 impl<const N: usize> Lanes for Portable<N> {
     #[inline(always)]
@@ -74,11 +55,6 @@ impl Lanes for crate::simd::avx2::Avx2 {
         // SAFETY: the caller promises the instruction set.
         unsafe { crate::simd::avx2::run(f) }
     }
-    #[inline(always)]
-    unsafe fn transpose(self, from: *const u8, from_stride: usize, to: *mut u32, to_stride: usize) {
-        // SAFETY: the caller's promise; the token exists only where the CPU has AVX.
-        unsafe { super::transpose::square(from, from_stride, to, to_stride) }
-    }
 }
 
 #[cfg(target_arch = "x86_64")]
@@ -87,11 +63,6 @@ impl Lanes for crate::simd::avx512::Avx512 {
     unsafe fn enter<R>(f: impl FnOnce(Self) -> R) -> R {
         // SAFETY: the caller promises the instruction set.
         unsafe { crate::simd::avx512::run(f) }
-    }
-    #[inline(always)]
-    unsafe fn transpose(self, from: *const u8, from_stride: usize, to: *mut u32, to_stride: usize) {
-        // SAFETY: the caller's promise; the token exists only where the CPU has AVX.
-        unsafe { super::transpose::square(from, from_stride, to, to_stride) }
     }
 }
 

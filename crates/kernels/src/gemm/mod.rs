@@ -19,8 +19,6 @@ mod pack;
 mod plan;
 #[cfg(test)]
 mod tests;
-#[cfg(target_arch = "x86_64")]
-mod transpose;
 
 use crate::{Isa, Team};
 use micro::MR;

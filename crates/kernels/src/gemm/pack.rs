@@ -12,7 +12,7 @@
 //! A's copy keeps whichever of its axes is contiguous, since a tile reads A through two strides anyway.
 
 use super::Store;
-use super::micro::{Lanes, SIDE};
+use super::micro::Lanes;
 use crate::simd::Simd;
 use half::{bf16, f16};
 
@@ -109,7 +109,7 @@ unsafe fn panels<S: Lanes, T: Copy + Default>(
             }
             let (mut steps_done, mut cols_done) = (0, 0);
             if size_of::<T>() == 4 && b.row == 1 {
-                (steps_done, cols_done) = (contiguous / SIDE * SIDE, cols / SIDE * SIDE);
+                (steps_done, cols_done) = (contiguous / S::LANES * S::LANES, cols / S::LANES * S::LANES);
                 transpose(s, panel, steps_done, cols_done, to.cast(), width);
             }
             for step in 0..steps {
@@ -140,23 +140,19 @@ unsafe fn copy<S: Lanes>(s: S, b: Source, steps: usize, to: *mut f32) {
     }
 }
 
-/// Transposes 32-bit steps that are contiguous in B's columns; `steps` and `cols` are multiples of [`SIDE`].
+/// Transposes 32-bit steps that are contiguous in B's columns; `steps` and `cols` are multiples of the lanes.
 ///
 /// # Safety
 /// `b` must be readable for so many steps and columns, and `to` writable for steps of `width`.
 #[inline(always)]
 unsafe fn transpose<S: Lanes>(s: S, b: Source, steps: usize, cols: usize, to: *mut u32, width: usize) {
-    for j in (0..cols).step_by(SIDE) {
-        for step in (0..steps).step_by(SIDE) {
+    let (from_stride, to_stride) = ((b.col * b.store.size()) as isize, 4 * width as isize);
+    for j in (0..cols).step_by(S::LANES) {
+        for step in (0..steps).step_by(S::LANES) {
             // SAFETY: the caller's promise.
             unsafe {
-                Lanes::transpose(
-                    s,
-                    b.at(0, j).ptr.add(4 * step),
-                    b.col * b.store.size(),
-                    to.add(step * width + j),
-                    width,
-                );
+                let (from, to) = (b.at(0, j).ptr.add(4 * step), to.add(step * width + j));
+                s.transpose::<false>(from, from_stride, to.cast(), to_stride);
             }
         }
     }

@@ -246,38 +246,20 @@ impl Simd for Avx2 {
         }
     }
     #[inline(always)]
-    unsafe fn transpose<const STREAM: bool>(
-        self,
-        src: *const f32,
-        src_stride: isize,
-        dst: *mut f32,
-        dst_stride: isize,
-    ) {
+    unsafe fn load_pieces(self, p: *const u8, stride: isize) -> __m256i {
         unsafe {
-            // The halves of rows r and r + 4 meet in one register at load time, which leaves only in-half shuffles.
-            for half in 0..2 {
-                let mut rows = [_mm256_setzero_ps(); 4];
-                for (r, row) in rows.iter_mut().enumerate() {
-                    let p = src.offset(r as isize * src_stride + 4 * half);
-                    let low = _mm256_castps128_ps256(_mm_loadu_ps(p));
-                    *row = _mm256_insertf128_ps::<1>(low, _mm_loadu_ps(p.offset(4 * src_stride)));
-                }
-                let [a, b, c, d] = rows;
-                let ab_lo = _mm256_castps_pd(_mm256_unpacklo_ps(a, b));
-                let ab_hi = _mm256_castps_pd(_mm256_unpackhi_ps(a, b));
-                let cd_lo = _mm256_castps_pd(_mm256_unpacklo_ps(c, d));
-                let cd_hi = _mm256_castps_pd(_mm256_unpackhi_ps(c, d));
-                let columns = [
-                    _mm256_unpacklo_pd(ab_lo, cd_lo),
-                    _mm256_unpackhi_pd(ab_lo, cd_lo),
-                    _mm256_unpacklo_pd(ab_hi, cd_hi),
-                    _mm256_unpackhi_pd(ab_hi, cd_hi),
-                ];
-                for (c, column) in columns.into_iter().enumerate() {
-                    let p = dst.offset((4 * half + c as isize) * dst_stride);
-                    let column = _mm256_castpd_ps(column);
-                    if STREAM { _mm256_stream_ps(p, column) } else { _mm256_storeu_ps(p, column) }
-                }
+            let low = _mm256_castsi128_si256(_mm_loadu_si128(p.cast()));
+            _mm256_inserti128_si256::<1>(low, _mm_loadu_si128(p.offset(stride).cast()))
+        }
+    }
+    #[inline(always)]
+    fn zip<const E: usize>(self, a: __m256i, b: __m256i) -> (__m256i, __m256i) {
+        unsafe {
+            match E {
+                1 => (_mm256_unpacklo_epi8(a, b), _mm256_unpackhi_epi8(a, b)),
+                2 => (_mm256_unpacklo_epi16(a, b), _mm256_unpackhi_epi16(a, b)),
+                4 => (_mm256_unpacklo_epi32(a, b), _mm256_unpackhi_epi32(a, b)),
+                _ => (_mm256_unpacklo_epi64(a, b), _mm256_unpackhi_epi64(a, b)),
             }
         }
     }

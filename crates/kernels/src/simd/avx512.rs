@@ -264,6 +264,25 @@ impl Simd for Avx512 {
         }
     }
     #[inline(always)]
+    unsafe fn load_pieces(self, p: *const u8, stride: isize) -> __m512i {
+        unsafe {
+            let piece = |k: isize| _mm_loadu_si128(p.offset(k * stride).cast());
+            let pair = |k| _mm256_inserti128_si256::<1>(_mm256_castsi128_si256(piece(k)), piece(k + 1));
+            _mm512_inserti64x4::<1>(_mm512_castsi256_si512(pair(0)), pair(2))
+        }
+    }
+    #[inline(always)]
+    fn zip<const E: usize>(self, a: __m512i, b: __m512i) -> (__m512i, __m512i) {
+        unsafe {
+            match E {
+                1 => (_mm512_unpacklo_epi8(a, b), _mm512_unpackhi_epi8(a, b)),
+                2 => (_mm512_unpacklo_epi16(a, b), _mm512_unpackhi_epi16(a, b)),
+                4 => (_mm512_unpacklo_epi32(a, b), _mm512_unpackhi_epi32(a, b)),
+                _ => (_mm512_unpacklo_epi64(a, b), _mm512_unpackhi_epi64(a, b)),
+            }
+        }
+    }
+    #[inline(always)]
     unsafe fn gather(self, p: *const f32, indices: __m512i) -> __m512 {
         unsafe { _mm512_i32gather_ps::<4>(indices, p) }
     }
@@ -275,17 +294,12 @@ impl Simd for Avx512 {
         }
     }
     #[inline(always)]
-    unsafe fn transpose<const STREAM: bool>(
-        self,
-        src: *const f32,
-        src_stride: isize,
-        dst: *mut f32,
-        dst_stride: isize,
-    ) {
+    unsafe fn transpose<const STREAM: bool>(self, src: *const u8, src_stride: isize, dst: *mut u8, dst_stride: isize) {
+        // A whole line a load, at the price of twice the shuffles: beyond L1 it is the lines that count.
         unsafe {
             let mut rows = [_mm512_setzero_ps(); 16];
             for (r, row) in rows.iter_mut().enumerate() {
-                *row = _mm512_loadu_ps(src.offset(r as isize * src_stride));
+                *row = _mm512_loadu_ps(src.offset(r as isize * src_stride).cast());
             }
             // 2 × 2 and 4 × 4 transposes within each quarter: word k of `quads[4g + i]` is column 4k + i of rows 4g..4g+4.
             let mut quads = rows;
@@ -314,7 +328,7 @@ impl Simd for Avx512 {
                     _mm512_shuffle_f32x4::<0b11_01_11_01>(ab_odd, cd_odd),
                 ];
                 for (k, column) in columns.into_iter().enumerate() {
-                    let p = dst.offset((4 * k + i) as isize * dst_stride);
+                    let p = dst.offset((4 * k + i) as isize * dst_stride).cast();
                     if STREAM { _mm512_stream_ps(p, column) } else { _mm512_storeu_ps(p, column) }
                 }
             }

@@ -207,24 +207,40 @@ pub trait Simd: Copy + Send + Sync + 'static {
         }
     }
 
-    /// Transposes a block of `LANES` × `LANES` 32-bit values: `(r, c)` of `src` becomes `(c, r)` of `dst`. Strides are in
-    /// elements and separate rows. `STREAM` writes past the caches, where the machine can, as [`Self::stream`] does.
+    /// Reads 16 bytes at each of `p`, `p + stride`, …: one piece for every 128 bits of a register, the first one lowest.
     ///
     /// # Safety
-    /// Every element of both blocks must be accessible and the blocks must not overlap; with `STREAM`, each row of `dst`
+    /// Every piece must be readable.
+    unsafe fn load_pieces(self, p: *const u8, stride: isize) -> Self::I;
+    /// Interleaves elements of `E` bytes (1, 2, 4 or 8) within every 128 bits: the lower halves of both, then the upper.
+    fn zip<const E: usize>(self, a: Self::I, b: Self::I) -> (Self::I, Self::I);
+
+    /// Transposes a block of `LANES` × `LANES` 32-bit words: `(r, c)` of `src` becomes `(c, r)` of `dst`. Rows are
+    /// `src_stride` and `dst_stride` bytes apart. `STREAM` writes past the caches, where the machine can, as
+    /// [`Self::stream`] does.
+    ///
+    /// # Safety
+    /// Every word of both blocks must be accessible and the blocks must not overlap; with `STREAM`, each row of `dst`
     /// must be aligned to a whole register.
     #[inline(always)]
-    unsafe fn transpose<const STREAM: bool>(
-        self,
-        src: *const f32,
-        src_stride: isize,
-        dst: *mut f32,
-        dst_stride: isize,
-    ) {
-        for c in 0..Self::LANES as isize {
-            for r in 0..Self::LANES as isize {
-                // SAFETY: r, c < LANES, within the blocks the caller gives; integers, so that no NaN is altered.
-                unsafe { *dst.offset(c * dst_stride + r).cast::<u32>() = *src.offset(r * src_stride + c).cast::<u32>() }
+    unsafe fn transpose<const STREAM: bool>(self, src: *const u8, src_stride: isize, dst: *mut u8, dst_stride: isize) {
+        // Row r is put beside rows r + 4, r + 8, … as it is read, so that only squares of 4 × 4 are left to be turned.
+        for c in (0..Self::LANES as isize).step_by(4) {
+            // SAFETY: rows and columns below LANES, within the blocks the caller gives.
+            unsafe {
+                let row = |r: isize| self.load_pieces(src.offset(r * src_stride + 4 * c), 4 * src_stride);
+                let (ac_low, ac_high) = self.zip::<4>(row(0), row(2));
+                let (bd_low, bd_high) = self.zip::<4>(row(1), row(3));
+                let (first, second) = self.zip::<4>(ac_low, bd_low);
+                let (third, fourth) = self.zip::<4>(ac_high, bd_high);
+                for (k, column) in [first, second, third, fourth].into_iter().enumerate() {
+                    let p = dst.offset((c + k as isize) * dst_stride);
+                    if STREAM {
+                        self.stream(p.cast(), self.float_from_bits(column));
+                    } else {
+                        self.store_int(p.cast(), column);
+                    }
+                }
             }
         }
     }

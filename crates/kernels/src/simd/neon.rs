@@ -237,22 +237,27 @@ impl Simd for Neon {
         unsafe { vshlq_s32(a, vdupq_n_s32(-N)) }
     }
     #[inline(always)]
-    unsafe fn transpose<const STREAM: bool>(
-        self,
-        src: *const f32,
-        src_stride: isize,
-        dst: *mut f32,
-        dst_stride: isize,
-    ) {
+    unsafe fn load_pieces(self, p: *const u8, _: isize) -> int32x4_t {
+        unsafe { vreinterpretq_s32_u8(vld1q_u8(p)) }
+    }
+    #[inline(always)]
+    fn zip<const E: usize>(self, a: int32x4_t, b: int32x4_t) -> (int32x4_t, int32x4_t) {
         unsafe {
-            let (a, b) = (vld1q_f32(src), vld1q_f32(src.offset(src_stride)));
-            let (c, d) = (vld1q_f32(src.offset(2 * src_stride)), vld1q_f32(src.offset(3 * src_stride)));
-            let (ab_even, ab_odd) = (vreinterpretq_f64_f32(vtrn1q_f32(a, b)), vreinterpretq_f64_f32(vtrn2q_f32(a, b)));
-            let (cd_even, cd_odd) = (vreinterpretq_f64_f32(vtrn1q_f32(c, d)), vreinterpretq_f64_f32(vtrn2q_f32(c, d)));
-            vst1q_f32(dst, vreinterpretq_f32_f64(vtrn1q_f64(ab_even, cd_even)));
-            vst1q_f32(dst.offset(dst_stride), vreinterpretq_f32_f64(vtrn1q_f64(ab_odd, cd_odd)));
-            vst1q_f32(dst.offset(2 * dst_stride), vreinterpretq_f32_f64(vtrn2q_f64(ab_even, cd_even)));
-            vst1q_f32(dst.offset(3 * dst_stride), vreinterpretq_f32_f64(vtrn2q_f64(ab_odd, cd_odd)));
+            match E {
+                1 => {
+                    let (a, b) = (vreinterpretq_u8_s32(a), vreinterpretq_u8_s32(b));
+                    (vreinterpretq_s32_u8(vzip1q_u8(a, b)), vreinterpretq_s32_u8(vzip2q_u8(a, b)))
+                }
+                2 => {
+                    let (a, b) = (vreinterpretq_u16_s32(a), vreinterpretq_u16_s32(b));
+                    (vreinterpretq_s32_u16(vzip1q_u16(a, b)), vreinterpretq_s32_u16(vzip2q_u16(a, b)))
+                }
+                4 => (vzip1q_s32(a, b), vzip2q_s32(a, b)),
+                _ => {
+                    let (a, b) = (vreinterpretq_u64_s32(a), vreinterpretq_u64_s32(b));
+                    (vreinterpretq_s32_u64(vzip1q_u64(a, b)), vreinterpretq_s32_u64(vzip2q_u64(a, b)))
+                }
+            }
         }
     }
     #[inline(always)]

@@ -18,6 +18,39 @@ impl<const N: usize> Portable<N> {
     }
 }
 
+/// Interleaves elements of `E` bytes: the lower halves of both, then the upper.
+#[cfg(not(target_arch = "x86_64"))]
+#[inline(always)]
+fn zip<const E: usize>(a: [i32; 4], b: [i32; 4]) -> ([i32; 4], [i32; 4]) {
+    // SAFETY: as many bytes, and all of them plain data.
+    let bytes = |v: [i32; 4]| unsafe { std::mem::transmute::<[i32; 4], [u8; 16]>(v) };
+    let (a, b) = (bytes(a), bytes(b));
+    let half = |first: usize| {
+        let pick = |i: usize| if i / E % 2 == 0 { a } else { b }[first + i / (2 * E) * E + i % E];
+        // SAFETY: likewise.
+        unsafe { std::mem::transmute::<[u8; 16], [i32; 4]>(std::array::from_fn(pick)) }
+    };
+    (half(0), half(8))
+}
+
+/// As above, which the compiler does not see through here; these instructions are part of x86-64.
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+fn zip<const E: usize>(a: [i32; 4], b: [i32; 4]) -> ([i32; 4], [i32; 4]) {
+    use std::arch::x86_64::*;
+    // SAFETY: SSE2 is part of x86-64; registers and arrays are plain data of one size.
+    unsafe {
+        let (a, b) = (std::mem::transmute::<[i32; 4], __m128i>(a), std::mem::transmute::<[i32; 4], __m128i>(b));
+        let (low, high) = match E {
+            1 => (_mm_unpacklo_epi8(a, b), _mm_unpackhi_epi8(a, b)),
+            2 => (_mm_unpacklo_epi16(a, b), _mm_unpackhi_epi16(a, b)),
+            4 => (_mm_unpacklo_epi32(a, b), _mm_unpackhi_epi32(a, b)),
+            _ => (_mm_unpacklo_epi64(a, b), _mm_unpackhi_epi64(a, b)),
+        };
+        (std::mem::transmute::<__m128i, [i32; 4]>(low), std::mem::transmute::<__m128i, [i32; 4]>(high))
+    }
+}
+
 impl<const N: usize> Simd for Portable<N> {
     const LANES: usize = N;
     const REGISTERS: usize = 16;
@@ -210,6 +243,27 @@ impl<const N: usize> Simd for Portable<N> {
     unsafe fn store_int(self, p: *mut i32, v: [i32; N]) {
         // SAFETY: the caller gives N writable integers; the write is unaligned.
         unsafe { p.cast::<[i32; N]>().write_unaligned(v) }
+    }
+
+    #[inline(always)]
+    unsafe fn load_pieces(self, p: *const u8, stride: isize) -> [i32; N] {
+        let mut all = [0; N];
+        for (k, piece) in all.as_chunks_mut::<4>().0.iter_mut().enumerate() {
+            // SAFETY: the caller gives every piece; the read is unaligned.
+            *piece = unsafe { p.offset(k as isize * stride).cast::<[i32; 4]>().read_unaligned() };
+        }
+        all
+    }
+    #[inline(always)]
+    fn zip<const E: usize>(self, a: [i32; N], b: [i32; N]) -> ([i32; N], [i32; N]) {
+        let (mut lower, mut upper) = ([0; N], [0; N]);
+        for k in (0..N).step_by(4) {
+            let four = |v: [i32; N]| [v[k], v[k + 1], v[k + 2], v[k + 3]];
+            let (low, high) = zip::<E>(four(a), four(b));
+            lower[k..k + 4].copy_from_slice(&low);
+            upper[k..k + 4].copy_from_slice(&high);
+        }
+        (lower, upper)
     }
 
     #[inline(always)]

@@ -1,0 +1,425 @@
+//! Calls against plain loops.
+
+use super::*;
+use crate::synapse::{Activation, Synapses};
+
+#[test]
+fn a_product_with_and_without_batch_packing_bias_and_epilogue_is_the_plain_sum() {
+    let (batch, m, n, k) = (2, 7, 19, 5);
+    let (a_values, b_values, bias_values) = (ramp(batch * m * k), ramp(batch * k * n), ramp(n));
+    let mut board = Board::default();
+    let (a, b, bias) = (board.floats(&a_values), board.floats(&b_values), board.floats(&bias_values));
+    let (batched, single, finished) = (board.room(4 * batch * m * n), board.room(4 * m * n), board.room(4 * m * n));
+    let (scratch, more) = (board.room(SCRATCH), board.room(SCRATCH));
+    let weights: Vec<u8> = b_values.iter().flat_map(|x| x.to_ne_bytes()).collect();
+    let weights = Aligned::new(&weights);
+    let calls = |isa: Isa, _| {
+        let packed = pack(isa, Store::F32, [k, n], &weights.data[weights.start..][..weights.len], [n, 1]).unwrap();
+        let epilogue = Epilogue::new(isa, relu(), (m, n), n, vec![], (finished, Elem::F32), more).unwrap();
+        vec![
+            Call::Gemm(Box::new(Gemm {
+                shape: [batch, m, n, k],
+                a: dense_matrix(a, m, k),
+                b: GemmB::Plain(dense_matrix(b, k, n)),
+                c: dense_matrix(batched, m, n),
+                bias: None,
+                a_rest: None,
+                row_bias: None,
+                epilogue: None,
+                scratch,
+            })),
+            Call::Gemm(Box::new(Gemm {
+                shape: [1, m, n, k],
+                a: dense_matrix(a, m, k),
+                b: GemmB::Packed(Arc::new(packed)),
+                c: dense_matrix(single, m, n),
+                bias: Some(bias),
+                a_rest: None,
+                row_bias: None,
+                epilogue: Some(Box::new(epilogue)),
+                scratch,
+            })),
+        ]
+    };
+    let sum = |g: usize, i: usize, j: usize| -> f32 {
+        (0..k).map(|p| a_values[(g * m + i) * k + p] * b_values[(g * k + p) * n + j]).sum()
+    };
+    let want: Vec<f32> = (0..batch * m * n).map(|e| sum(e / (m * n), e / n % m, e % n)).collect();
+    let with_bias: Vec<f32> = (0..m * n).map(|e| sum(0, e / n, e % n) + bias_values[e % n]).collect();
+    let positive: Vec<f32> = with_bias.iter().map(|x| x.max(0.0)).collect();
+    board.run(calls, |memory| {
+        memory.floats(&batched, &want);
+        memory.floats(&single, &with_bias);
+        memory.floats(&finished, &positive);
+    });
+}
+
+#[test]
+fn elementwise_calls_are_the_plain_loops_also_in_place() {
+    let (rows, cols) = (5, 37);
+    let (x_values, w_values) = (ramp(rows * cols), ramp(cols));
+    let int_values: Vec<i32> = (0..24).map(|i| i * 7 - 60).collect();
+    let mut board = Board::default();
+    let (x, w, y) = (board.floats(&x_values), board.floats(&w_values), board.room(4 * rows * cols));
+    let (ints, negated, scratch) = (board.ints(&int_values), board.room(4 * 24), board.room(SCRATCH));
+    let calls = |isa: Isa, _| {
+        let dims = [1, 1, rows, cols];
+        let map = |out: Ref| {
+            let inputs = vec![(x, Elem::F32, [0, 0, cols, 1]), (w, Elem::F32, [0, 0, 0, 1])];
+            Call::Map(Box::new(Map::new(isa, product_plus_one(), dims, inputs, (out, Elem::F32), scratch).unwrap()))
+        };
+        let int = Call::Int {
+            op: IntOp::Neg,
+            dims: [1, 1, 2, 3, 4, 1],
+            // The middle two axes are exchanged.
+            inputs: vec![(ints, Elem::I32, [0, 0, 12, 1, 3, 0])],
+            out: (negated, Elem::I32),
+        };
+        vec![map(y), map(x), int]
+    };
+    let want: Vec<f32> = (0..rows * cols).map(|i| x_values[i] * w_values[i % cols] + 1.0).collect();
+    let turned: Vec<i32> = (0..24).map(|e| -int_values[e / 12 * 12 + e % 4 * 3 + e / 4 % 3]).collect();
+    board.run(calls, |memory| {
+        memory.floats(&y, &want);
+        memory.floats(&x, &want);
+        memory.ints(&negated, &turned);
+    });
+}
+
+#[test]
+fn reductions_and_rows_are_the_plain_loops() {
+    let [outer, len, inner] = [3, 11, 6];
+    let values = ramp(outer * len * inner);
+    let whole: Vec<i32> = values.iter().map(|x| (x * 16.0) as i32).collect();
+    let (gamma_values, beta_values) = (ramp(inner), ramp(inner + 3)[3..].to_vec());
+    let mut board = Board::default();
+    let (x, ints) = (board.floats(&values), board.ints(&whole));
+    let (gamma, beta) = (board.floats(&gamma_values), board.floats(&beta_values));
+    let small = 4 * outer * inner;
+    let all = 4 * outer * len * inner;
+    let (sums, tops, soft) = (board.room(small), board.room(small), board.room(all));
+    let (layer, rms) = (board.room(all), board.room(all));
+    let rows = outer * len;
+    let calls = |_, _| {
+        vec![
+            Call::Reduce { op: Reduce::Sum, shape: [outer, len, inner], src: x, dst: sums },
+            Call::IntReduce { op: IntReduce::Max, shape: [outer, len, inner], src: ints, dst: tops },
+            Call::Softmax { rows, len: inner, src: x, dst: soft },
+            Call::LayerNorm { rows, len: inner, eps: 1e-3, gamma: Some(gamma), beta: Some(beta), src: x, dst: layer },
+            Call::RmsNorm { rows, len: inner, eps: 1e-3, gamma: Some(gamma), src: x, dst: rms },
+        ]
+    };
+    let column = |e: usize| (0..len).map(move |j| (e / inner * len + j) * inner + e % inner);
+    let want_sums: Vec<f32> = (0..outer * inner).map(|e| column(e).map(|i| values[i]).sum()).collect();
+    let want_tops: Vec<i32> = (0..outer * inner).map(|e| column(e).map(|i| whole[i]).max().unwrap()).collect();
+    let (mut want_soft, mut want_layer, mut want_rms) = (vec![], vec![], vec![]);
+    for row in values.chunks(inner) {
+        let top = row.iter().copied().fold(f32::MIN, f32::max);
+        let total: f32 = row.iter().map(|x| (x - top).exp()).sum();
+        let mean = row.iter().sum::<f32>() / inner as f32;
+        let variance = row.iter().map(|x| (x - mean).powi(2)).sum::<f32>() / inner as f32;
+        let square = row.iter().map(|x| x * x).sum::<f32>() / inner as f32;
+        for (i, x) in row.iter().enumerate() {
+            want_soft.push((x - top).exp() / total);
+            want_layer.push((x - mean) / (variance + 1e-3).sqrt() * gamma_values[i] + beta_values[i]);
+            want_rms.push(x / (square + 1e-3).sqrt() * gamma_values[i]);
+        }
+    }
+    board.run(calls, |memory| {
+        memory.floats(&sums, &want_sums);
+        memory.ints(&tops, &want_tops);
+        memory.floats(&soft, &want_soft);
+        memory.floats(&layer, &want_layer);
+        memory.floats(&rms, &want_rms);
+    });
+}
+
+#[test]
+fn copies_gathers_and_segment_sums_are_the_plain_loops() {
+    let (rows, cols) = (6, 10);
+    let values = ramp(rows * cols);
+    let whole: Vec<i32> = (0..(rows * cols) as i32).collect();
+    let (index_values, segment_values) = ([9, 0, 3, 3], [0, 2, 2, 0, 1, 1, 2, 0, 0, 1]);
+    let mut board = Board::default();
+    let (x, ints) = (board.floats(&values), board.ints(&whole));
+    let (indices, segments) = (board.ints(&index_values), board.ints(&segment_values));
+    let (turned, zeros, picked) = (board.room(4 * rows * cols), board.room(100), board.room(4 * rows * 4));
+    let (sums, int_sums) = (board.room(4 * rows * 3), board.room(4 * rows * 3));
+    let calls = |_, _| {
+        vec![
+            Call::Copy {
+                elem: 4,
+                dims: vec![cols, rows],
+                src: x,
+                src_strides: vec![1, cols as isize],
+                dst: turned,
+                dst_strides: vec![rows as isize, 1],
+            },
+            Call::Zero { dst: zeros },
+            Call::Gather { elem: 4, shape: [rows, cols, 1], indices, count: 4, src: x, dst: picked },
+            Call::SegmentSum { shape: [rows, cols, 1], segments, count: 3, src: x, dst: sums },
+            Call::IntSegmentSum { shape: [rows, cols, 1], segments, count: 3, src: ints, dst: int_sums },
+        ]
+    };
+    let want_turned: Vec<f32> = (0..rows * cols).map(|e| values[e % rows * cols + e / rows]).collect();
+    let want_picked: Vec<f32> = (0..rows * 4).map(|e| values[e / 4 * cols + index_values[e % 4] as usize]).collect();
+    let (mut want_sums, mut want_ints) = (vec![0.0; rows * 3], vec![0; rows * 3]);
+    for e in 0..rows * cols {
+        let to = e / cols * 3 + segment_values[e % cols] as usize;
+        want_sums[to] += values[e];
+        want_ints[to] += whole[e];
+    }
+    board.run(calls, |memory| {
+        memory.floats(&turned, &want_turned);
+        assert!(memory.arena[zeros.offset..zeros.offset + 100].iter().all(|&b| b == 0), "{}", memory.what);
+        assert_eq!(memory.arena[zeros.offset + 100], 0xAA);
+        memory.floats(&picked, &want_picked);
+        memory.floats(&sums, &want_sums);
+        memory.ints(&int_sums, &want_ints);
+    });
+}
+
+#[test]
+fn sums_over_synapses_are_the_plain_loops_and_stay_within_their_references() {
+    let (rows, sources, segments) = (5, 10, 3);
+    let values = ramp(rows * sources);
+    let (from, to) = ([9, 0, 3, 3, 7], [0, 2, 2, 0, 2]);
+    let (scale, shift) = ([0.5, -1.0, 2.0, 1.0, 0.25], [0.0, 0.5, -0.5, 1.0, 2.0]);
+    let (ones, weights) = ([1.0; 5], [2.0, -1.0, 0.5, 4.0, -3.0]);
+    let pack = |isa: Isa, sums: usize| {
+        let columns: [&[f32]; 2] = [&ones, &weights];
+        let columns = &columns[..sums];
+        let packed =
+            Synapses::pack(isa, Activation::Identity, sources, segments, &from, &to, &scale, &shift, columns).unwrap();
+        Arc::new(packed)
+    };
+    let mut board = Board::default();
+    let turned: Vec<f32> = (0..rows * sources).map(|i| values[i % rows * sources + i / rows]).collect();
+    let (x, y) = (board.floats(&values), board.floats(&turned));
+    let room = 4 * rows * segments;
+    let (a, b, c, d) = (board.room(room), board.room(room), board.room(room), board.room(room));
+    let calls = |isa, _| {
+        vec![
+            Call::SynapseSum { synapses: pack(isa, 2), columns: false, rows, src: x, outs: vec![a, b] },
+            Call::SynapseSum { synapses: pack(isa, 1), columns: true, rows, src: y, outs: vec![c] },
+            Call::SynapseSum { synapses: pack(isa, 1), columns: false, rows: 0, src: x, outs: vec![d] },
+        ]
+    };
+    let (mut plain, mut weighted) = (vec![0.0; rows * segments], vec![0.0; rows * segments]);
+    for (row, e) in (0..rows * 5).map(|i| (i / 5, i % 5)) {
+        let value = scale[e] * values[row * sources + from[e] as usize] + shift[e];
+        plain[row * segments + to[e] as usize] += value;
+        weighted[row * segments + to[e] as usize] += weights[e] * value;
+    }
+    let by_column: Vec<f32> = (0..rows * segments).map(|i| plain[i % rows * segments + i / rows]).collect();
+    board.run(calls, |memory| {
+        memory.floats(&a, &plain);
+        memory.floats(&b, &weighted);
+        memory.floats(&c, &by_column);
+    });
+    let sum = |sums, rows, src, outs| Call::SynapseSum {
+        synapses: pack(Isa::PORTABLE, sums),
+        columns: false,
+        rows,
+        src,
+        outs,
+    };
+    board.accepted(sum(2, rows, x, vec![a, b]));
+    board.refused(sum(2, rows, x, vec![a]));
+    board.refused(sum(1, rows, x, vec![a, b]));
+    board.refused(sum(2, rows + 1, x, vec![a, b]));
+    board.refused(sum(2, usize::MAX, x, vec![a, b]));
+    board.refused(sum(2, rows, x, vec![a, a]));
+    board.refused(sum(2, rows, x, vec![a, Ref { len: room - 4, ..b }]));
+    board.refused(sum(2, rows, a, vec![a, b]));
+    board.refused(sum(2, rows, x, vec![x, b]));
+    board.refused(sum(2, rows, Ref { offset: x.offset + 2, ..x }, vec![a, b]));
+    if let Some(&other) = Isa::available().get(1) {
+        let synapses = pack(other, 1);
+        board.refused(Call::SynapseSum { synapses, columns: false, rows, src: x, outs: vec![a] });
+    }
+}
+
+#[test]
+fn attention_is_the_plain_loops() {
+    let shape = Attention { causal: true, ..Attention::dense(1, 2, 5, 9, 4) };
+    let (q_values, k_values, v_values) = (ramp(2 * 5 * 4), ramp(2 * 9 * 4), ramp(2 * 9 * 4 + 1)[1..].to_vec());
+    let mut board = Board::default();
+    let qkv = [board.floats(&q_values), board.floats(&k_values), board.floats(&v_values)];
+    let (out, scratch) = (board.room(4 * 2 * 5 * 4), board.room(SCRATCH));
+    let mut want = Vec::new();
+    for (h, i) in (0..10).map(|e| (e / 5, e % 5)) {
+        let q = &q_values[(h * 5 + i) * 4..][..4];
+        let weights: Vec<f32> = (0..=i + 4)
+            .map(|j| {
+                let k = &k_values[(h * 9 + j) * 4..][..4];
+                (q.iter().zip(k).map(|(a, b)| a * b).sum::<f32>() * shape.scale).exp()
+            })
+            .collect();
+        let total: f32 = weights.iter().sum();
+        want.extend(
+            (0..4).map(|c| {
+                weights.iter().enumerate().map(|(j, w)| w / total * v_values[(h * 9 + j) * 4 + c]).sum::<f32>()
+            }),
+        );
+    }
+    let calls = |_, _| vec![Call::Attention(Box::new(Attend { shape, qkv, mask: None, out, scratch }))];
+    board.run(calls, |memory| memory.floats(&out, &want));
+}
+
+#[test]
+fn a_scan_is_the_plain_loop_whatever_its_blocks_and_order() {
+    for (rows, block) in [(5, None), (5, Some(2)), (6, Some(3)), (3, Some(1)), (1, Some(1)), (1, None)] {
+        for (reverse, time_inside) in [(false, false), (true, false), (false, true), (true, true)] {
+            let l = Loop::new(rows);
+            let (w, xs) = (ramp(WIDTH), ramp(STEPS * rows * WIDTH));
+            let (mut h, mut ys) = (ramp(rows * WIDTH), vec![0.0; xs.len()]);
+            for step in 0..STEPS {
+                let t = if reverse { STEPS - 1 - step } else { step };
+                for (e, h) in h.iter_mut().enumerate() {
+                    let (row, c) = (e / WIDTH, e % WIDTH);
+                    let at = if time_inside { (row * STEPS + t) * WIDTH } else { (t * rows + row) * WIDTH } + c;
+                    *h = *h * xs[at] + w[c];
+                    ys[at] = *h * *h;
+                }
+            }
+            for columns in [false, true] {
+                let calls = |isa: Isa, threads: usize| {
+                    let mut scan = Scan { reverse, time_inside, ..l.scan(isa, threads, block) };
+                    if let (Some(block), true) = (block, columns) {
+                        scan.body = body_of(isa, threads, block, WIDTH, true);
+                        // The rows left over may lie as they like.
+                        scan.tail = scan.tail.map(|_| body_of(isa, threads, rows % block, WIDTH, reverse));
+                    }
+                    vec![Call::Scan(Box::new(scan))]
+                };
+                l.board.run(calls, |memory| {
+                    memory.floats(&l.last, &h);
+                    memory.floats(&l.ys, &ys);
+                });
+            }
+        }
+    }
+}
+
+#[test]
+fn a_scan_inside_a_scan_runs_with_frames_of_its_own() {
+    // The outer body runs the inner scan over the same rows: two passes of two steps are two nested loops.
+    let l = Loop::new(4);
+    let bytes = 4 * 4 * WIDTH;
+    let calls = |isa: Isa, threads: usize| {
+        let inner = l.scan(isa, threads, Some(3));
+        let memory = Memory {
+            arena: SCRATCH,
+            inputs: vec![
+                Extent { bytes, align: 4 },
+                Extent { bytes: STEPS * bytes, align: 4 },
+                Extent { bytes: 4 * WIDTH, align: 4 },
+            ],
+            outputs: vec![Extent { bytes, align: 4 }, Extent { bytes: STEPS * bytes, align: 4 }],
+            consts: vec![],
+        };
+        let of = |slot, len| Ref { slot, offset: 0, len };
+        let (h, xs, w, next, ys) =
+            (of(1, bytes), of(2, STEPS * bytes), of(3, 4 * WIDTH), of(4, bytes), of(5, STEPS * bytes));
+        let row_bytes = 4 * WIDTH;
+        let nested = Scan {
+            states: vec![ScanState { init: h, last: next, rows: 4, row_bytes }],
+            sequences: vec![Sequence { at: xs, rows: 4, row_bytes }],
+            fixed: vec![w],
+            outputs: vec![Sequence { at: ys, rows: 4, row_bytes }],
+            scratch: Ref { slot: 0, offset: 0, len: SCRATCH },
+            ..inner
+        };
+        let tape = Tape::new(isa, threads, memory, vec![Call::Scan(Box::new(nested))]).unwrap();
+        vec![Call::Scan(Box::new(Scan {
+            steps: 1,
+            reverse: false,
+            time_inside: false,
+            states: vec![ScanState { init: l.init, last: l.last, rows: 1, row_bytes: bytes }],
+            sequences: vec![Sequence { at: l.xs, rows: 1, row_bytes: STEPS * bytes }],
+            fixed: vec![l.w],
+            outputs: vec![Sequence { at: l.ys, rows: 1, row_bytes: STEPS * bytes }],
+            blocks: None,
+            body: Body { tape, columns: false },
+            tail: None,
+            scratch: l.scratch,
+        }))]
+    };
+    let (w, xs, mut h) = (ramp(WIDTH), ramp(STEPS * 4 * WIDTH), ramp(4 * WIDTH));
+    for step in xs.chunks(4 * WIDTH) {
+        h.iter_mut().zip(step).enumerate().for_each(|(e, (h, x))| *h = *h * x + w[e % WIDTH]);
+    }
+    let mut board = Board { data: l.board.data.clone() };
+    let room = board.room(2 * SCRATCH);
+    let calls = |isa: Isa, threads: usize| {
+        let mut all = calls(isa, threads);
+        for call in &mut all {
+            if let Call::Scan(scan) = call {
+                scan.scratch = room;
+            }
+        }
+        all
+    };
+    board.run(calls, |memory| memory.floats(&l.last, &h));
+}
+
+#[test]
+fn inputs_outputs_and_constants_are_reached_by_their_slots() {
+    let constant: Const = Arc::new(vec![7u8; 40]);
+    let align = 1;
+    let memory = Memory {
+        arena: 0,
+        inputs: vec![Extent { bytes: 8, align }, Extent { bytes: 0, align: 4 }],
+        outputs: vec![Extent { bytes: 48, align }],
+        consts: vec![constant],
+    };
+    let copy = |src: Ref, at: usize| Call::Copy {
+        elem: 1,
+        dims: vec![src.len],
+        src,
+        src_strides: vec![1],
+        dst: Ref { slot: memory.slot(Space::Output(0)), offset: at, len: src.len },
+        dst_strides: vec![1],
+    };
+    let calls = vec![
+        copy(Ref { slot: memory.slot(Space::Input(0)), offset: 0, len: 8 }, 0),
+        copy(Ref { slot: memory.slot(Space::Const(0)), offset: 0, len: 40 }, 8),
+        copy(Ref { slot: memory.slot(Space::Input(1)), offset: 0, len: 0 }, 48),
+    ];
+    let tape = Tape::new(Isa::detect(), 1, memory, calls).unwrap();
+    let mut frame = tape.frame();
+    let (input, mut output) = ([1u8, 2, 3, 4, 5, 6, 7, 8], [0u8; 48]);
+    let cancel = AtomicBool::new(false);
+    let inputs: [&[u8]; 2] = [&input, &[]];
+    tape.run(&mut frame, Team::solo(), &mut [], inputs, [&mut output[..]], None, &cancel).unwrap();
+    assert_eq!((&output[..8], &output[8..]), (&input[..], &[7u8; 40][..]));
+
+    let mut try_run = |inputs: &[&[u8]], output: &mut [u8], team: &Team| {
+        tape.run(&mut frame, team, &mut [], inputs.iter().copied(), [output], None, &cancel)
+    };
+    assert!(matches!(try_run(&[&input[..7], &[]], &mut output, Team::solo()), Err(Stopped::Buffer(_))));
+    assert!(matches!(try_run(&[&input], &mut output, Team::solo()), Err(Stopped::Buffer(_))));
+    assert!(matches!(try_run(&inputs, &mut output[..47], Team::solo()), Err(Stopped::Buffer(_))));
+    let team = Team::new(2).unwrap();
+    assert!(matches!(try_run(&inputs, &mut output, &team), Err(Stopped::Buffer(_))), "a team larger than the tape");
+}
+
+#[test]
+fn a_constant_that_answers_differently_each_time_is_asked_once() {
+    struct Fickle(AtomicUsize, Vec<u8>);
+    impl AsRef<[u8]> for Fickle {
+        fn as_ref(&self) -> &[u8] {
+            if self.0.fetch_add(1, Ordering::Relaxed) == 0 { &self.1 } else { &[] }
+        }
+    }
+    let constant: Const = Arc::new(Fickle(AtomicUsize::new(0), vec![9; 64]));
+    let memory = Memory { outputs: vec![Extent { bytes: 64, align: 1 }], consts: vec![constant], ..Memory::default() };
+    let (src, dst) = (Ref { slot: 2, offset: 0, len: 64 }, Ref { slot: 1, offset: 0, len: 64 });
+    let copy = Call::Copy { elem: 1, dims: vec![64], src, src_strides: vec![1], dst, dst_strides: vec![1] };
+    let tape = Tape::new(Isa::detect(), 1, memory, vec![copy]).unwrap();
+    let mut out = [0u8; 64];
+    let cancel = AtomicBool::new(false);
+    tape.run(&mut tape.frame(), Team::solo(), &mut [], [], [&mut out[..]], None, &cancel).unwrap();
+    assert_eq!(out, [9; 64]);
+}
