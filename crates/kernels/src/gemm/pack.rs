@@ -14,6 +14,7 @@
 use super::Store;
 use super::micro::Lanes;
 use crate::simd::Simd;
+use crate::simd::portable::Portable;
 use half::{bf16, f16};
 
 /// A matrix in memory. Strides are in elements.
@@ -109,7 +110,7 @@ unsafe fn panels<S: Lanes, T: Copy + Default>(
             }
             let (mut steps_done, mut cols_done) = (0, 0);
             if size_of::<T>() == 4 && b.row == 1 {
-                (steps_done, cols_done) = (contiguous / S::LANES * S::LANES, cols / S::LANES * S::LANES);
+                (steps_done, cols_done) = (contiguous / 4 * 4, cols / 4 * 4);
                 transpose(s, panel, steps_done, cols_done, to.cast(), width);
             }
             for step in 0..steps {
@@ -140,19 +141,30 @@ unsafe fn copy<S: Lanes>(s: S, b: Source, steps: usize, to: *mut f32) {
     }
 }
 
-/// Transposes 32-bit steps that are contiguous in B's columns; `steps` and `cols` are multiples of the lanes.
+/// Transposes 32-bit steps that are contiguous in B's columns; `steps` and `cols` are multiples of 4.
 ///
 /// # Safety
 /// `b` must be readable for so many steps and columns, and `to` writable for steps of `width`.
 #[inline(always)]
 unsafe fn transpose<S: Lanes>(s: S, b: Source, steps: usize, cols: usize, to: *mut u32, width: usize) {
     let (from_stride, to_stride) = ((b.col * b.store.size()) as isize, 4 * width as isize);
+    // SAFETY: the caller's promise, for squares within so many steps and columns.
+    let at = |step: usize, j: usize| unsafe { (b.at(0, j).ptr.add(4 * step), to.add(step * width + j).cast::<u8>()) };
     for j in (0..cols).step_by(S::LANES) {
         for step in (0..steps).step_by(S::LANES) {
-            // SAFETY: the caller's promise.
-            unsafe {
-                let (from, to) = (b.at(0, j).ptr.add(4 * step), to.add(step * width + j));
-                s.transpose::<false>(from, from_stride, to.cast(), to_stride);
+            let (end_step, end_j) = (steps.min(step + S::LANES), cols.min(j + S::LANES));
+            if end_step - step == S::LANES && end_j - j == S::LANES {
+                let (from, to) = at(step, j);
+                // SAFETY: a square of the caller's.
+                unsafe { s.transpose::<false>(from, from_stride, to, to_stride) };
+                continue;
+            }
+            for j in (j..end_j).step_by(4) {
+                for step in (step..end_step).step_by(4) {
+                    let (from, to) = at(step, j);
+                    // SAFETY: likewise.
+                    unsafe { Portable::<4>.transpose::<false>(from, from_stride, to, to_stride) };
+                }
             }
         }
     }
