@@ -63,6 +63,11 @@ pub(super) struct Plan {
     ports: [Port; MAX_OPERANDS],
 }
 
+/// Where a program's scratch memory holds what.
+pub(super) fn lay_out(program: &Program) -> [usize; 4] {
+    Scratch::lay_out(program)
+}
+
 /// Bytes of scratch memory of one thread: places, slots, input and output buffers.
 pub(super) fn thread_bytes(program: &Program) -> usize {
     Scratch::layout(program)[3]
@@ -75,6 +80,10 @@ impl Scratch {
     /// Starts of slots, input buffers and output buffers, and the end. Places come first.
     #[inline(always)]
     fn layout(p: &Program) -> [usize; 4] {
+        p.layout
+    }
+
+    fn lay_out(p: &Program) -> [usize; 4] {
         let slots = ((p.operands() + p.constants.len() + p.slots) * size_of::<Place>()).next_multiple_of(64);
         let inputs = slots + p.slots * MAX_BLOCK * 4;
         let outputs = inputs + p.inputs * INPUT_FLOATS * 4;

@@ -247,6 +247,8 @@ pub struct Program {
     pub(super) constants: Vec<Line>,
     pub(super) slots: usize,
     pub(super) cost: usize,
+    /// Where its scratch memory holds what, worked out once.
+    pub(super) layout: [usize; 4],
 }
 
 /// The most inputs and outputs together.
@@ -340,7 +342,9 @@ impl Program {
         emit.all(&order);
         let (steps, slots) = (emit.steps, emit.slots as usize);
         let constants = constants.into_iter().map(|c| Line([c; 16])).collect();
-        Ok(Program { steps, inputs, outputs: outputs.len(), constants, slots, cost })
+        let mut program = Program { steps, inputs, outputs: outputs.len(), constants, slots, cost, layout: [0; 4] };
+        program.layout = super::plan::lay_out(&program);
+        Ok(program)
     }
 
     /// How many inputs a run takes.

@@ -300,6 +300,7 @@ impl Lower<'_> {
                 // Registered when somebody reads it, so that a weight that is only read packed is not kept twice.
                 return Ok(());
             }
+            Op::Broadcast { .. } if !self.direct.contains_key(&value) && self.data(value)?.is_some() => {}
             Op::Scan(s) => scan::lower(self, id, s)?,
             // Its readers read its parts: each of them once more than the concatenation itself would.
             Op::Concat { .. } if self.split.contains_key(&value) => {
@@ -504,6 +505,13 @@ impl Lower<'_> {
             Op::Reshape { .. } => {
                 let shape = self.sized(value)?.shape;
                 self.data(self.graph.node(value).inputs[0])?.map(|t| t.reshaped(&shape)).transpose()?
+            }
+            // So is a repetition of it, if it is small: a state that starts at zero.
+            Op::Broadcast { .. } => {
+                let (from, to) = (self.sized(self.graph.node(value).inputs[0])?, self.sized(value)?);
+                let small = to.bytes() <= STRETCHED_BYTES && from.count() == 1 && to.count() > 0;
+                let one = if small { self.data(self.graph.node(value).inputs[0])? } else { None };
+                one.map(|t| Tensor::from_bytes(to.dtype, &to.shape, &t.bytes().repeat(to.count()))).transpose()?
             }
             _ => None,
         })
