@@ -5,10 +5,10 @@ use schwann_core::backend::reference::{self, Precision};
 use schwann_core::cases::random::Random;
 use schwann_core::op::Op;
 use schwann_core::pass::PassOptions;
-use schwann_core::{CompileOptions, DType, Graph, Program, Tensor};
+use schwann_core::{Bindings, CompileOptions, DType, Graph, Program, Tensor};
 use schwann_kernels::Isa;
 use schwann_nn::wiring::{AutoNcp, Wiring};
-use schwann_nn::{Cfc, GraphOptions, InitialState, Layer, Ltc, Mapping, Model, Parameters, Result, Timespans};
+use schwann_nn::{Cfc, Error, GraphOptions, InitialState, Layer, Ltc, Mapping, Model, Parameters, Result, Timespans};
 use std::collections::BTreeMap;
 
 /// How often an operation occurs in the body of the graph's only loop, and outside.
@@ -32,6 +32,31 @@ fn a_cfc_is_products_of_one_joined_value_with_its_masks_outside_the_loop() -> Re
     let wired = Model::new(Cfc::new(4, AutoNcp::new(12, 3).wiring()?), 1)?.graph(&GraphOptions::default())?;
     assert_eq!(occurs(&wired, "matmul"), (12, 0), "four heads for each of three layers");
     assert_eq!(occurs(&wired, "mul"), (3, 6), "gates inside; masks of ff1 and ff2 outside");
+    Ok(())
+}
+
+#[test]
+fn one_stream_needs_little_memory_and_work_grows_by_the_same_with_every_step_and_sample() -> Result<()> {
+    let profile = Cfc { proj_size: Some(16), backbone_units: Some(64), backbone_layers: Some(2), ..Cfc::new(8, 64) };
+    let wired = || AutoNcp::new(64, 16).build(8);
+    for model in [Model::new(profile, 1)?, Model::new(Cfc::new(8, wired()?), 1)?, Model::new(Ltc::new(8, wired()?), 1)?]
+    {
+        let program = model.compile(&GraphOptions::default(), &CompileOptions::default().threads(1))?;
+        let plan = |batch: usize, steps: usize| {
+            let plan = program.plan(&Bindings::new().with("B", batch).with("T", steps))?;
+            Ok::<_, Error>((plan.arena_bytes, plan.cost().flops, plan.cost().transcendentals))
+        };
+        for steps in [1, 16, 1024] {
+            let (arena, ..) = plan(1, steps)?;
+            assert!(arena < 1 << 20, "{arena} bytes for one stream of {steps} steps");
+        }
+        let (_, flops, functions) = plan(1, 1)?;
+        for (batch, steps) in [(1, 2), (1, 7), (5, 1), (32, 16), (33, 3)] {
+            let (_, all, all_functions) = plan(batch, steps)?;
+            let n = (batch * steps) as u64;
+            assert_eq!((all, all_functions), (n * flops, n * functions), "{batch} × {steps}");
+        }
+    }
     Ok(())
 }
 

@@ -401,8 +401,8 @@ pub enum Op {
     },
     /// Sums over sparse synapses (made by a pass). Inputs: x of one or two axes, then for each synapse e its source along
     /// `axis` of x and its destination (`i32`), a scale, a shift, and `sums` weights c₁ …, all of one length. Output k is
-    /// like x with `segments` elements along `axis`: element d is Σ cₖ[e] · act(scale[e] · x[source e] + shift[e]) over
-    /// the e with destination d. Backends may want everything but x to be known before the run.
+    /// like x with `segments` elements along `axis`: element d is the sum of `cₖ[e] · act(scale[e] · x[source e] +
+    /// shift[e])` over the e with destination d. Backends may want everything but x to be known before the run.
     SynapseSum {
         /// What becomes of a synapse's input.
         activation: Activation,

@@ -15,6 +15,11 @@ const MOST_ROWS: usize = 48;
 /// A block's working memory should stay within this: about the first-level cache. Larger blocks were no faster.
 const BLOCK_BYTES: usize = 40 << 10;
 
+/// Work, in operations, below which another thread costs more than it gives: some microseconds, as for products. A
+/// transcendental counts as so many.
+const WORK_PER_THREAD: u64 = 500_000;
+const TRANSCENDENTAL: u64 = 16;
+
 /// The body for one number of rows, and whether it wants them as columns.
 struct Block {
     lowered: Lowered,
@@ -68,7 +73,9 @@ pub(super) fn lower(l: &mut Lower<'_>, id: u32, scan: &Scan) -> Result<()> {
         Some(general) => {
             let bodies = Bodies { turned: general.turned(), straight: general.body };
             let lanes = l.target.isa.lanes();
-            let mut rows = batch.div_ceil(threads).clamp(1, MOST_ROWS);
+            let work = cost.flops.saturating_add(cost.transcendentals.saturating_mul(TRANSCENDENTAL));
+            let worth = usize::try_from(work / WORK_PER_THREAD).unwrap_or(usize::MAX).max(1);
+            let mut rows = batch.div_ceil(threads.min(worth)).clamp(1, MOST_ROWS);
             if bodies.turned.is_some() && rows > lanes {
                 // Whole registers of rows; what is left over is the tail.
                 rows = if rows.div_ceil(lanes) * lanes <= batch {
