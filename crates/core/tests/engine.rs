@@ -285,7 +285,7 @@ fn arenas_of_the_case_models_are_tight_and_live_buffers_apart() {
 fn a_plan_explains_itself_as_text_json_and_dot_and_says_what_is_predicted() {
     let plan = compile(&rnn().unwrap()).plan(&Bindings::new().with("B", 4).with("T", 5)).unwrap();
     let text = plan.explain(Some(&device()));
-    for wanted in ["predicted", "derived", "scan of 5 steps", "blocks of 2 rows", "gemm packed 2×6×3"] {
+    for wanted in ["predicted", "derived", "scan of 5 steps", "blocks of 4 rows", "gemm packed 4×6×3"] {
         assert!(text.contains(wanted), "no {wanted:?} in\n{text}");
     }
     let json: serde_json::Value = serde_json::from_str(&plan.to_json(Some(&device()))).unwrap();
