@@ -2,6 +2,7 @@
 
 use crate::backend::cpu::Cpu;
 use crate::backend::{Backend, Bound, Inputs, Observer, Prepared, Stream};
+use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::graph::Graph;
 use crate::memory::{Budget, Reservation};
@@ -147,8 +148,8 @@ impl Canceller {
 
 struct Laid {
     bindings: Bindings,
-    /// The shape of each input.
-    shapes: Vec<Vec<usize>>,
+    /// Type and shape of each input.
+    inputs: Vec<(DType, Vec<usize>)>,
     bound: Arc<dyn Bound>,
     stream: Box<dyn Stream>,
     _memory: Reservation,
@@ -306,11 +307,10 @@ impl Session {
             }
         }
         let Some(laid) = &self.layout else { return Ok(false) };
-        let shape_of = |index: usize| match (self.given[index], &self.carried[index]) {
-            (Some(at), _) => Some(arguments[at].1.shape()),
-            (None, state) => state.as_ref().map(Tensor::shape),
-        };
-        Ok(laid.shapes.iter().enumerate().all(|(index, shape)| shape_of(index) == Some(shape)))
+        Ok(laid.inputs.iter().enumerate().all(|(index, (dtype, shape))| {
+            let value = self.given[index].map(|at| arguments[at].1).or(self.carried[index].as_ref());
+            value.is_some_and(|v| v.dtype() == *dtype && v.shape() == shape)
+        }))
     }
 
     fn bind(&mut self, arguments: &[(&str, &Tensor)]) -> Result<()> {
@@ -360,9 +360,9 @@ impl Session {
             let memory = self.program.budget.reserve(wanted, "a session's arena and outputs")?;
             self.outputs = shapes.iter().map(|(d, s)| Tensor::zeros(*d, s)).collect::<Result<_>>()?;
             let stream = Arc::clone(&bound).stream()?;
-            let inputs = graph.inputs().map(|(_, value)| graph.ty(value).shape.eval(&self.scratch));
-            let (bindings, inputs) = (self.scratch.clone(), inputs.collect::<Result<_>>()?);
-            self.layout = Some(Laid { bindings, shapes: inputs, bound, stream, _memory: memory });
+            let types = graph.inputs().map(|(_, value)| graph.ty(value));
+            let inputs = types.map(|t| Ok((t.dtype, t.shape.eval(&self.scratch)?))).collect::<Result<_>>()?;
+            self.layout = Some(Laid { bindings: self.scratch.clone(), inputs, bound, stream, _memory: memory });
         }
         Ok(())
     }

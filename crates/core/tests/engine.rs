@@ -348,6 +348,36 @@ fn the_reference_is_a_backend_like_any_other() {
 }
 
 #[test]
+fn a_state_of_another_type_is_refused_also_where_its_size_fits() {
+    let mut session = compile(&rnn().unwrap()).session();
+    let x = floats(&[2, 3, 3], |i| i as f32 * 0.1);
+    session.run(&[("x", &x)]).unwrap();
+    session.set_state("h", Tensor::new(&[2, 6], &[1i32; 12]).unwrap()).unwrap();
+    let error = session.run(&[("x", &x)]).unwrap_err().to_string();
+    assert!(error.contains("`h`") && error.contains("i32"), "{error}");
+}
+
+#[test]
+fn a_loop_worth_it_is_shared_between_threads_and_gives_what_one_thread_gives() {
+    let graph = rnn().unwrap();
+    let (batch, steps) = (37, 400);
+    let x = floats(&[batch, steps, 3], |i| (i % 17) as f32 * 0.1 - 0.8);
+    let want = Program::compile(&graph, &CompileOptions::default().threads(1)).unwrap();
+    let want: Vec<Tensor> = want.session().run(&[("x", &x)]).unwrap().to_vec();
+    for threads in [2, 3] {
+        let program = Program::compile(&graph, &CompileOptions::default().threads(threads)).unwrap();
+        let mut session = program.session();
+        let got = session.run(&[("x", &x)]).unwrap().to_vec();
+        let rows = session.plan().unwrap().steps[0].looped.as_ref().unwrap().block_rows.unwrap();
+        assert!(rows < batch, "{threads} threads, one block of {rows} rows");
+        for (got, want) in got.iter().zip(&want) {
+            let pairs = got.values::<f32>().unwrap().iter().zip(want.values::<f32>().unwrap());
+            pairs.for_each(|(g, w)| assert!((g - w).abs() <= 1e-6, "{threads} threads: {g}, not {w}"));
+        }
+    }
+}
+
+#[test]
 fn a_session_carries_its_state_from_run_to_run() {
     let program = compile(&rnn().unwrap());
     let x = floats(&[2, 6, 3], |i| (i % 13) as f32 * 0.1 - 0.6);

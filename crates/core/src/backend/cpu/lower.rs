@@ -16,7 +16,6 @@ use crate::shape::Bindings;
 use crate::tensor::Tensor;
 use crate::{DType, Type};
 use schwann_kernels::Isa;
-use schwann_kernels::gemm::takes_parts;
 use schwann_kernels::tape::{ARENA_ALIGN, Call, Extent, Memory, Ref, Space, Tape};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -40,17 +39,17 @@ pub(super) struct Lowered {
 const UNPLACED: u32 = 1 << 31;
 
 /// The most bytes that a known operand is stretched to.
-const STRETCHED_BYTES: usize = 16 << 10;
+pub(super) const STRETCHED_BYTES: usize = 16 << 10;
 
 /// Where a value lies: in which memory, from which byte on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Place {
-    home: Home,
-    offset: usize,
+    pub(super) home: Home,
+    pub(super) offset: usize,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Home {
+pub(super) enum Home {
     Input(usize),
     Output(usize),
     Const(usize),
@@ -73,21 +72,21 @@ pub(super) struct Lower<'a> {
     pub(super) target: Target<'a>,
     /// Inputs whose data is known: a loop's fixed values that are weights outside.
     known: &'a HashMap<usize, Tensor>,
-    memory: Memory,
-    const_names: Vec<String>,
+    pub(super) memory: Memory,
+    pub(super) const_names: Vec<String>,
     places: HashMap<Value, Place>,
     /// Values that are parts or repetitions of others, not copied yet: their strides from their place on.
     views: HashMap<Value, Vec<usize>>,
     /// Known values that were stretched ahead to a shape.
-    stretched: HashMap<(Value, Vec<usize>), Place>,
+    pub(super) stretched: HashMap<(Value, Vec<usize>), Place>,
     /// Concatenations that are never made: who reads them reads their two parts.
-    split: HashMap<Value, [Value; 2]>,
+    pub(super) split: HashMap<Value, [Value; 2]>,
     /// How often a value has been read.
     consumed: HashMap<Value, u32>,
     /// Values to be written straight to an output.
-    direct: HashMap<Value, usize>,
+    pub(super) direct: HashMap<Value, usize>,
     /// Values to be written straight into the concatenation that takes them, and at which byte of it.
-    within: HashMap<Value, (Value, usize)>,
+    pub(super) within: HashMap<Value, (Value, usize)>,
     uses: Vec<Vec<u32>>,
     buffers: Vec<BufferInfo>,
     calls: Vec<Call>,
@@ -214,80 +213,6 @@ impl Lower<'_> {
             }
         }
         Ok(())
-    }
-
-    /// Finds values that can be made where a concatenation wants them: those whose part of it is contiguous.
-    fn join(&mut self) -> Result<()> {
-        for (id, node) in self.graph.nodes().iter().enumerate() {
-            let Op::Concat { axis } = node.op else { continue };
-            let whole = Value { node: id as u32, slot: 0 };
-            if let &[first, last] = &node.inputs[..]
-                && self.is_read_in_parts(whole, axis)?
-            {
-                self.split.insert(whole, [first, last]);
-                continue;
-            }
-            if self.sized(whole)?.shape[..axis].iter().product::<usize>() != 1 {
-                continue;
-            }
-            let mut at = 0;
-            for &part in &node.inputs {
-                let made = !matches!(
-                    self.graph.node(part).op,
-                    Op::Input { .. }
-                        | Op::Weight { .. }
-                        | Op::Const(_)
-                        | Op::Reshape { .. }
-                        | Op::Slice { .. }
-                        | Op::Broadcast { .. }
-                        | Op::Transpose { .. }
-                        | Op::Concat { .. }
-                        | Op::Scan(_)
-                );
-                let bytes = self.sized(part)?.bytes();
-                if made && bytes > 0 && !self.direct.contains_key(&part) {
-                    self.within.entry(part).or_insert((whole, at));
-                }
-                at += bytes;
-            }
-        }
-        Ok(())
-    }
-
-    /// Whether every reader of a concatenation is a product that takes a single row in two parts.
-    fn is_read_in_parts(&self, whole: Value, axis: usize) -> Result<bool> {
-        let row = self.sized(whole)?;
-        let [1, k] = row.shape[..] else { return Ok(false) };
-        let wanted = self.graph.outputs().iter().any(|o| o.value == whole);
-        if axis != 1 || row.dtype != DType::F32 || k == 0 || wanted {
-            return Ok(false);
-        }
-        for (id, node) in self.graph.nodes().iter().enumerate().filter(|(_, n)| n.inputs.contains(&whole)) {
-            let (Op::MatMul { transpose_a: false, .. } | Op::MatMulMap { transpose_a: false, .. }) = node.op else {
-                return Ok(false);
-            };
-            let out = self.sized(Value { node: id as u32, slot: 0 })?;
-            let right = self.sized(node.inputs[1])?;
-            let fits = node.inputs[1..].iter().all(|v| *v != whole)
-                && right.shape.len() == 2
-                && (right.dtype, out.dtype) == (DType::F32, DType::F32)
-                && self.data(node.inputs[1])?.is_some()
-                && takes_parts(out.count(), k);
-            if !fits {
-                return Ok(false);
-            }
-        }
-        Ok(true)
-    }
-
-    /// The parts of a concatenation that is read in parts.
-    pub(super) fn parts(&self, value: Value) -> Option<[Value; 2]> {
-        self.split.get(&value).copied()
-    }
-
-    /// Whether a value was made inside a concatenation already.
-    pub(super) fn is_within(&self, part: Value, whole: Value, at: usize) -> bool {
-        self.within.get(&part) == Some(&(whole, at))
     }
 
     fn node(&mut self, id: u32) -> Result<()> {
@@ -425,33 +350,6 @@ impl Lower<'_> {
         Ok((self.reference(place, (last + 1) * sized.dtype.size()), strides))
     }
 
-    /// One number a row of `out`, known ahead, as a constant of all of its elements: read as fast as any other operand,
-    /// which single numbers are not. `None` where that is not so, or would be too much memory.
-    pub(super) fn stretched(&mut self, value: Value, x: &Sized, out: &Sized) -> Result<Option<Ref>> {
-        let one_a_row = x.dtype == DType::F32 && x.shape.last() == Some(&1) && out.shape.last().is_some_and(|n| *n > 1);
-        if !one_a_row || x.count() * 2 > out.count() || x.count() < 2 || out.count() * 4 > STRETCHED_BYTES {
-            return Ok(None);
-        }
-        let Some(data) = self.data(value)? else { return Ok(None) };
-        let key = (value, out.shape.clone());
-        let bytes = out.count() * 4;
-        if let Some(&place) = self.stretched.get(&key) {
-            return Ok(Some(self.reference(place, bytes)));
-        }
-        let (from, strides) = (data.values::<f32>()?, x.strides_in(&out.shape));
-        let full: Vec<f32> = (0..out.count())
-            .map(|i| {
-                let axes = out.strides().into_iter().zip(&out.shape).zip(&strides);
-                from[axes.map(|((step, size), stride)| i / step % size * stride).sum::<usize>()]
-            })
-            .collect();
-        self.memory.consts.push(Arc::new(Tensor::new(&out.shape, &full)?));
-        self.const_names.push(format!("{} (stretched)", self.graph.node(value).name));
-        let place = Place { home: Home::Const(self.memory.consts.len() - 1), offset: 0 };
-        self.stretched.insert(key, place);
-        Ok(Some(self.reference(place, bytes)))
-    }
-
     /// Copies a delayed value to memory of its own.
     fn settle(&mut self, value: Value) -> Result<()> {
         let (src, strides) = self.view(value)?;
@@ -517,7 +415,7 @@ impl Lower<'_> {
         })
     }
 
-    fn reference(&self, place: Place, bytes: usize) -> Ref {
+    pub(super) fn reference(&self, place: Place, bytes: usize) -> Ref {
         let slot = match place.home {
             Home::Input(i) => self.memory.slot(Space::Input(i)),
             Home::Output(i) => self.memory.slot(Space::Output(i)),

@@ -1,0 +1,287 @@
+//! The synapse kernel against plain loops in `f64`, on every path.
+
+use super::*;
+use crate::simd::portable::Portable;
+
+const ALL: [Activation; 3] = [Activation::Identity, Activation::Sigmoid, Activation::Tanh];
+
+/// A table of synapses in no order, some of them twice.
+struct Table {
+    sources: usize,
+    segments: usize,
+    src: Vec<i32>,
+    dest: Vec<i32>,
+    numbers: [Vec<f32>; 4],
+}
+
+fn spread(seed: usize, n: usize, low: f32, high: f32) -> Vec<f32> {
+    let of = |i: usize| ((i + seed).wrapping_mul(2_654_435_761) >> 7) % 10_007;
+    (0..n).map(|i| low + (high - low) * of(i) as f32 / 10_007.0).collect()
+}
+
+impl Table {
+    fn new(sources: usize, segments: usize, count: usize, skip: usize) -> Table {
+        let pick = |seed: usize, n: usize| {
+            let at = spread(seed, count, 0.0, n as f32);
+            at.into_iter().map(|f| (f as usize).min(n - 1) as i32).collect::<Vec<_>>()
+        };
+        let mut src = pick(1, sources);
+        // Every `skip`-th destination has none.
+        let mut dest: Vec<i32> =
+            pick(77, segments).into_iter().map(|d| if d as usize % skip == skip - 1 { d - 1 } else { d }).collect();
+        for e in (0..count).skip(5).step_by(5) {
+            (src[e], dest[e]) = (src[e - 1], dest[e - 1]);
+        }
+        let range = [(-3.0, 3.0), (-2.0, 2.0), (-1.0, 1.0), (-1.0, 1.0)];
+        let numbers = [0, 1, 2, 3].map(|i| spread(1000 * i, count, range[i].0, range[i].1));
+        Table { sources, segments, src, dest, numbers }
+    }
+
+    fn pack(&self, isa: Isa, activation: Activation, sums: usize) -> Result<Synapses, String> {
+        let [scale, shift, c, e] = &self.numbers;
+        let weights: [&[f32]; 2] = [c, e];
+        let Table { sources, segments, src, dest, .. } = self;
+        Synapses::pack(isa, activation, *sources, *segments, src, dest, scale, shift, &weights[..sums])
+    }
+
+    /// The definition in `f64`, over `[rows, sources]`.
+    fn want(&self, activation: Activation, rows: usize, x: &[f32], k: usize) -> Vec<f64> {
+        let mut out = vec![0.0; rows * self.segments];
+        for row in 0..rows {
+            for e in 0..self.src.len() {
+                let of = |i: usize| f64::from(self.numbers[i][e]);
+                let y = of(0) * f64::from(x[row * self.sources + self.src[e] as usize]) + of(1);
+                let act = match activation {
+                    Activation::Identity => y,
+                    Activation::Sigmoid => 1.0 / (1.0 + (-y).exp()),
+                    Activation::Tanh => y.tanh(),
+                };
+                out[row * self.segments + self.dest[e] as usize] += of(2 + k) * act;
+            }
+        }
+        out
+    }
+}
+
+fn turned(x: &[f32], rows: usize, columns: usize) -> Vec<f32> {
+    (0..rows * columns).map(|i| x[i % rows * columns + i / rows]).collect()
+}
+
+fn close(what: &str, got: &[f32], want: &[f64], tolerance: f64) {
+    assert_eq!(got.len(), want.len());
+    for (i, (g, w)) in got.iter().zip(want).enumerate() {
+        let off = (f64::from(*g) - w).abs();
+        assert!(off <= tolerance * (1.0 + w.abs()), "{what}: element {i} is {g}, want {w}");
+    }
+}
+
+/// Runs `run` on two rooms of `len` floats with a guard behind each.
+fn into_rooms(len: usize, run: impl FnOnce([*mut f32; 2])) -> [Vec<f32>; 2] {
+    let mut rooms = [vec![7.5f32; len + 16], vec![7.5f32; len + 16]];
+    let [a, b] = &mut rooms;
+    run([a.as_mut_ptr(), b.as_mut_ptr()]);
+    rooms.map(|mut room| {
+        assert!(room[len..].iter().all(|v| *v == 7.5), "written beyond the end");
+        room.truncate(len);
+        room
+    })
+}
+
+fn check(
+    what: &str,
+    table: &Table,
+    activation: Activation,
+    sums: usize,
+    rows: usize,
+    by_row: bool,
+    run: impl Fn(*const f32, [*mut f32; 2]),
+) {
+    let x = spread(9, rows * table.sources, -2.0, 2.0);
+    let given = if by_row { x.clone() } else { turned(&x, rows, table.sources) };
+    let rooms = into_rooms(rows * table.segments, |outs| run(given.as_ptr(), outs));
+    for (k, room) in rooms.iter().enumerate().take(sums) {
+        let got = if by_row { room.clone() } else { turned(room, table.segments, rows) };
+        close(&format!("{what} sum {k}"), &got, &table.want(activation, rows, &x, k), 2e-5);
+    }
+    if sums == 1 {
+        assert!(rooms[1].iter().all(|v| *v == 7.5), "{what}: a sum that was not asked for");
+    }
+}
+
+#[test]
+fn both_loops_are_the_definition_on_every_instruction_set() {
+    let team = Team::new(2).unwrap();
+    for (sources, segments, count, skip) in [
+        (1, 1, 1, 2),
+        (1, 17, 40, 2),
+        (15, 1, 100, 2),
+        (17, 15, 60, 3),
+        (100, 100, 700, 4),
+        (64, 64, 424, 5),
+        (33, 20, 0, 2),
+    ] {
+        let table = Table::new(sources, segments, count, skip);
+        for &isa in Isa::available() {
+            for activation in ALL {
+                for sums in [1, 2] {
+                    let packed = table.pack(isa, activation, sums).unwrap();
+                    assert_eq!((packed.len(), packed.sums()), (count, sums));
+                    for rows in [0, 1, 3, 16, 33, 50] {
+                        let what = format!("{packed:?}, {rows} rows");
+                        // SAFETY: the buffers have the sizes of the table.
+                        check(&what, &table, activation, sums, rows, true, |x, outs| unsafe {
+                            packed.run_rows(&team, rows, x, outs);
+                        });
+                        // SAFETY: as above.
+                        check(&what, &table, activation, sums, rows, false, |x, outs| unsafe {
+                            packed.run_columns(&team, rows, x, outs);
+                        });
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn every_width_of_lanes_deals_alike() {
+    fn on<const N: usize>(table: &Table) {
+        for activation in ALL {
+            let mut packed = table.pack(Isa::PORTABLE, activation, 2).unwrap();
+            packed.deal(N, 0);
+            let s = Portable::<N>;
+            for rows in [1, 21] {
+                for by_row in [true, false] {
+                    let what = format!("{N} lanes, {packed:?}");
+                    check(&what, table, activation, 2, rows, by_row, |x, outs| {
+                        let job = Job { synapses: &packed, rows, x, outs };
+                        // SAFETY: the buffers have the sizes of the table.
+                        unsafe {
+                            match (activation, by_row) {
+                                (Activation::Identity, true) => job.rows::<_, IDENTITY, 2>(s, 0..rows),
+                                (Activation::Sigmoid, true) => job.rows::<_, SIGMOID, 2>(s, 0..rows),
+                                (Activation::Tanh, true) => job.rows::<_, TANH, 2>(s, 0..rows),
+                                (Activation::Identity, false) => job.columns::<_, IDENTITY, 2>(s, 0..rows),
+                                (Activation::Sigmoid, false) => job.columns::<_, SIGMOID, 2>(s, 0..rows),
+                                (Activation::Tanh, false) => job.columns::<_, TANH, 2>(s, 0..rows),
+                            }
+                        }
+                    });
+                }
+            }
+        }
+    }
+    for table in [Table::new(17, 15, 90, 3), Table::new(100, 100, 400, 2)] {
+        on::<4>(&table);
+        on::<8>(&table);
+        on::<16>(&table);
+    }
+}
+
+#[test]
+fn a_row_has_the_same_bits_among_any_number_of_rows() {
+    let table = Table::new(64, 40, 300, 4);
+    let rows = 41;
+    let x = spread(5, rows * 64, -2.0, 2.0);
+    for &isa in Isa::available() {
+        let packed = table.pack(isa, Activation::Sigmoid, 2).unwrap();
+        for by_row in [true, false] {
+            let run = |rows: usize, x: &[f32]| {
+                let given = if by_row { x.to_vec() } else { turned(x, rows, 64) };
+                let [room, _] = into_rooms(rows * 40, |outs| {
+                    // SAFETY: the buffers have the sizes of the table.
+                    unsafe {
+                        if by_row {
+                            packed.run_rows(Team::solo(), rows, given.as_ptr(), outs);
+                        } else {
+                            packed.run_columns(Team::solo(), rows, given.as_ptr(), outs);
+                        }
+                    }
+                });
+                if by_row { room } else { turned(&room, 40, rows) }
+            };
+            let all = run(rows, &x);
+            for row in 0..rows {
+                assert_eq!(run(1, &x[row * 64..][..64]), all[row * 40..][..40], "{isa} row {row}");
+            }
+        }
+    }
+}
+
+#[test]
+fn the_sigmoid_is_within_a_millionth_and_right_at_its_ends() {
+    // One synapse a destination, then two.
+    let xs: Vec<f32> = (-30_000..30_000).map(|i| i as f32 * 1e-3).collect();
+    let n = xs.len();
+    let ones = vec![1.0f32; 2 * n];
+    let zeros = vec![0.0f32; 2 * n];
+    for pair in [1, 2] {
+        let src: Vec<i32> = (0..n * pair).map(|e| (e / pair) as i32).collect();
+        let numbers = |v: &[f32]| v[..n * pair].to_vec();
+        for &isa in Isa::available() {
+            let (scale, shift, c) = (numbers(&ones), numbers(&zeros), numbers(&ones));
+            let packed = Synapses::pack(isa, Activation::Sigmoid, n, n, &src, &src, &scale, &shift, &[&c]).unwrap();
+            let [room, _] = into_rooms(n, |outs| {
+                // SAFETY: n values and n sums.
+                unsafe { packed.run_columns(Team::solo(), 1, xs.as_ptr(), outs) }
+            });
+            for (x, y) in xs.iter().zip(room) {
+                let want = pair as f64 / (1.0 + (-f64::from(*x)).exp());
+                assert!((f64::from(y) - want).abs() <= 1e-6 * pair as f64, "{isa}: {pair} × sigmoid({x}) = {y}");
+            }
+        }
+    }
+}
+
+#[test]
+fn what_is_not_a_number_reaches_its_own_destinations_alone() {
+    let special = [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, 1e30, -1e30, 0.5];
+    // Destination d reads source d, and once more source 5 if d is even; 6 reads nothing.
+    let src = [0, 1, 2, 3, 4, 5, 5, 5, 5];
+    let dest = [0, 1, 2, 3, 4, 5, 0, 2, 4];
+    let (ones, zeros) = ([1.0f32; 9], [0.0f32; 9]);
+    for &isa in Isa::available() {
+        for activation in ALL {
+            let packed = Synapses::pack(isa, activation, 6, 7, &src, &dest, &ones, &zeros, &[&ones, &ones]).unwrap();
+            for by_row in [true, false] {
+                let [got, _] = into_rooms(7, |outs| {
+                    // SAFETY: 6 values and 7 sums each.
+                    unsafe {
+                        if by_row {
+                            packed.run_rows(Team::solo(), 1, special.as_ptr(), outs);
+                        } else {
+                            packed.run_columns(Team::solo(), 1, special.as_ptr(), outs);
+                        }
+                    }
+                });
+                let act = |x: f64| match activation {
+                    Activation::Identity => x,
+                    Activation::Sigmoid => 1.0 / (1.0 + (-x).exp()),
+                    Activation::Tanh => x.tanh(),
+                };
+                for d in 0..7 {
+                    let own = (0..9).filter(|e| dest[*e] == d).map(|e| act(f64::from(special[src[e] as usize])));
+                    let (want, got) = (own.sum::<f64>() as f32, got[d as usize]);
+                    let same = want.to_bits() == got.to_bits() || (want - got).abs() <= 1e-6 * want.abs().max(1.0);
+                    assert!(same || (want.is_nan() && got.is_nan()), "{packed:?}: {d} is {got}, want {want}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn tables_that_do_not_fit_are_refused() {
+    let one = [1.0f32];
+    let pack = |src: &[i32], dest: &[i32], weights: &[&[f32]]| {
+        Synapses::pack(Isa::PORTABLE, Activation::Tanh, 3, 2, src, dest, &one, &one, weights).map(|_| ())
+    };
+    assert_eq!(pack(&[2], &[1], &[&one]), Ok(()));
+    assert_eq!(pack(&[3], &[1], &[&one]), Err("source 3 at position 0 is not in 0..3".into()));
+    assert_eq!(pack(&[-1], &[1], &[&one]), Err("source -1 at position 0 is not in 0..3".into()));
+    assert_eq!(pack(&[0], &[2], &[&one]), Err("destination 2 at position 0 is not in 0..2".into()));
+    assert!(pack(&[0, 1], &[1, 0], &[&one]).is_err());
+    assert!(pack(&[0], &[1], &[]).is_err());
+    assert!(pack(&[0], &[1], &[&one, &one, &one]).is_err());
+    assert!(pack(&[0], &[1], &[&one, &[]]).is_err());
+}
