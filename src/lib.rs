@@ -44,11 +44,14 @@
 #![forbid(unsafe_code)]
 
 pub use schwann_core::{
-    Bindings, CompileOptions, Cost, DType, Dim, Error, Graph, GraphBuilder, Op, Program, Result, Session, Shape,
-    Tensor, Type, Value, backend, cases, dtype, error, grad, graph, io, memory, op, pass, plan, run, shape, tensor,
+    Bindings, CompileOptions, Cost, DType, Dim, Error, Figure, Graph, GraphBuilder, Op, Program, Provenance, Result,
+    Series, Session, Shape, Tensor, Type, Value, backend, cases, dtype, error, figure, grad, graph, io, memory, op,
+    pass, plan, run, shape, tensor,
 };
 pub use schwann_kernels::{Isa, peak};
 pub use schwann_nn as nn;
+pub use schwann_prof as prof;
+pub use schwann_sensors as sensors;
 
 /// What most programs need: `use schwann::prelude::*;`.
 pub mod prelude {

@@ -5,6 +5,7 @@ pub mod backend;
 pub mod cases;
 pub mod dtype;
 pub mod error;
+pub mod figure;
 pub mod grad;
 pub mod graph;
 pub mod io;
@@ -18,6 +19,7 @@ pub mod tensor;
 
 pub use dtype::DType;
 pub use error::{Error, Result};
+pub use figure::{Figure, Provenance, Series};
 pub use graph::{Graph, GraphBuilder, Value};
 pub use op::{Cost, Op, Type};
 pub use run::{CompileOptions, Program, Session};

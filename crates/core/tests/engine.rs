@@ -1,12 +1,13 @@
 //! The engine around the kernels: passes, plans, programs, sessions, and what they refuse.
 
+use schwann_core::Provenance;
 use schwann_core::backend::Observer;
 use schwann_core::backend::reference::Reference;
 use schwann_core::cases;
 use schwann_core::memory::Budget;
 use schwann_core::op::{Op, Unary};
 use schwann_core::pass::{self, PassOptions, Pattern, any, fusion_opportunities, op};
-use schwann_core::plan::{Device, Plan, Provenance};
+use schwann_core::plan::{Device, Plan};
 use schwann_core::{
     Bindings, CompileOptions, DType, Error, Graph, GraphBuilder, Program, Result, Session, Tensor, shape,
 };

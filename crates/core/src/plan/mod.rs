@@ -7,9 +7,10 @@ mod device;
 pub mod memory;
 mod schedule;
 
-pub use device::{Device, Figure, Provenance};
+pub use device::Device;
 pub use schedule::schedule;
 
+use crate::figure::Figure;
 use crate::graph::quote;
 use crate::op::Cost;
 use crate::shape::Bindings;
@@ -125,7 +126,7 @@ impl Plan {
         let seconds: f64 = self.steps.iter().map(|s| device.seconds(&s.cost)).sum();
         Estimate {
             memory: Figure::derived((self.arena_bytes + self.weight_bytes) as f64, "B", "the plan's arena and weights"),
-            time: Figure::predicted(seconds, "s", &format!("roofline of {} ({})", device.name, device.source)),
+            time: Figure::predicted(seconds, "s", format!("roofline of {} ({})", device.name, device.source)),
         }
     }
 
