@@ -23,6 +23,7 @@ mod tests;
 use crate::{Isa, Team};
 use micro::MR;
 use pack::Source;
+pub(crate) use plan::{FewRows, FewRowsAt};
 use plan::{Kernels, Plan, WORK_PER_THREAD};
 use std::ops::Range;
 
@@ -226,14 +227,9 @@ pub unsafe fn gemm(isa: Isa, team: &Team, g: &Gemm<'_>, scratch: *mut u8) {
     unsafe { gemm_with(Kernels::get(isa), team, g, 0, scratch) }
 }
 
-/// Computes the product if it is a few rows times a packed matrix, without looking at it twice; says whether it was.
-///
-/// # Safety
-/// As [`gemm`], whose checks the caller has made.
-#[inline(always)]
-pub(crate) unsafe fn few_rows(isa: Isa, g: &Gemm<'_>) -> bool {
-    // SAFETY: the caller's promise; an `Isa` exists only where the CPU has it.
-    unsafe { g.m > 0 && g.n > 0 && plan::few_rows(Kernels::get(isa), g) }
+/// What is known ahead of a product of a few rows and a packed matrix; `None` if it is another.
+pub(crate) fn few_rows(isa: Isa, g: &Gemm<'_>) -> Option<FewRows> {
+    FewRows::of(Kernels::get(isa), g)
 }
 
 /// # Safety

@@ -3,9 +3,9 @@
 #[cfg(target_arch = "x86_64")]
 use super::bf16;
 use super::gemv::{Dots, dots};
-use super::micro::{Full, Half, Lanes, MR, Pairs, Tile, Tiles, tiles};
+use super::micro::{Full, Half, Lanes, MAX_NV, MR, Pairs, Tile, TileFn, Tiles, tiles};
 use super::pack::{PackA, PackB, Source, copy_bf16_a, pack_b, widen_a};
-use super::{B, Gemm, Store};
+use super::{B, Gemm, PackedB, Store};
 use crate::Isa;
 use crate::simd::Level;
 use crate::simd::portable::Portable;
@@ -91,57 +91,115 @@ impl Kernels {
     }
 }
 
-/// Whether a product of f32 is carried out by [`few_rows`].
+/// Whether a product of f32 is carried out as [`FewRows`].
 #[inline]
 pub(crate) fn is_small(m: usize, n: usize, k: usize) -> bool {
     m <= MR && k * 4 <= BLOCK_BYTES / BLOCK_COLS && m * n * k < 2 * WORK_PER_THREAD
 }
 
 /// A few rows times a packed matrix that one thread is enough for, all in one go: the most common product of a small
-/// network, and over before a plan for it would be made. Says whether it was such a product.
+/// network, and over before a plan for it would be made.
+#[derive(Clone, Copy)]
+pub(crate) struct FewRows {
+    tiles: &'static [TileFn; MAX_NV],
+    /// Columns of a panel, and of a register (as a power of two).
+    width: usize,
+    lanes_log2: u32,
+    n: usize,
+    k: usize,
+    rest_k: usize,
+    a_row: usize,
+    c_row: usize,
+    ahead: usize,
+}
+
+/// Where the operands of [`FewRows`] lie.
+#[derive(Clone, Copy)]
+pub(crate) struct FewRowsAt {
+    pub(crate) a: *const u8,
+    pub(crate) rest: *const u8,
+    pub(crate) c: *mut u8,
+    pub(crate) bias: *const f32,
+    pub(crate) row_bias: *const f32,
+}
+
+impl FewRows {
+    /// The product, if it is such a one; no pointer is followed.
+    #[inline(always)]
+    pub(crate) fn of(kernels: &'static Kernels, g: &Gemm<'_>) -> Option<FewRows> {
+        let B::Packed(b) = g.b else { return None };
+        let plain = (g.a_store, b.store, g.c_store) == (Store::F32, Store::F32, Store::F32) && g.a_col_stride == 1;
+        if !plain || g.m == 0 || !is_small(g.m, g.n, g.k) || g.accumulate {
+            return None;
+        }
+        Some(FewRows {
+            tiles: &kernels.full[g.m - 1],
+            width: kernels.width,
+            lanes_log2: kernels.lanes.trailing_zeros(),
+            n: g.n,
+            k: g.k,
+            rest_k: g.a_rest.map_or(0, |(_, k)| k),
+            a_row: g.a_row_stride * 4,
+            c_row: g.c_row_stride * 4,
+            ahead: if g.k >= FAR && g.m <= 2 { B_AHEAD } else { 0 },
+        })
+    }
+
+    /// # Safety
+    /// As [`super::gemm`], for the product that this was made of.
+    #[inline(always)]
+    pub(crate) unsafe fn run(&self, at: FewRowsAt, b: &PackedB) {
+        let mut tile = Tile {
+            k: self.k - self.rest_k,
+            a: at.a,
+            a_row: self.a_row,
+            a_k: 4,
+            ahead: self.ahead,
+            b: b.data.as_ptr().cast(),
+            b_step: 0,
+            c: at.c,
+            c_row: self.c_row,
+            c_store: Store::F32,
+            cols: 0,
+            add: false,
+            bias: at.bias,
+            row_bias: at.row_bias,
+            rest: at.rest,
+            rest_k: self.rest_k,
+        };
+        let mut left = self.n;
+        while left > 0 {
+            tile.cols = left.min(self.width);
+            let registers = (tile.cols + (1 << self.lanes_log2) - 1) >> self.lanes_log2;
+            tile.b_step = (registers << self.lanes_log2) * 4;
+            // SAFETY: the tile lies within C, its rows and columns within A and B, which the caller promises.
+            unsafe { self.tiles[registers - 1](&tile) };
+            left -= tile.cols;
+            tile.b = tile.b.wrapping_add(self.k * tile.b_step);
+            tile.c = tile.c.wrapping_add(tile.cols * 4);
+            if !tile.bias.is_null() {
+                tile.bias = tile.bias.wrapping_add(tile.cols);
+            }
+        }
+    }
+}
+
+/// Carries a product out as [`FewRows`], with its epilogue; says whether it was such a one.
 ///
 /// # Safety
 /// As [`super::gemm`].
 #[inline(always)]
 pub(crate) unsafe fn few_rows(kernels: &'static Kernels, g: &Gemm<'_>) -> bool {
-    let B::Packed(b) = g.b else { return false };
-    let plain = (g.a_store, b.store, g.c_store) == (Store::F32, Store::F32, Store::F32) && g.a_col_stride == 1;
-    if !plain || !is_small(g.m, g.n, g.k) || g.accumulate {
-        return false;
-    }
-    let (rest, rest_k) = g.a_rest.unwrap_or((std::ptr::null(), 0));
-    let mut tile = Tile {
-        k: g.k - rest_k,
+    let (Some(few), B::Packed(b)) = (FewRows::of(kernels, g), g.b) else { return false };
+    let at = FewRowsAt {
         a: g.a,
-        a_row: g.a_row_stride * 4,
-        a_k: 4,
-        ahead: if g.k >= FAR && g.m <= 2 { B_AHEAD } else { 0 },
-        b: b.data.as_ptr().cast(),
-        b_step: 0,
+        rest: g.a_rest.map_or(std::ptr::null(), |(rest, _)| rest),
         c: g.c,
-        c_row: g.c_row_stride * 4,
-        c_store: Store::F32,
-        cols: 0,
-        add: false,
         bias: g.bias.unwrap_or(std::ptr::null()),
         row_bias: g.row_bias.unwrap_or(std::ptr::null()),
-        rest,
-        rest_k,
     };
-    let mut left = g.n;
-    while left > 0 {
-        tile.cols = left.min(kernels.width);
-        let registers = tile.cols.div_ceil(kernels.lanes);
-        tile.b_step = registers * kernels.lanes * 4;
-        // SAFETY: the tile lies within C, its rows and columns within A and B, which the caller promises.
-        unsafe { kernels.full[g.m - 1][registers - 1](&tile) };
-        left -= tile.cols;
-        tile.b = tile.b.wrapping_add(g.k * tile.b_step);
-        tile.c = tile.c.wrapping_add(tile.cols * 4);
-        if !tile.bias.is_null() {
-            tile.bias = tile.bias.wrapping_add(tile.cols);
-        }
-    }
+    // SAFETY: the caller's promise.
+    unsafe { few.run(at, b) };
     if let Some(epilogue) = g.epilogue {
         epilogue.finish(0, 0..g.m, 0..g.n);
     }

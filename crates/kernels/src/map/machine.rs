@@ -57,12 +57,12 @@ unsafe fn load<S: Simd, const W: usize>(s: S, place: Place) -> Acc<S> {
 }
 
 /// # Safety
-/// A block must be writable at `to`.
+/// The place must be writable for a block.
 #[inline(always)]
-unsafe fn store<S: Simd, const W: usize>(s: S, to: *mut f32, acc: Acc<S>) {
+unsafe fn store<S: Simd, const W: usize>(s: S, place: Place, acc: Acc<S>) {
     for (v, &x) in acc[..W].iter().enumerate() {
         // SAFETY: the caller's promise.
-        unsafe { s.store(to.add(v * S::LANES), x) }
+        unsafe { s.store(place.at.add(v * place.step), x) }
     }
 }
 
@@ -78,8 +78,8 @@ fn scalar<S: Simd, const W: usize>(s: S, a: Acc<S>, b: Acc<S>, f: fn(f32, f32) -
     let mut y = [0.0f32; MAX_BLOCK];
     // SAFETY: eight registers of at most 16 lanes fit the arrays.
     unsafe {
-        store::<S, W>(s, x.as_mut_ptr(), a);
-        store::<S, W>(s, y.as_mut_ptr(), b);
+        store::<S, W>(s, Place { at: x.as_mut_ptr(), step: S::LANES }, a);
+        store::<S, W>(s, Place { at: y.as_mut_ptr(), step: S::LANES }, b);
     }
     lanewise(&mut x[..W * S::LANES], &y, f);
     // SAFETY: as above.
@@ -138,13 +138,13 @@ pub(super) unsafe fn block<S: Simd, const W: usize>(s: S, steps: &[Step], places
             }
             match step.op {
                 Op::Load => acc = load::<S, W>(s, a),
-                Op::Save => store::<S, W>(s, a.at, x),
+                Op::Save => store::<S, W>(s, a, x),
                 Op::Output if stream => {
                     for (v, &x) in x[..W].iter().enumerate() {
                         s.stream(a.at.add(v * S::LANES), x);
                     }
                 }
-                Op::Output => store::<S, W>(s, a.at, x),
+                Op::Output => store::<S, W>(s, a, x),
                 Op::Neg => acc = each!(s, v => s.neg(x[v])),
                 Op::Abs => acc = each!(s, v => s.abs(x[v])),
                 Op::Sign => acc = each!(s, v => math::sign(s, x[v])),

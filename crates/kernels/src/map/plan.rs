@@ -358,6 +358,19 @@ unsafe fn quick<S: Lanes>(s: S, program: &Program, ports: &[*mut u8; MAX_OPERAND
         if left > 0 {
             // One register, or one and a part of another.
             let (whole, part) = if left > S::LANES { (S::LANES, left - S::LANES) } else { (0, left) };
+            let written = &ports[inputs..operands];
+            if len > S::LANES && !written.iter().any(|o| ports[..inputs].contains(o)) {
+                // The last register may begin within the one before: what both cover is computed twice.
+                for k in 0..operands {
+                    let place = &mut *places.add(k);
+                    if whole > 0 {
+                        place.step = part;
+                    } else {
+                        place.at = place.at.wrapping_sub(S::LANES - part);
+                    }
+                }
+                return compute::<S>(if whole > 0 { 2 } else { 1 }, &program.steps, places);
+            }
             let buffer = |k: usize| scratch.add(buffers + k * 128).cast::<f32>();
             for k in 0..inputs {
                 let place = &mut *places.add(k);

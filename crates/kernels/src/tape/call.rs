@@ -313,9 +313,42 @@ impl Gemm {
         gemm::scratch_bytes(isa, threads, &self.describe(|_| std::ptr::null_mut(), None))
     }
 
+    /// What is known ahead of a product of a few rows; `None` if it is another.
+    pub(super) fn few_rows(&self, isa: Isa) -> Option<gemm::FewRows> {
+        let few = gemm::few_rows(isa, &self.describe(|_| std::ptr::null_mut(), None));
+        few.filter(|_| self.shape[0] == 1)
+    }
+
+    /// # Safety
+    /// As [`Call::run`]; `few` must be made from this product.
+    #[inline(always)]
+    pub(super) unsafe fn run_few_rows(&self, few: &gemm::FewRows, slots: Slots<'_>) {
+        let GemmB::Packed(b) = &self.b else { unreachable!("a product of few rows has a packed matrix") };
+        let maybe = |r: &Option<Ref>| r.as_ref().map_or(std::ptr::null(), |r| slots.at(r).cast_const().cast::<f32>());
+        let at = gemm::FewRowsAt {
+            a: slots.at(&self.a.at),
+            rest: self.a_rest.as_ref().map_or(std::ptr::null(), |(r, _)| slots.at(r).cast_const()),
+            c: slots.at(&self.c.at),
+            bias: maybe(&self.bias),
+            row_bias: maybe(&self.row_bias),
+        };
+        // SAFETY: the caller's promise; the tape verified every operand of the epilogue over the whole product.
+        unsafe {
+            few.run(at, b);
+            if let Some(e) = &self.epilogue {
+                let mut ports = [std::ptr::null_mut(); MAX_OPERANDS];
+                ports[0] = at.c;
+                for (port, (r, ..)) in ports[1..].iter_mut().zip(&e.inputs) {
+                    *port = slots.at(r);
+                }
+                ports[1 + e.inputs.len()] = slots.at(&e.out.0);
+                e.whole.run_at(None, &ports, slots.at(&e.scratch));
+            }
+        }
+    }
+
     /// # Safety
     /// As [`Call::run`].
-    #[inline]
     unsafe fn run(&self, isa: Isa, slots: Slots<'_>, team: &Team) {
         let [batch, m, n, _] = self.shape;
         let finish;
@@ -342,9 +375,7 @@ impl Gemm {
         let scratch = slots.at(&self.scratch);
         // SAFETY: verified; the batch strides likewise.
         unsafe {
-            if batch == 1 && gemm::few_rows(isa, &g) {
-                // The most common product of a small network is done.
-            } else if batch == 1 {
+            if batch == 1 {
                 gemm::gemm(isa, team, &g, scratch);
             } else {
                 let b = if let GemmB::Plain(b) = &self.b { b.batch * b.store.size() } else { 0 };

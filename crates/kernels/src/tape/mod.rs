@@ -14,6 +14,7 @@ mod verify;
 pub use call::{Attend, Call, Epilogue, Gemm, GemmB, Map, Strided, pack};
 pub use scan::{Body, Scan, ScanState, Sequence};
 
+use crate::gemm::FewRows;
 use crate::{Isa, Team};
 use scan::{Laid, Rooms};
 use std::ptr::NonNull;
@@ -203,6 +204,8 @@ pub struct Tape {
     used: Vec<bool>,
     /// Where each scan's workers keep what, in order.
     rooms: Vec<Rooms>,
+    /// For each call, what is known ahead of a product of a few rows: such calls are so short that it counts.
+    few_rows: Vec<Option<FewRows>>,
     memory: Spaces,
     /// Tells this tape's frames from those of another.
     id: u64,
@@ -260,7 +263,9 @@ impl Tape {
         // Verified: every slot exists.
         calls.iter_mut().for_each(|call| call.for_each_ref(&mut |r| used[r.slot as usize] = true));
         let scans = calls.iter().filter_map(|c| if let Call::Scan(scan) = c { Some(scan.rooms()) } else { None });
-        Ok(Tape { isa, threads, used, rooms: scans.collect(), calls, memory, id: NEXT.fetch_add(1, Ordering::Relaxed) })
+        let rooms = scans.collect();
+        let few_rows = calls.iter().map(|c| if let Call::Gemm(g) = c { g.few_rows(isa) } else { None }).collect();
+        Ok(Tape { isa, threads, used, rooms, few_rows, calls, memory, id: NEXT.fetch_add(1, Ordering::Relaxed) })
     }
 
     /// Bytes of the arena.
@@ -364,7 +369,7 @@ impl Tape {
         let Frame { slots, scans, .. } = frame;
         let slots = Slots(slots);
         let mut scans = scans.iter_mut().zip(&self.rooms);
-        for (i, call) in self.calls.iter().enumerate() {
+        for (i, (call, few_rows)) in self.calls.iter().zip(&self.few_rows).enumerate() {
             if cancel.load(Ordering::Relaxed) {
                 return Err(Stopped::Cancelled);
             }
@@ -373,12 +378,16 @@ impl Tape {
             }
             // SAFETY: the call was verified against memories of these sizes.
             let result = unsafe {
-                match call {
-                    Call::Scan(scan) => {
+                match (call, few_rows) {
+                    (Call::Gemm(gemm), Some(few)) => {
+                        gemm.run_few_rows(few, slots);
+                        Ok(())
+                    }
+                    (Call::Scan(scan), _) => {
                         let (workers, rooms) = scans.next().expect("a frame has one entry a scan");
                         Laid { scan, rooms }.run(slots, workers, team, cancel)
                     }
-                    other => other.run(self.isa, slots, team),
+                    (other, _) => other.run(self.isa, slots, team),
                 }
             };
             result.map_err(|stopped| match stopped {
@@ -396,6 +405,7 @@ impl Tape {
     }
 }
 
+#[inline]
 fn check_buffer(kind: &str, index: usize, bytes: &[u8], want: Extent) -> Result<(), Stopped> {
     if bytes.len() != want.bytes {
         return Err(Stopped::Buffer(format!("{kind} {index} has {} bytes, want {}", bytes.len(), want.bytes)));
