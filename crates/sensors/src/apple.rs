@@ -1,8 +1,8 @@
 //! A Mac's own functions, and no more than them: they fill an [`AppleSample`], and everything else is made of that.
 //!
-//! Power, frequencies, temperatures and memory come through macmon, which reads IOReport and the system controller without
-//! asking for root. It blocks for an interval, so it runs on a thread of its own. DRAM traffic is in a group of IOReport that
-//! macmon leaves out; its subscription serves for that too.
+//! Power, frequencies, temperatures and memory come through macmon, which reads IOReport and the system controller
+//! without asking for root. It blocks for an interval, so it runs on a thread of its own. DRAM traffic is in a group of
+//! IOReport that macmon leaves out; its subscription serves for that too.
 
 use crate::{AppleFeed, AppleSample, Cluster, Present, ProcessStatus, dram_bytes, low_power_mode, present};
 use macmon::sources::{IOReport, cfio_integer_value};
@@ -12,8 +12,8 @@ use std::time::Duration;
 
 /// The interval of a sample in milliseconds: IOReport's counters move about every 10 ms or slower.
 const INTERVAL_MS: u32 = 100;
-/// Samples that wait to be fetched. When there are as many the thread waits, and its next interval is a long one: nothing is
-/// lost but detail.
+/// Samples that wait to be fetched. When there are as many the thread waits, and its next interval is a long one:
+/// nothing is lost but detail.
 const WAITING: usize = 600;
 
 /// macmon on its thread.

@@ -1,5 +1,5 @@
-//! Apple silicon above its foreign functions: what a Mac told in an interval is a plain [`AppleSample`], and readings are
-//! made of it here, on any platform. `apple` fills it on a Mac; [`AppleReplay`] plays a recording.
+//! Apple silicon above its foreign functions: what a Mac told in an interval is a plain [`AppleSample`], and readings
+//! are made of it here, on any platform. `apple` fills it on a Mac; [`AppleReplay`] plays a recording.
 
 use crate::catalogue::NO_ANE_UTILIZATION;
 use crate::record::{Error, Lines};
@@ -81,7 +81,8 @@ pub trait AppleFeed: Send {
     /// Its name, which goes into the source of each reading.
     fn name(&self) -> &str;
 
-    /// The intervals that ended since the last call, oldest first; none where none did. An error says why there can be none.
+    /// The intervals that ended since the last call, oldest first; none where none did. An error says why there can be
+    /// none.
     fn poll(&mut self) -> Result<Vec<AppleSample>, String>;
 }
 
@@ -178,8 +179,8 @@ impl Source for Apple {
     }
 }
 
-const NO_TRAFFIC: &str = "the memory controller's counters (IOReport, AMC Stats) are closed to programs on this chip or \
-                          this macOS";
+const NO_TRAFFIC: &str =
+    "the memory controller's counters (IOReport, AMC Stats) are closed to programs on this chip or this macOS";
 
 /// CPU, GPU and Neural Engine together, where all three are known.
 fn package(sample: &AppleSample) -> Option<f64> {
@@ -279,9 +280,9 @@ fn readings(sample: &AppleSample, from: &str, problem: Option<&str>) -> BTreeMap
     readings
 }
 
-/// Bytes read and written by the whole chip, from the channels of `AMC Stats`, `Perf Counters`: name and value. The sums are
-/// in `DCS RD` and `DCS WR`, a pair for each die; other channels are parts of them. `None` where the sums are missing or
-/// broken (macOS gives the least integer for a counter that it keeps to itself).
+/// Bytes read and written by the whole chip, from the channels of `AMC Stats`, `Perf Counters`: name and value. The
+/// sums are in `DCS RD` and `DCS WR`, a pair for each die; other channels are parts of them. `None` where the sums are
+/// missing or broken (macOS gives the least integer for a counter that it keeps to itself).
 pub fn dram_bytes<'a>(channels: impl IntoIterator<Item = (&'a str, i64)>) -> Option<(u64, u64)> {
     let (mut read, mut written) = (None, None);
     for (name, value) in channels {

@@ -1,7 +1,7 @@
 //! Counters of the own process over a stretch of work, and the ratios made of them.
 //!
-//! Where the counts come from is a [`CounterSource`]: perf events on Linux, a script in tests. What is made of them (scaling
-//! for shared counters, ratios, figures with their sources) is here and the same for all.
+//! Where the counts come from is a [`CounterSource`]: perf events on Linux, a script in tests. What is made of them
+//! (scaling for shared counters, ratios, figures with their sources) is here and the same for all.
 
 use crate::source::described;
 use crate::{Available, Sample, Source};
@@ -99,15 +99,16 @@ pub trait CounterSource: Send {
 
 /// Counters of the own process: `open`, `start`, work, `stop`.
 ///
-/// Each is there or unavailable by itself. Hardware counters count user code only, on all threads that the process has when
-/// they are opened and on those that these start later.
+/// Each is there or unavailable by itself. Hardware counters count user code only, on all threads that the process has
+/// when they are opened and on those that these start later.
 pub struct Counters {
     source: Box<dyn CounterSource>,
     before: Counts,
 }
 
 impl Counters {
-    /// The counters of this process on this platform. Opening cannot fail: what there is not has its reason in the readings.
+    /// The counters of this process on this platform. Opening cannot fail: what there is not has its reason in the
+    /// readings.
     pub fn open() -> Counters {
         #[cfg(target_os = "linux")]
         return Counters::from_source(crate::linux::perf::PerfCounters::open());
@@ -225,8 +226,8 @@ fn figure(counter: Counter, before: Option<&Result<Count, String>>, after: &Resu
     let since = |pick: fn(&Count) -> u64| pick(after).saturating_sub(before.map_or(0, pick)) as f64;
     let (value, enabled, running) = (since(|c| c.value), since(|c| c.enabled_ns), since(|c| c.running_ns));
     if enabled > 0.0 && running == 0.0 {
-        let reason = "the counter never got its turn: more were wanted than the CPU has, or others hold them (on Intel, \
-                      `sudo sysctl kernel.nmi_watchdog=0` frees one)";
+        let reason = "the counter never got its turn: more were wanted than the CPU has, or others hold them \
+                      (on Intel, `sudo sysctl kernel.nmi_watchdog=0` frees one)";
         return Figure::unavailable(unit, &after.source, reason);
     }
     if running < enabled {
@@ -280,7 +281,8 @@ pub struct SimulatedCounters {
 }
 
 impl SimulatedCounters {
-    /// Each element is what one stretch counts, from a start to a stop; when they are used up, stretches count nothing more.
+    /// Each element is what one stretch counts, from a start to a stop; when they are used up, stretches count nothing
+    /// more.
     pub fn new(stretches: impl IntoIterator<Item = Counts>) -> SimulatedCounters {
         SimulatedCounters { stretches: stretches.into_iter().collect(), total: Counts::new() }
     }

@@ -2,14 +2,14 @@
 //! [`Figure`](schwann_core::Figure) that says where it came from. What is not permitted or not there is `unavailable`,
 //! with the reason and, where there is one, the way to enable it.
 //!
-//! A [`Source`] gives readings of one kind; a [`System`] joins all sources of this platform into one [`Sample`] and adds
-//! what none of them gives, with the reason, so that every sample has every name of the [`CATALOGUE`]. Hardware
-//! [`Counters`] count a stretch of the program's own work between `start` and `stop`. A [`Recorder`] writes samples as JSON
-//! lines, and a [`Replay`] is a source that plays them back.
+//! A [`Source`] gives readings of one kind; a [`System`] joins all sources of this platform into one [`Sample`] and
+//! adds what none of them gives, with the reason, so that every sample has every name of the [`CATALOGUE`]. Hardware
+//! [`Counters`] count a stretch of the program's own work between `start` and `stop`. A [`Recorder`] writes samples as
+//! JSON lines, and a [`Replay`] is a source that plays them back.
 //!
-//! Access to files and foreign functions is kept apart from what is made of them: parsing takes text, Apple's readings are
-//! made from a plain [`AppleSample`], and counters from a [`CounterSource`] that a test can replace. So all but the thinnest
-//! layer is tested on any machine.
+//! Access to files and foreign functions is kept apart from what is made of them: parsing takes text, Apple's readings
+//! are made from a plain [`AppleSample`], and counters from a [`CounterSource`] that a test can replace. So all but the
+//! thinnest layer is tested on any machine.
 //!
 //! ```
 //! use schwann_sensors::{Counters, System};
@@ -47,8 +47,8 @@
 //! | `cpu_frequency`, `cpuN_frequency` | Hz | now; without a number the mean of the cores |
 //! | `cpu_LABEL_load`, `cpu_LABEL_frequency` | %, Hz | of a cluster of Apple silicon: `e`, `p` or `s` |
 //! | `power_saving`, `on_battery` | flag | 1 yes, 0 no; the mode's name is in the source |
-//! | `temperature_cpu`, `temperature_gpu`, `temperature_LABEL` | °C | the CPU's is its package's, or its hottest sensor |
-//! | `package_power`, `package_energy` | W, J | the processor: power since the sample before, energy since the source was opened |
+//! | `temperature_cpu`, `temperature_gpu`, `temperature_LABEL` | °C | of the CPU its package, or its hottest sensor |
+//! | `package_power`, `package_energy` | W, J | the processor, since the sample before and since the opening |
 //! | `cpu_power`, `cpu_energy` | W, J | its CPU cores |
 //! | `gpu_power`, `gpu_energy`, `gpuN_power`, … | W, J | the GPU; without a number the first |
 //! | `ane_power`, `ane_energy` | W, J | Apple's Neural Engine |
@@ -65,9 +65,10 @@
 //! | `memory_pressure_level` | level | 1 normal, 2 warning, 4 critical (macOS) |
 //! | `unified_memory` | flag | 1 where CPU and GPU share one memory |
 //!
-//! Counters, between `start` and `stop` (see [`Counters`]): `cycles`, `instructions`, `cache_references`, `cache_misses`,
-//! `branches`, `branch_misses`, `page_faults`, `context_switches` (count), `task_clock` (s), and from them
-//! `instructions_per_cycle` (instructions/cycle), `cache_hit_rate` (%), `branch_miss_rate` (%), `effective_frequency` (Hz).
+//! Counters, between `start` and `stop` (see [`Counters`]): `cycles`, `instructions`, `cache_references`,
+//! `cache_misses`, `branches`, `branch_misses`, `page_faults`, `context_switches` (count), `task_clock` (s), and from
+//! them `instructions_per_cycle` (instructions/cycle), `cache_hit_rate` (%), `branch_miss_rate` (%),
+//! `effective_frequency` (Hz).
 
 mod apple_sample;
 mod catalogue;

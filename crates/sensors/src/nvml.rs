@@ -1,5 +1,5 @@
-//! NVIDIA GPUs through NVML, the driver's own library, which is looked for when this is opened: without it, everything is
-//! unavailable and nothing else changes.
+//! NVIDIA GPUs through NVML, the driver's own library, which is looked for when this is opened: without it, everything
+//! is unavailable and nothing else changes.
 
 use crate::source::described;
 use crate::{Available, Sample, Source};

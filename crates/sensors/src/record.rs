@@ -1,5 +1,5 @@
-//! Samples in files: JSON lines, the first of which says what follows and in which version. They are read line by line, so
-//! a long recording needs no more memory than its longest line, and a line has a limit.
+//! Samples in files: JSON lines, the first of which says what follows and in which version. They are read line by line,
+//! so a long recording needs no more memory than its longest line, and a line has a limit.
 
 use crate::source::described;
 use crate::{Available, Sample, Source, now};
@@ -161,8 +161,8 @@ impl<R: BufRead, T: DeserializeOwned> Lines<R, T> {
 
 /// Plays a recording back: an iterator over its samples, and a source.
 ///
-/// As a source it gives one recorded sample a call, with the recorded time. When the recording is over, or a line is bad,
-/// every name seen before is unavailable, and the reason says so.
+/// As a source it gives one recorded sample a call, with the recorded time. When the recording is over, or a line is
+/// bad, every name seen before is unavailable, and the reason says so.
 pub struct Replay<R> {
     lines: Lines<R, Sample>,
     units: BTreeMap<String, Figure>,

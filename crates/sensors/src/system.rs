@@ -12,11 +12,10 @@ pub fn all() -> Vec<Box<dyn Source>> {
 }
 
 fn without_counters() -> Vec<Box<dyn Source>> {
-    let mut sources: Vec<Box<dyn Source>> = vec![];
     #[cfg(target_os = "linux")]
-    sources.extend(crate::linux::sources(std::path::Path::new("/")));
+    let mut sources = crate::linux::sources(std::path::Path::new("/"));
     #[cfg(not(target_os = "linux"))]
-    sources.push(Box::new(crate::Process::here()));
+    let mut sources: Vec<Box<dyn Source>> = vec![Box::new(crate::Process::here())];
     #[cfg(target_os = "macos")]
     sources.push(Box::new(crate::Apple::new(crate::apple::Macmon::open())));
     #[cfg(any(target_os = "linux", target_os = "windows"))]
@@ -30,8 +29,8 @@ pub struct System {
 }
 
 impl System {
-    /// Every source but hardware counters. They count stretches of work and share a few registers of the CPU, so whoever
-    /// wants them opens [`Counters`] around the stretch, once.
+    /// Every source but hardware counters. They count stretches of work and share a few registers of the CPU, so
+    /// whoever wants them opens [`Counters`] around the stretch, once.
     pub fn new() -> System {
         System::from_sources(without_counters())
     }

@@ -1,4 +1,5 @@
-//! Our counters beside `perf stat`'s, on the same work. Where the machine has no counters or no `perf`, it says so and stops.
+//! Our counters beside `perf stat`'s, on the same work. Where the machine has no counters or no `perf`, it says so and
+//! stops.
 #![cfg(target_os = "linux")]
 #![expect(
     clippy::print_stderr,

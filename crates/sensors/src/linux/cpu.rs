@@ -35,13 +35,18 @@ pub fn parse_stat(text: &str) -> BTreeMap<Option<usize>, Ticks> {
 }
 
 /// Each core's frequency in Hz from `/proc/cpuinfo`, by its number.
-pub fn parse_cpuinfo(text: &str) -> BTreeMap<usize, f64> {
+///
+/// Only a CPU with the counters APERF and MPERF, which has the flag `aperfmperf`, shows what it runs at. Others,
+/// virtual machines among them, show what is printed on the box: that is an error here, with the figure in it.
+pub fn parse_cpuinfo(text: &str) -> Result<BTreeMap<usize, f64>, String> {
     let mut core = None;
     let mut frequencies = BTreeMap::new();
+    let mut counted = false;
     for line in text.lines() {
         let Some((key, value)) = line.split_once(':') else { continue };
         match key.trim() {
             "processor" => core = value.trim().parse::<usize>().ok(),
+            "flags" => counted |= value.split_whitespace().any(|f| f == "aperfmperf"),
             "cpu MHz" => {
                 if let (Some(core), Ok(mhz)) = (core, value.trim().parse::<f64>()) {
                     frequencies.insert(core, mhz * 1e6);
@@ -51,7 +56,15 @@ pub fn parse_cpuinfo(text: &str) -> BTreeMap<usize, f64> {
         }
     }
     frequencies.retain(|_, hz: &mut f64| hz.is_finite() && *hz > 0.0);
-    frequencies
+    match frequencies.values().next() {
+        None => Err("neither cpufreq nor /proc/cpuinfo tells it".into()),
+        Some(hz) if !counted => Err(format!(
+            "there is no cpufreq, and /proc/cpuinfo has the nominal frequency alone ({:.0} MHz): a virtual machine is \
+             not told the present one",
+            hz / 1e6
+        )),
+        Some(_) => Ok(frequencies),
+    }
 }
 
 /// How the machine manages its power.
@@ -93,8 +106,8 @@ impl PowerMode {
 
     /// Whether it saves power at the cost of speed; `None` where nothing tells.
     ///
-    /// The governor `powersave` alone does not: with a driver that chooses by itself (intel_pstate, amd-pstate-epp) it is
-    /// the usual one, and the preference decides.
+    /// The governor `powersave` alone does not: with a driver that chooses by itself (intel_pstate, amd-pstate-epp) it
+    /// is the usual one, and the preference decides.
     pub fn saving(&self) -> Option<bool> {
         if self.profile.is_none() && self.governor.is_none() {
             return None;
@@ -184,17 +197,20 @@ impl Cpu {
             }
         }
         let mut source = "cpufreq, mean of the cores";
+        let mut problem = String::new();
         if readings.is_empty() {
             source = "/proc/cpuinfo, mean of the cores";
-            for (core, hz) in parse_cpuinfo(&self.root.text("proc/cpuinfo").unwrap_or_default()) {
-                let figure = Figure::measured(hz, "Hz", "/proc/cpuinfo, cpu MHz").with_resolution(1e3);
-                readings.insert(format!("cpu{core}_frequency"), figure);
+            match self.root.text("proc/cpuinfo").and_then(|t| parse_cpuinfo(&t)) {
+                Ok(cores) => {
+                    let figure = |hz| Figure::measured(hz, "Hz", "/proc/cpuinfo, cpu MHz").with_resolution(1e3);
+                    readings.extend(cores.into_iter().map(|(core, hz)| (format!("cpu{core}_frequency"), figure(hz))));
+                }
+                Err(reason) => problem = reason,
             }
         }
         let values: Vec<f64> = readings.values().filter_map(|f| f.value).collect();
         let mean = if values.is_empty() {
-            let reason = "neither cpufreq nor /proc/cpuinfo tells it: virtual machines and some ARM boards do not";
-            Figure::unavailable("Hz", "cpufreq, /proc/cpuinfo", reason)
+            Figure::unavailable("Hz", "cpufreq, /proc/cpuinfo", problem)
         } else {
             Figure::derived(values.iter().sum::<f64>() / values.len() as f64, "Hz", source)
         };
@@ -276,15 +292,27 @@ mod tests {
             assert!(parse_stat(text).is_empty(), "{text:?}");
         }
         assert_eq!(parse_stat("cpu3 1 2 3 4")[&Some(3)], Ticks { busy: 6, all: 10 });
-        assert_eq!(
-            parse_cpuinfo("cpu MHz : 2000\nprocessor : 1\ncpu MHz : nan\nprocessor : 2\ncpu MHz\t: 2596.132"),
-            [(2, 2596132000.0)].into()
+        let info =
+            "flags : fpu aperfmperf\ncpu MHz : 1\nprocessor : 1\ncpu MHz : nan\nprocessor : 2\ncpu MHz\t: 2596.132";
+        assert_eq!(parse_cpuinfo(info), Ok([(2, 2596132000.0)].into()));
+    }
+
+    #[test]
+    fn a_nominal_frequency_is_not_the_present_one() {
+        let info = "processor\t: 0\ncpu MHz\t\t: 2596.132\nflags\t\t: fpu hypervisor\n";
+        let tree = Tree::new(&[("proc/cpuinfo", info)]);
+        let readings = Cpu::new(tree.root()).sample().readings;
+        assert_eq!(readings["cpu_frequency"].value, None);
+        assert!(
+            readings["cpu_frequency"].reason.as_ref().is_some_and(|r| r.contains("nominal") && r.contains("2596 MHz"))
         );
+        assert!(!readings.contains_key("cpu0_frequency"));
     }
 
     #[test]
     fn frequency_is_cpufreq_or_else_cpuinfo() {
-        let info = "processor\t: 0\ncpu MHz\t\t: 2000.000\n\nprocessor\t: 1\ncpu MHz\t\t: 3000.000\n";
+        let info =
+            "processor\t: 0\ncpu MHz\t\t: 2000.000\nflags\t\t: aperfmperf\n\nprocessor\t: 1\ncpu MHz\t\t: 3000.000\n";
         let tree = Tree::new(&[("proc/cpuinfo", info)]);
         let readings = Cpu::new(tree.root()).sample().readings;
         assert_eq!((readings["cpu1_frequency"].value, readings["cpu_frequency"].value), (Some(3e9), Some(2.5e9)));

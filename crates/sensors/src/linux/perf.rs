@@ -1,10 +1,13 @@
 //! Hardware counters of the own process by perf events.
 //!
-//! Counters whose ratio matters are opened as a pair that is always counted together, and the pairs take turns where the
-//! CPU has too few registers: a group of all six would then never be counted at all. Every thread that exists gets its own
-//! counters, which threads that it starts inherit. Counting leaves the kernel out, since that is what an ordinary user is
-//! allowed; context switches happen in the kernel and need it in. What perf does not permit of page faults, switches and
-//! CPU time, `getrusage` counts.
+//! Counters whose ratio matters are opened as a pair that is always counted together, and the pairs take turns where
+//! the CPU has too few registers: a group of all six would then never be counted at all. Every thread that exists gets
+//! its own counters, which threads that it starts inherit. Counting leaves the kernel out, since that is what an
+//! ordinary user is allowed; context switches happen in the kernel and need it in. What perf does not permit of page
+//! faults, switches and CPU time, `getrusage` counts.
+//!
+//! On CPUs with cores of two kinds the kernel may count on one kind alone; then a counter has run for part of the time, and
+//! is scaled up and says so, as where counters take turns.
 
 use super::Root;
 use crate::counters::{Counts, from_usage};
@@ -44,7 +47,10 @@ impl PerfCounters {
     pub fn open() -> PerfCounters {
         let mut threads: Vec<i32> =
             Root::system().names("proc/self/task").iter().filter_map(|n| n.parse().ok()).collect();
-        let mut scope = format!("{} threads and those they start", threads.len());
+        let mut scope = match threads.len() {
+            1 => "1 thread and those it starts".to_string(),
+            n => format!("{n} threads and those they start"),
+        };
         if threads.is_empty() || threads.len() > THREADS {
             scope = format!("the thread that opened them, and those it starts, of {} threads", threads.len());
             threads = vec![0];
@@ -107,8 +113,9 @@ pub fn reason(error: &io::Error, paranoid: Option<i64>) -> String {
         Some(libc::EACCES | libc::EPERM) => {
             let level = paranoid.map_or("is not readable".to_string(), |p| format!("is {p}"));
             format!(
-                "not permitted: kernel.perf_event_paranoid {level}; `sudo sysctl kernel.perf_event_paranoid=1` permits it until \
-                 the next start, the capability CAP_PERFMON for one program; containers may forbid it by themselves (seccomp)"
+                "not permitted: kernel.perf_event_paranoid {level}; `sudo sysctl kernel.perf_event_paranoid=1` \
+                 permits it until the next start, the capability CAP_PERFMON for one program; containers may forbid it \
+                 by themselves (seccomp)"
             )
         }
         Some(libc::ENOENT | libc::EOPNOTSUPP | libc::ENODEV) => {
@@ -149,7 +156,10 @@ impl CounterSource for PerfCounters {
                     let ns = |time: Option<std::time::Duration>| time.map_or(0, |t| t.as_nanos() as u64);
                     Ok((value, ns(data.time_enabled()), ns(data.time_running())))
                 });
-                let kernel = if *counter == Counter::ContextSwitches { "kernel too" } else { "user code" };
+                let kernel = match counter {
+                    Counter::ContextSwitches | Counter::TaskClock => "kernel included",
+                    _ => "user code",
+                };
                 let empty = || Count {
                     value: 0,
                     enabled_ns: 0,
@@ -217,8 +227,9 @@ mod tests {
         let (switches, seconds) = work();
         let readings = counters.stop();
         let after = usage().unwrap();
-        // getrusage was asked before and after, and other tests run beside this one in other threads, which perf may miss
-        // if they began in the moment of opening; so it has seen at least as much, but for what opening itself cost.
+        // getrusage was asked before and after, and other tests run beside this one in other threads, which perf may
+        // miss if they began in the moment of opening; so it has seen at least as much, but for what opening itself
+        // cost.
         let inside = |name: &str, most: f64| {
             let value = readings[name].value.unwrap_or_else(|| panic!("{name}: {:?}", readings[name]));
             assert!(value <= most * 1.05 + 2.0, "{name}: {value}, and getrusage {most}");

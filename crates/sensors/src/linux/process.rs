@@ -14,7 +14,8 @@ pub fn parse_status(text: &str) -> ProcessStatus {
     }
 }
 
-/// The source of this process; below another root than the machine's, `getrusage` says nothing of what was recorded there.
+/// The source of this process; below another root than the machine's, `getrusage` says nothing of what was recorded
+/// there.
 pub fn source(root: Root) -> Process {
     let here = root.is_system();
     Process::from_parts(

@@ -10,8 +10,9 @@ use schwann_core::Figure;
 use std::collections::BTreeMap;
 
 const ABSENT: &str = "/sys/class/powercap has no RAPL domain: virtual machines have none, and on others the kernel needs \
-                      intel_rapl_msr (`sudo modprobe intel_rapl_msr`; it serves AMD too)";
-const LOCKED: &str = "energy is kept for root since Linux 5.10, against a side channel; `sudo chmod a+r /sys/class/powercap/*/energy_uj` allows it until the next start";
+     intel_rapl_msr (`sudo modprobe intel_rapl_msr`; it serves AMD too)";
+const LOCKED: &str = "energy is kept for root since Linux 5.10, against a side channel; `sudo chmod a+r \
+     /sys/class/powercap/*/energy_uj` allows it until the next start";
 
 /// Microjoules between two readings of a counter that goes back to 0 after `range`; `None` where it cannot tell.
 pub fn energy_between(before: u64, after: u64, range: Option<u64>) -> Option<u64> {

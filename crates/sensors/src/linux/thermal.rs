@@ -7,7 +7,8 @@ use schwann_core::Figure;
 use std::collections::BTreeMap;
 
 const NONE: &str = "neither /sys/class/hwmon nor /sys/class/thermal has a temperature; virtual machines have none, and on \
-                    others the sensor's driver may have to be loaded (coretemp, k10temp; `sensors-detect` of lm-sensors finds it)";
+     others the sensor's driver may have to be loaded (coretemp, k10temp; `sensors-detect` of lm-sensors finds \
+     it)";
 
 /// Chips that are the CPU's own sensor, and its zones.
 const CPU_CHIPS: [&str; 7] =
