@@ -1,0 +1,192 @@
+//! What to change, each with what speaks for it; and the proof: the change is applied, measured in turns with the
+//! workload as it is, and the verdict is what came of it.
+
+use super::share_of;
+use crate::profile::{Bound, Profile, Recommendation, Verdict};
+use crate::profiler::{Error, Profiler, Way};
+use schwann_core::{DType, Figure};
+use schwann_kernels::Isa;
+
+/// A recommendation, and how to try it where that can be done here.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Advice {
+    /// What to change and why.
+    pub recommendation: Recommendation,
+    /// The way of running that applies it; `None` where the model itself or the machine would have to change.
+    pub way: Option<Way>,
+}
+
+/// Overhead from this share of a run on is worth a remark, in %.
+const MUCH_OVERHEAD: f64 = 15.0;
+/// Products from this share of a run on make their type matter, in %.
+const MANY_PRODUCTS: f64 = 30.0;
+/// A gain or loss below this is no difference.
+const LEAST_GAIN: f64 = 0.01;
+
+fn advice(title: &str, evidence: String, how: &str, expected: Figure, way: Option<Way>) -> Advice {
+    let measured = Figure::unavailable("×", "not tried", "add --prove to have it applied and measured");
+    let (title, how) = (title.into(), how.into());
+    Advice { recommendation: Recommendation { title, evidence, how, expected, measured, verdict: Verdict::Untested }, way }
+}
+
+/// What could be changed about this workload on its machine.
+pub fn recommend(profile: &Profile) -> Vec<Advice> {
+    let mut all = vec![];
+    let w = &profile.workload;
+    let whole = |f: &Figure| f.value.map(|v| v as usize);
+    if w.compilation != "fused" {
+        all.push(advice(
+            "Compile with fusion",
+            format!("the {} steps ran node by node, each with its results in memory", profile.compute.ops.len()),
+            "leave out --node-by-node; in code: PassOptions::default()",
+            Figure::unavailable("×", "fusion", "what fusing gains depends on the graph; it is measured, not predicted"),
+            Some(Way::Fused),
+        ));
+    }
+    if let (Some(threads), Some(cores), Some(batch)) = (whole(&w.threads), whole(&profile.machine.cores), whole(&w.batch))
+        && threads < cores
+        && batch > 1
+    {
+        let most = cores.min(batch) as f64 / threads as f64;
+        all.push(advice(
+            "Use every core",
+            format!("{threads} of {cores} cores were used, and the batch's {batch} rows do not depend on each other"),
+            "--threads 0; in code: CompileOptions::default().threads(0)",
+            Figure::predicted(most, "×", "cores over threads: the most that splitting rows can give"),
+            Some(Way::Threads(0)),
+        ));
+    }
+    let overhead = share_of(profile, |op| op.bound == Bound::Overhead || op.path.is_empty());
+    if let Some(batch) = whole(&w.batch)
+        && overhead > MUCH_OVERHEAD
+        && batch < 256
+    {
+        let more = (batch * 8).min(256);
+        let expected = 1.0 / (1.0 - overhead / 100.0 * (1.0 - batch as f64 / more as f64));
+        all.push(advice(
+            "Run more sequences at a time",
+            format!("{overhead:.0}% of a run are calls that cost more than their work, or the run's own checks"),
+            &format!("--batch {more}; for streams: Runner::step_many"),
+            Figure::predicted(expected, "×", format!("a sequence's share of that overhead at batch {more}")),
+            Some(Way::Batch(more)),
+        ));
+    }
+    let products = share_of(profile, |op| op.kernel.starts_with("gem"));
+    if w.dtype == "f32" && products > MANY_PRODUCTS && has_bf16() {
+        let expected = 1.0 / (1.0 - products / 200.0);
+        all.push(advice(
+            "Compute products in bfloat16",
+            format!("{products:.0}% of a run are f32 products, and this CPU multiplies bfloat16 twice as fast"),
+            "--bf16; check the outputs: bfloat16 keeps 8 bits of a number",
+            Figure::predicted(expected, "×", "half the products' time"),
+            Some(Way::Products(DType::Bf16)),
+        ));
+    }
+    if let Some((op, padded)) = ragged(profile) {
+        all.push(advice(
+            "Choose a size that fills the registers",
+            format!("{op} has {padded}; the lanes beyond are computed and thrown away"),
+            "change the layer's size where the model allows it; `schwann devices settings --test` shows what it brings",
+            Figure::unavailable("×", "sizes", "another size is another model: it must be trained again to be compared"),
+            None,
+        ));
+    }
+    all
+}
+
+fn has_bf16() -> bool {
+    Isa::detect().name().contains("bf16")
+}
+
+/// The costliest product with a ragged last register: its name, and its columns in words.
+fn ragged(profile: &Profile) -> Option<(String, String)> {
+    let lanes = Isa::detect().lanes();
+    let products = profile.compute.ops.iter().filter(|op| op.kernel.starts_with("gem"));
+    let waste = products.filter_map(|op| {
+        let columns: usize = op.shape.trim_end_matches(']').rsplit([',', '[']).next()?.trim().parse().ok()?;
+        let wasted = 1.0 - columns as f64 / columns.next_multiple_of(lanes) as f64;
+        let share = op.share.value? * wasted;
+        (wasted > 0.15).then(|| (share, op, columns))
+    });
+    let (_, op, columns) = waste.max_by(|a, b| a.0.total_cmp(&b.0)).filter(|(share, ..)| *share > 2.0)?;
+    Some((op.name.clone(), format!("{columns} columns where registers have {lanes} lanes")))
+}
+
+/// Applies each change that can be applied, measures it in turns with the workload as it is, and writes down what came
+/// of it. The profiler must be set up as it was for the profile.
+pub fn prove(advice: &mut [Advice], profiler: &mut Profiler<'_>) -> Result<(), Error> {
+    for advice in advice {
+        let Some(way) = advice.way else { continue };
+        let found = profiler.compare_ways(&[way])?.remove(0);
+        let r = &mut advice.recommendation;
+        r.verdict = verdict(&found.speedup);
+        r.measured = found.speedup;
+    }
+    Ok(())
+}
+
+/// What a measured factor says, by its confidence interval.
+fn verdict(speedup: &Figure) -> Verdict {
+    match (speedup.value, speedup.spread) {
+        (Some(_), Some(spread)) if spread.low > 1.0 + LEAST_GAIN => Verdict::Gain,
+        (Some(_), Some(spread)) if spread.high < 1.0 - LEAST_GAIN => Verdict::Loss,
+        (Some(_), Some(_)) => Verdict::None,
+        // Without an interval nobody knows.
+        _ => Verdict::Untested,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::example::{nothing, profile as complete};
+    use crate::models;
+    use crate::profiler::Options;
+    use schwann_core::figure::{Ends, Spread};
+
+    #[test]
+    fn a_verdict_needs_an_interval_beyond_one() {
+        let speedup = |low: f64, high: f64| {
+            let spread = Spread { low, high, ends: Ends::Confidence95, samples: 30 };
+            Figure::measured((low + high) / 2.0, "×", "turns").with_spread(spread)
+        };
+        assert_eq!(verdict(&speedup(1.2, 1.4)), Verdict::Gain);
+        assert_eq!(verdict(&speedup(0.99, 1.4)), Verdict::None);
+        assert_eq!(verdict(&speedup(1.002, 1.008)), Verdict::None);
+        assert_eq!(verdict(&speedup(0.5, 0.9)), Verdict::Loss);
+        assert_eq!(verdict(&Figure::measured(2.0, "×", "turns")), Verdict::Untested);
+        assert_eq!(verdict(&Figure::unavailable("×", "turns", "it does not run")), Verdict::Untested);
+    }
+
+    #[test]
+    fn nothing_is_recommended_on_no_evidence() {
+        let titles: Vec<_> = recommend(&nothing()).into_iter().map(|a| a.recommendation.title).collect();
+        assert!(titles.iter().all(|t| t == "Compile with fusion"), "{titles:?}");
+    }
+
+    #[test]
+    fn idle_cores_are_seen() {
+        let mut profile = complete();
+        profile.workload.threads = Figure::derived(1.0, "1", "option threads");
+        profile.machine.cores = Figure::measured(8.0, "1", "the system");
+        let threads = |p: &Profile| recommend(p).into_iter().find(|a| a.way == Some(Way::Threads(0)));
+        let found = threads(&profile).unwrap().recommendation;
+        assert!(found.evidence.contains("1 of 8") && found.expected.value == Some(8.0), "{found:?}");
+        profile.workload.batch = Figure::derived(1.0, "1", "option batch");
+        assert!(threads(&profile).is_none(), "one row has nothing to split");
+    }
+
+    #[test]
+    fn fusing_a_circuit_is_proven_a_gain() {
+        let model = models::built_in("W", &models::Sizes::default()).unwrap().unwrap();
+        let options = Options { fused: false, seconds: 0.3, runs: 60, batch: 4, steps: 4, ..Options::default() };
+        let mut profiler = Profiler::new(model).with(options);
+        let profile = profiler.profile_all().unwrap();
+        let mut advice = recommend(&profile);
+        advice.retain(|a| a.way == Some(Way::Fused));
+        prove(&mut advice, &mut profiler).unwrap();
+        let found = &advice[0].recommendation;
+        assert_eq!(found.verdict, Verdict::Gain, "{found:?}");
+        assert!(found.measured.value.unwrap() > 1.0);
+    }
+}
