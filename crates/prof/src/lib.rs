@@ -2,6 +2,8 @@
 //! document that every view, export and comparison reads.
 #![forbid(unsafe_code)]
 
+#[cfg(any(test, feature = "example"))]
+pub mod example;
 pub mod profile;
 
 pub use profile::Profile;
