@@ -5,5 +5,6 @@
 #[cfg(any(test, feature = "example"))]
 pub mod example;
 pub mod profile;
+pub mod stats;
 
 pub use profile::Profile;
