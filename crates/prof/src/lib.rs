@@ -2,8 +2,10 @@
 //! document that every view, export and comparison reads.
 #![forbid(unsafe_code)]
 
+pub mod baseline;
 #[cfg(any(test, feature = "example"))]
 pub mod example;
+pub mod export;
 pub mod profile;
 pub mod stats;
 

@@ -4,7 +4,7 @@
 //! single ones would pretend to know more than the samples tell. Their length is estimated from the samples unless
 //! given. A block never reaches over the end of one run into another.
 
-use super::{Random, block_length, quantile, quantile_of, quantile_sorted};
+use super::{Random, block_length, quantile, quantile_mut, quantile_sorted};
 use serde::{Deserialize, Serialize};
 
 /// An estimate with where the true value lies.
@@ -115,7 +115,7 @@ pub fn interval(samples: &[f64], how: &Resampling, figure: impl Fn(&mut [f64]) -
 
 /// The interval of the median.
 pub fn median_interval(samples: &[f64], how: &Resampling) -> Option<Interval> {
-    interval(samples, how, |xs| quantile_of(xs, 0.5))
+    interval(samples, how, |xs| quantile_mut(xs, 0.5))
 }
 
 /// The interval of a ratio, `other` over `base`, of some figure of two runs that were made apart. `None` with fewer than

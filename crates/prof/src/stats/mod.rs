@@ -68,8 +68,8 @@ pub fn quantile_sorted(sorted: &[f64], part: f64) -> f64 {
     low + (high - low) * (at - below as f64)
 }
 
-/// The same of samples in any order; they are left in another one.
-fn quantile_of(samples: &mut [f64], part: f64) -> f64 {
+/// The same of finite samples in any order; they are left in another one. No memory is asked for.
+pub fn quantile_mut(samples: &mut [f64], part: f64) -> f64 {
     let Some(last) = samples.len().checked_sub(1) else { return f64::NAN };
     let at = last as f64 * part.clamp(0.0, 1.0);
     let below = at.floor() as usize;
@@ -86,7 +86,7 @@ pub fn median(samples: &[f64]) -> Option<f64> {
 /// A quantile, by the rule of [`quantile_sorted`]; `None` without samples.
 pub fn quantile(samples: &[f64], part: f64) -> Option<f64> {
     let mut finite: Vec<f64> = samples.iter().copied().filter(|x| x.is_finite()).collect();
-    if finite.is_empty() { None } else { Some(quantile_of(&mut finite, part)) }
+    if finite.is_empty() { None } else { Some(quantile_mut(&mut finite, part)) }
 }
 
 /// Median absolute deviation from the median, times 1.4826: of a normal distribution it is the standard deviation.
