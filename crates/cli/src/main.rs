@@ -3,9 +3,12 @@
 //! 0: done. 1: it ran, and a comparison failed. 2: wrong usage or bad input. A reader that closes the pipe early
 //! (`| head`) is no error.
 
+mod baseline;
 mod bench;
+mod compare;
 mod cpu;
 mod demo;
+mod gate;
 mod graph;
 mod import;
 mod info;
@@ -15,6 +18,7 @@ mod measure;
 mod out;
 mod roof;
 mod run;
+mod schema;
 mod svg;
 mod verify;
 mod wiring;
@@ -60,14 +64,22 @@ enum Command {
     Graph(graph::Args),
     /// Run a network on inputs from .npy or .npz files, or row by row from stdin.
     Run(run::Args),
+    /// Keep profiles, to hold later ones against: save, list, show, track, export.
+    Baseline(baseline::Args),
     /// Time what the library does on this machine.
     Bench(bench::Args),
+    /// Hold two profiles against each other.
+    Compare(compare::Args),
     /// Write a small example network to try the other commands on.
     Demo(demo::Args),
+    /// Fail where something became slower than is allowed.
+    Gate(gate::Args),
     /// Bring a model from elsewhere into a file of this program.
     Import(import::Args),
     /// What a model is and what it costs: options, parameters, synapses, work and memory of a step.
     Info(info::Args),
+    /// The JSON Schema of a profile.
+    Schema(schema::Args),
     /// Compare models with results that they gave elsewhere.
     Verify(verify::Args),
     /// Draw a neural circuit: its synapses as text or picture, and what they are in numbers.
@@ -103,6 +115,10 @@ fn main() -> ExitCode {
         Some(Command::Machine(args)) => machine::run(&args),
         Some(Command::Graph(args)) => graph::run(&args),
         Some(Command::Run(args)) => run::run(&args),
+        Some(Command::Baseline(args)) => baseline::run(&args),
+        Some(Command::Compare(args)) => compare::run(&args),
+        Some(Command::Gate(args)) => gate::run(&args),
+        Some(Command::Schema(args)) => schema::run(&args),
         Some(Command::Bench(args)) => bench::run(&args),
         Some(Command::Demo(args)) => demo::run(&args),
         Some(Command::Import(args)) => import::run(&args),

@@ -2,6 +2,11 @@
 //! document that every view, export and comparison reads.
 #![forbid(unsafe_code)]
 
+pub mod baseline;
+#[cfg(any(test, feature = "example"))]
+pub mod example;
+pub mod export;
 pub mod profile;
+pub mod stats;
 
 pub use profile::Profile;

@@ -1,0 +1,173 @@
+//! `schwann compare`: two profiles held against each other, metric by metric and operation by operation.
+
+use crate::baseline::Place;
+use crate::{Outcome, out};
+use anyhow::{Result, bail};
+use schwann::Figure;
+use schwann::prof::Profile;
+use schwann::prof::baseline::{self, Change, Compared, Unlike, Word};
+use schwann::prof::export::{shown, shown_value};
+use std::fmt::Write as _;
+use std::io::Write;
+
+/// Operations that are shown unless all are asked for.
+const OPS: usize = 10;
+
+#[derive(clap::Args)]
+#[command(
+    after_help = "A profile is a saved name, an id, or a file that ends with .json. Intervals come from resampling blocks of \
+consecutive samples; `stands out` means: the interval of 95% does not hold 0, the change is at least 1%, and the samples \
+overlap little (Cliff's delta from 0.147). Two runs made apart differ by what the machine did in between, too: where it \
+matters, measure in turns with `schwann gate`.
+
+Examples:
+  schwann compare main run.json
+  schwann compare main feature --json
+  schwann compare before.json after.json --markdown >> notes.md
+  schwann compare laptop server --anyway"
+)]
+pub(crate) struct Args {
+    /// The baseline.
+    base: String,
+    /// What is held against it.
+    candidate: String,
+    /// Compare whatever is unlike: machine, model, batch, …
+    #[arg(long)]
+    anyway: bool,
+    /// Every operation.
+    #[arg(long)]
+    all: bool,
+    /// Print JSON.
+    #[arg(long, conflicts_with = "markdown")]
+    json: bool,
+    /// Print Markdown.
+    #[arg(long)]
+    markdown: bool,
+    #[command(flatten)]
+    place: Place,
+}
+
+pub(crate) fn run(args: &Args) -> Result<Outcome> {
+    let (base, candidate) = (args.place.profile(&args.base)?, args.place.profile(&args.candidate)?);
+    alike(&base, &candidate, args.anyway)?;
+    let compared = baseline::compare(&base, &candidate);
+    if args.json {
+        out::print(&serde_json::to_string_pretty(&compared)?)?;
+    } else if args.markdown {
+        out::print(&markdown(&compared, args.all))?;
+    } else {
+        table(&compared, args.all)?;
+    }
+    Ok(Outcome::Done)
+}
+
+/// Refuses what cannot be compared, unless asked to.
+pub(crate) fn alike(base: &Profile, candidate: &Profile, anyway: bool) -> Result<()> {
+    let unlike = baseline::unlike(base, candidate);
+    if anyway || unlike.is_empty() {
+        return Ok(());
+    }
+    bail!("these are not alike, so their difference says nothing: {}; --anyway compares them", said(&unlike))
+}
+
+fn said(unlike: &[Unlike]) -> String {
+    let one = |u: &Unlike| format!("{} {} and {}", u.what, u.base, u.candidate);
+    unlike.iter().map(one).collect::<Vec<_>>().join("; ")
+}
+
+/// `+3.1%`.
+fn signed(figure: &Figure) -> String {
+    figure.value.map_or("–".into(), |v| format!("{v:+.1}%"))
+}
+
+/// `+2.6 … +3.6%`.
+fn interval(figure: &Figure) -> String {
+    figure.spread.map_or("–".into(), |s| format!("{:+.1} … {:+.1}%", s.low, s.high))
+}
+
+fn effect(change: &Change) -> String {
+    let size = change.effect.map(|size| size.word());
+    size.zip(change.cliffs_delta.value).map_or("–".into(), |(word, delta)| format!("{word} ({delta:+.2})"))
+}
+
+/// What the whole comes to, in a sentence.
+fn sentence(c: &Compared) -> String {
+    let Some(time) = c.metrics.first() else { return "nothing to compare".into() };
+    match c.verdict {
+        Word::Unknown => {
+            let why = time.change.reason.as_deref().unwrap_or("there are no samples");
+            format!("not known whether the candidate is faster or slower: {why}")
+        }
+        Word::NoDifference => {
+            format!("no difference that stands out ({}, {})", signed(&time.change), interval(&time.change))
+        }
+        word => format!("the candidate is {}: {} ({})", word.text(), signed(&time.change), interval(&time.change)),
+    }
+}
+
+fn table(c: &Compared, all: bool) -> Result<()> {
+    let mut out = out::stdout();
+    let style = match c.verdict {
+        Word::Slower => out::BAD,
+        Word::Faster => out::GOOD,
+        _ => out::TITLE,
+    };
+    writeln!(out, "{}", out::paint(style, out::printable(&sentence(c))))?;
+    for (side, title, id) in [("baseline", &c.base_title, &c.base), ("candidate", &c.candidate_title, &c.candidate)] {
+        writeln!(out, "  {side:<9} {}  {}", out::printable(title), out::paint(out::DIM, out::printable(id)))?;
+    }
+    if !c.unlike.is_empty() {
+        writeln!(out, "{}", out::paint(out::BAD, format!("  unlike: {}", out::printable(&said(&c.unlike)))))?;
+    }
+    writeln!(out)?;
+    let headings = ["metric", ">baseline", ">candidate", ">change", ">95% interval", "effect", "verdict"];
+    let mut table = out::Table::new(&headings);
+    for m in &c.metrics {
+        let figures = [shown(&m.base), shown(&m.candidate), signed(&m.change), interval(&m.change)];
+        let words = [effect(m), m.word.text().to_owned()];
+        table.row([m.metric.clone()].into_iter().chain(figures).chain(words));
+    }
+    table.write(&mut out)?;
+    if !c.ops.is_empty() {
+        writeln!(out)?;
+        let mut table = out::Table::new(&["operation", ">baseline", ">candidate", ">difference", ">change", "kernel"]);
+        for op in c.ops.iter().take(if all { usize::MAX } else { OPS }) {
+            let difference = op.difference.value.map_or("–".into(), |v| shown_value(v, "s"));
+            let figures = [shown(&op.base), shown(&op.candidate), difference, signed(&op.change)];
+            table.row([out::printable(&op.name)].into_iter().chain(figures).chain([out::printable(&op.kernel)]));
+        }
+        table.write(&mut out)?;
+        if !all && c.ops.len() > OPS {
+            let text = format!("{} more operations, which differ less: --all", c.ops.len() - OPS);
+            writeln!(out, "{}", out::paint(out::DIM, text))?;
+        }
+    }
+    Ok(out.flush()?)
+}
+
+fn markdown(c: &Compared, all: bool) -> String {
+    let cell = |text: &str| {
+        let clean: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+        clean.replace('\\', "\\\\").replace('|', "\\|").replace('<', "&lt;").replace('`', "\\`")
+    };
+    let mut text = format!("**{}**\n\n", cell(&sentence(c)));
+    // Writing to a string does not fail.
+    let _ = writeln!(text, "baseline {} ({})  ", cell(&c.base_title), cell(&c.base));
+    let _ = writeln!(text, "candidate {} ({})\n", cell(&c.candidate_title), cell(&c.candidate));
+    if !c.unlike.is_empty() {
+        let _ = writeln!(text, "> unlike: {}\n", cell(&said(&c.unlike)));
+    }
+    text +=
+        "| metric | baseline | candidate | change | 95% interval | effect | verdict |\n|---|--:|--:|--:|--:|---|---|\n";
+    for m in &c.metrics {
+        let cells = [shown(&m.base), shown(&m.candidate), signed(&m.change), interval(&m.change), effect(m)];
+        let _ = writeln!(text, "| {} | {} | {} |", m.metric, cells.join(" | "), m.word.text());
+    }
+    text += "\n| operation | baseline | candidate | difference | change |\n|---|--:|--:|--:|--:|\n";
+    for op in c.ops.iter().take(if all { usize::MAX } else { OPS }) {
+        let difference = op.difference.value.map_or("–".into(), |v| shown_value(v, "s"));
+        let cells = [shown(&op.base), shown(&op.candidate), difference, signed(&op.change)];
+        let _ = writeln!(text, "| {} | {} |", cell(&op.name), cells.join(" | "));
+    }
+    text
+}
