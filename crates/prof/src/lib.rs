@@ -2,6 +2,9 @@
 //! document that every view, export and comparison reads.
 #![forbid(unsafe_code)]
 
+pub mod device;
+pub mod measure;
+pub mod models;
 pub mod profile;
 
 pub use profile::Profile;
