@@ -127,6 +127,17 @@ pub struct Rate {
     pub per_s: f64,
 }
 
+/// A graph of the suite: its time, and how far the prices are from it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Fitted {
+    /// What it is.
+    pub name: String,
+    /// The least seconds of a run.
+    pub measured_s: f64,
+    /// What the prices give over that, less 1.
+    pub error: f64,
+}
+
 /// What was measured of a machine.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Calibration {
@@ -148,7 +159,7 @@ pub struct Calibration {
     pub functions: Vec<Rate>,
     /// Cycles a second of a busy core: a chain of dependent rotations and additions, at one cycle each.
     pub clock_hz: f64,
-    /// Seconds that a run costs beyond its steps.
+    /// Seconds that a run with one input and one output costs beyond its steps.
     pub run_overhead_s: f64,
     /// Seconds that a step costs beyond its work.
     pub step_overhead_s: f64,
@@ -160,6 +171,8 @@ pub struct Calibration {
     pub panel: usize,
     /// What one of each unit of work costs on one thread, in seconds.
     pub prices: Prices,
+    /// The suite that they were found with.
+    pub suite: Vec<Fitted>,
     /// Median of the relative errors with which these prices give the suite's own times, in parts of 1.
     pub fit_error: f64,
 }
@@ -216,7 +229,12 @@ impl Calibration {
         }
         part(0.99, Progress::new("prices"));
         let prices = fit::solve(&equations);
-        let mut errors: Vec<f64> = equations.iter().map(|(c, t)| (fit::seconds(c, &prices) / t - 1.0).abs()).collect();
+        let suite: Vec<Fitted> = names
+            .into_iter()
+            .zip(&equations)
+            .map(|(name, (c, t))| Fitted { name, measured_s: *t, error: fit::seconds(c, &prices) / t - 1.0 })
+            .collect();
+        let mut errors: Vec<f64> = suite.iter().map(|f| f.error.abs()).collect();
         errors.sort_by(f64::total_cmp);
         let price = |unit| prices.get(&unit).copied().unwrap_or(0.0);
         let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
@@ -230,13 +248,14 @@ impl Calibration {
             latencies,
             functions,
             clock_hz,
-            run_overhead_s: price(Unit::Run),
+            run_overhead_s: price(Unit::Run) + 2.0 * price(Unit::Operand),
             step_overhead_s,
             loop_step_s: price(Unit::LoopStep),
             lanes: target.lanes,
             panel: target.panel,
             fit_error: errors.get(errors.len() / 2).copied().unwrap_or(f64::NAN),
             prices,
+            suite,
         })
     }
 
@@ -444,7 +463,7 @@ pub(super) mod tests {
             (Unit::MapByte, 0.01e-9),
             (Unit::SynapseCall, 30e-9),
             (Unit::SynapseRow, 0.2e-9),
-            (Unit::SynapseLane, 0.4e-9),
+            (Unit::SynapseRound, 4e-9),
             (Unit::CopyCall, 10e-9),
             (Unit::CopyByte, 0.01e-9),
         ];
@@ -471,6 +490,7 @@ pub(super) mod tests {
             lanes: 16,
             panel: 4,
             prices: prices.into(),
+            suite: vec![],
             fit_error: 0.05,
         }
     }

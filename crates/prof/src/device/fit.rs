@@ -60,8 +60,8 @@ pub enum Unit {
     SynapseCall,
     /// A synapse of one row, where rows fill the lanes.
     SynapseRow,
-    /// A synapse, where destinations fill the lanes.
-    SynapseLane,
+    /// A register of synapses of one row, where destinations fill the lanes.
+    SynapseRound,
     /// A copy.
     CopyCall,
     /// A byte of it, read or written.
@@ -86,7 +86,7 @@ impl Unit {
     pub fn kind(self) -> Kind {
         match self {
             Unit::ProductWork | Unit::MapPlain | Unit::MapDivide => Kind::Compute,
-            Unit::MapFunction | Unit::SynapseRow | Unit::SynapseLane => Kind::Functions,
+            Unit::MapFunction | Unit::SynapseRow | Unit::SynapseRound => Kind::Functions,
             Unit::RowByteL1
             | Unit::RowByteL2
             | Unit::RowByteFar
@@ -249,8 +249,21 @@ fn is_call(unit: Unit) -> bool {
 /// What a kernel's description says of its shape.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Form {
-    Product { batch: usize, m: usize, n: usize, k: usize, packed: bool, bias: bool, then: bool },
-    Synapses { count: usize, sums: usize, rows_fill_lanes: bool },
+    Product {
+        batch: usize,
+        m: usize,
+        n: usize,
+        k: usize,
+        packed: bool,
+        bias: bool,
+        then: bool,
+    },
+    /// With rounds a row, destinations fill the lanes; without, rows do.
+    Synapses {
+        count: usize,
+        sums: usize,
+        rounds: Option<usize>,
+    },
     Other,
 }
 
@@ -279,7 +292,8 @@ impl Form {
         let (count, rest) = kernel.split_once(" synapses, ")?;
         let (_, sums) = rest.split_once(" to ")?;
         let sums = sums.split_once(" × ")?.0.parse().ok()?;
-        Some(Form::Synapses { count: count.parse().ok()?, sums, rows_fill_lanes: kernel.ends_with("are rows") })
+        let rounds = kernel.strip_suffix(" rounds").and_then(|k| k.rsplit_once(", ")).map(|(_, n)| n.parse());
+        Some(Form::Synapses { count: count.parse().ok()?, sums, rounds: rounds.transpose().ok()? })
     }
 }
 
@@ -330,12 +344,15 @@ fn step_counts(step: &Step, working_set: usize, target: &Target) -> Counts {
                 add(Unit::MapByte, 8.0 * elements);
             }
         }
-        Form::Synapses { rows_fill_lanes, sums, .. } => {
+        Form::Synapses { count, rounds, sums } => {
             // Two for the affine map, one function where there is one, two a sum: see the operation's cost.
             let each = 2 + u64::from(cost.transcendentals > 0) + 2 * sums as u64;
             let synapses = cost.flops as f64 / each as f64;
             add(Unit::SynapseCall, 1.0);
-            add(if rows_fill_lanes { Unit::SynapseRow } else { Unit::SynapseLane }, synapses);
+            match rounds {
+                Some(rounds) => add(Unit::SynapseRound, rounds as f64 * synapses / count.max(1) as f64),
+                None => add(Unit::SynapseRow, synapses),
+            }
         }
         Form::Other if cost.flops == 0 => {
             add(Unit::CopyCall, 1.0);

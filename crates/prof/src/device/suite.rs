@@ -197,7 +197,7 @@ pub(super) fn all(l1: usize, l2: usize) -> Result<Vec<Piece>> {
         all.push(maps("tanh", shape, tanh)?);
     }
     for (rows, turned) in [(1, false), (4, false), (16, true), (32, true), (48, true)] {
-        for units in [32, 48, 96] {
+        for units in [32, 48, 80, 96] {
             all.push(synapses(rows, units, turned)?);
         }
     }
