@@ -3,12 +3,13 @@
 mod cases;
 mod circuits;
 
-use crate::measure::{self, Samples};
-use crate::roof::{Ready, Roof};
-use crate::{Outcome, cpu, load, out, roof};
+use crate::{Outcome, load, out};
 use anyhow::{Context, Result, bail};
 use cases::Case;
 use schwann::backend::cpu::Cpu;
+use schwann::prof::device::cpu;
+use schwann::prof::device::roof::{self, Limits, Ready};
+use schwann::prof::measure::{self, Samples};
 use schwann::{Cost, DType, Isa, plan};
 use serde::Serialize;
 use std::io::Write;
@@ -136,7 +137,7 @@ fn run_ops(ops: &Ops) -> Result<Outcome> {
     let bar = out::progress(roof_steps + (cases.len() * cpus.len()) as u64);
     let mut roofs = vec![];
     for cpu in &cpus {
-        roofs.push(if ops.no_roof { None } else { Some(Roof::measure(cpu, 3.0, &bar)?) });
+        roofs.push(if ops.no_roof { None } else { Some(Limits::measure(cpu, 3.0, &mut out::watch(&bar))?) });
     }
     if ops.json {
         for roof in roofs.iter().flatten() {
@@ -189,7 +190,7 @@ fn run_ops(ops: &Ops) -> Result<Outcome> {
     Ok(Outcome::Done)
 }
 
-fn time<'a>(case: &'a Case, cpu: &Cpu, roof: Option<&Roof>, seconds: f64) -> Result<Record<'a>> {
+fn time<'a>(case: &'a Case, cpu: &Cpu, roof: Option<&Limits>, seconds: f64) -> Result<Record<'a>> {
     let built = case.build()?;
     let half = built.graph.input_types().iter().any(|t| t.dtype == DType::Bf16);
     let given: usize = built.inputs.iter().map(|(_, t)| t.bytes().len()).sum();
@@ -241,7 +242,7 @@ fn time<'a>(case: &'a Case, cpu: &Cpu, roof: Option<&Roof>, seconds: f64) -> Res
 }
 
 /// The least time that the roof allows, what limits it, and where the data is.
-fn limit(roof: &Roof, cost: &Cost, working_set: usize, half: bool) -> (f64, Bound, Option<String>) {
+fn limit(roof: &Limits, cost: &Cost, working_set: usize, half: bool) -> (f64, Bound, Option<String>) {
     let peak = if half { roof.bf16_flops_per_s } else { roof.flops_per_s };
     let plain = cost.flops.saturating_sub(cost.transcendentals) as f64 / peak;
     let functions = cost.transcendentals as f64 / roof.functions_per_s;
@@ -277,7 +278,7 @@ fn row(r: &Record<'_>) -> [String; 9] {
     ]
 }
 
-fn heading(out: &mut dyn Write, cpus: &[Cpu], roofs: &[Option<Roof>]) -> Result<()> {
+fn heading(out: &mut dyn Write, cpus: &[Cpu], roofs: &[Option<Limits>]) -> Result<()> {
     let name = cpu::name().unwrap_or_else(|why| format!("CPU name unavailable: {why}"));
     let isa = cpus.first().map_or("", |c| c.isa().name());
     writeln!(out, "{} {}, {isa}, {} cores", out::paint(out::TITLE, "machine"), name, cpu::cores())?;
@@ -298,13 +299,13 @@ fn heading(out: &mut dyn Write, cpus: &[Cpu], roofs: &[Option<Roof>]) -> Result<
     Ok(writeln!(out)?)
 }
 
-fn roof_line(roof: &Roof) -> Result<String> {
+fn roof_line(roof: &Limits) -> Result<String> {
     #[derive(Serialize)]
     struct Line<'a> {
         kind: &'static str,
         cpu: Option<String>,
         #[serde(flatten)]
-        roof: &'a Roof,
+        roof: &'a Limits,
     }
     Ok(serde_json::to_string(&Line { kind: "roof", cpu: cpu::name().ok(), roof })?)
 }

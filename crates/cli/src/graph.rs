@@ -1,10 +1,11 @@
 //! `schwann graph`: a network as text, DOT, JSON or a picture; as built, optimized, or as it will run.
 
-use crate::{Outcome, load, out, roof, svg};
+use crate::{Outcome, load, out, svg};
 use anyhow::{Context, Result, bail};
 use schwann::memory::machine_bytes;
 use schwann::pass::{self, PassOptions, PassRecord};
 use schwann::plan::{self, Device};
+use schwann::prof::device::roof;
 use schwann::{CompileOptions, Graph, Isa, Program, Tensor};
 use std::io::Write;
 use std::path::PathBuf;
@@ -149,8 +150,16 @@ fn with_data(graph: &Graph) -> Result<(Graph, PassOptions)> {
     Ok((graph, PassOptions { fold_weights: false, ..PassOptions::default() }))
 }
 
+/// This machine's rates for a plan, measured in about a second.
+fn quick_device(cpu: &schwann::backend::cpu::Cpu) -> Result<Device> {
+    let bar = out::progress(4);
+    let device = roof::quick_device(cpu, &mut out::watch(&bar))?;
+    bar.finish_and_clear();
+    Ok(device)
+}
+
 fn device(args: &Args, cpu: &schwann::backend::cpu::Cpu) -> Result<Option<Device>> {
-    if args.no_predict { Ok(None) } else { roof::quick_device(cpu).map(Some) }
+    if args.no_predict { Ok(None) } else { quick_device(cpu).map(Some) }
 }
 
 fn show_plan(args: &Args, graph: &Graph, title: &str) -> Result<()> {
@@ -198,7 +207,7 @@ fn show_fusion(args: &Args, graph: &Graph) -> Result<()> {
     refuse_picture(args, "--fusion")?;
     let bindings = load::bindings(graph, &args.settings)?;
     let cpu = load::cpu(args.isa, args.threads)?;
-    let device = roof::quick_device(&cpu)?;
+    let device = quick_device(&cpu)?;
     let found = pass::fusion_opportunities(graph, &PassOptions::default(), &bindings, &device)?;
     let mut out = out::stdout();
     if args.json {

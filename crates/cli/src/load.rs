@@ -81,6 +81,17 @@ fn json_network(path: &Path) -> Result<Graph> {
 #[derive(Clone, Debug)]
 pub(crate) struct Setting(String, usize);
 
+impl Setting {
+    /// A symbol's size.
+    pub(crate) fn new(symbol: &str, size: usize) -> Setting {
+        Setting(symbol.into(), size)
+    }
+    /// Whether it is this symbol's.
+    pub(crate) fn is_for(&self, symbol: &str) -> bool {
+        self.0 == symbol
+    }
+}
+
 impl std::str::FromStr for Setting {
     type Err = String;
     fn from_str(text: &str) -> Result<Setting, String> {

@@ -1,8 +1,6 @@
 //! `schwann` alone: what this machine can do, and what compiling a small network gains on it.
 
-use crate::measure::{Samples, time_together};
-use crate::roof::{self, Ready};
-use crate::{Outcome, cpu, demo, load, out, run};
+use crate::{Outcome, demo, load, out, run};
 use anyhow::{Context, Result, anyhow};
 use indicatif::ProgressBar;
 use schwann::backend::reference::{self, Precision};
@@ -11,6 +9,9 @@ use schwann::memory::machine_bytes;
 use schwann::op::Unary;
 use schwann::pass::PassOptions;
 use schwann::plan::{Device, Plan, bytes, seconds};
+use schwann::prof::device::cpu;
+use schwann::prof::device::roof::{self, Ready};
+use schwann::prof::measure::{Samples, time_together};
 use schwann::{DType, Isa, Program, Tensor};
 use serde_json::json;
 use std::collections::BTreeMap;

@@ -9,14 +9,15 @@ mod compare;
 mod cpu;
 mod demo;
 mod gate;
+mod demo;
+mod devices;
 mod graph;
 mod import;
 mod info;
 mod load;
 mod machine;
-mod measure;
 mod out;
-mod roof;
+mod predict;
 mod run;
 mod schema;
 mod svg;
@@ -44,6 +45,8 @@ use std::process::ExitCode;
   schwann wiring auto --units 64 --outputs 16 --inputs 8 --svg circuit.svg
   schwann import ncps exported.safetensors -o circuit.safetensors
   schwann info circuit.safetensors
+  schwann predict P --device \"M1 Max\" --batch 32 --steps 16
+  schwann devices calibrate
   schwann run circuit.safetensors --stream < rows.csv
 
 Exit codes: 0 done, 1 a comparison failed, 2 wrong usage or bad input."
@@ -80,6 +83,10 @@ enum Command {
     Info(info::Args),
     /// The JSON Schema of a profile.
     Schema(schema::Args),
+    /// Devices: what is published of them, what was measured of this one, which sizes suit them.
+    Devices(devices::Args),
+    /// What a model would take on a device, operation by operation, before anyone has that device.
+    Predict(predict::Args),
     /// Compare models with results that they gave elsewhere.
     Verify(verify::Args),
     /// Draw a neural circuit: its synapses as text or picture, and what they are in numbers.
@@ -123,6 +130,8 @@ fn main() -> ExitCode {
         Some(Command::Demo(args)) => demo::run(&args),
         Some(Command::Import(args)) => import::run(&args),
         Some(Command::Info(args)) => info::run(&args),
+        Some(Command::Devices(args)) => devices::run(&args),
+        Some(Command::Predict(args)) => predict::run(&args),
         Some(Command::Verify(args)) => verify::run(&args),
         Some(Command::Wiring(args)) => wiring::run(&args),
     };

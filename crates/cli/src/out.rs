@@ -3,6 +3,7 @@
 use anstyle::{AnsiColor, Style};
 use anyhow::Context;
 use indicatif::{ProgressBar, ProgressStyle};
+use schwann::prof::device::Progress;
 use std::io::{self, Write};
 use std::path::Path;
 
@@ -81,6 +82,20 @@ pub(crate) fn progress(steps: u64) -> ProgressBar {
     let bar = ProgressBar::new(steps).with_style(style);
     bar.enable_steady_tick(std::time::Duration::from_millis(200));
     bar
+}
+
+/// What the library tells while it measures, on a bar: of a hundred where it says how much is done, else step by step.
+pub(crate) fn watch(bar: &ProgressBar) -> impl FnMut(Progress) + use<> {
+    let (bar, mut first) = (bar.clone(), true);
+    move |progress| {
+        match progress.done {
+            Some(done) => bar.set_position((done * bar.length().unwrap_or(100) as f64) as u64),
+            None if first => {}
+            None => bar.inc(1),
+        }
+        first = false;
+        bar.set_message(progress.what);
+    }
 }
 
 /// Columns as wide as their content; numbers to the right.

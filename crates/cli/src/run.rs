@@ -3,12 +3,12 @@
 mod stream;
 
 use crate::load::Network;
-use crate::measure::Samples;
 use crate::{Outcome, load, out};
 use anyhow::{Context, Result, anyhow, bail};
 use schwann::backend::reference::{self, Precision};
 use schwann::cases::{Tolerance, compare};
 use schwann::nn::{GraphOptions, Model, Timespans, timespans_for};
+use schwann::prof::measure::Samples;
 use schwann::{Bindings, CompileOptions, DType, Graph, Isa, Program, Session, Tensor, io, plan};
 use serde_json::json;
 use std::collections::BTreeMap;

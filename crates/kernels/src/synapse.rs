@@ -196,6 +196,10 @@ impl Synapses {
     pub fn bytes(&self) -> usize {
         self.records.len() * size_of::<Record>() + self.starts.len() * 4 + self.tables.len() * size_of::<Line>()
     }
+    /// Evaluations of a whole register for one row, where lanes are destinations; `len` over the lanes is the least.
+    pub fn rounds(&self) -> usize {
+        self.groups.iter().map(|g| g.slots).sum()
+    }
     /// Whether they are packed for `isa`.
     pub fn is_for(&self, isa: Isa) -> bool {
         self.isa == isa

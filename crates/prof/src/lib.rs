@@ -6,6 +6,9 @@ pub mod baseline;
 #[cfg(any(test, feature = "example"))]
 pub mod example;
 pub mod export;
+pub mod device;
+pub mod measure;
+pub mod models;
 pub mod profile;
 pub mod stats;
 

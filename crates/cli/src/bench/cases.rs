@@ -2,9 +2,9 @@
 //!
 //! A case is built when its turn comes, since some hold tens of megabytes.
 
-use crate::roof::{self, numbers};
 use anyhow::Result;
 use schwann::pass::PassOptions;
+use schwann::prof::device::roof::{self, numbers};
 use schwann::{DType, Graph, GraphBuilder, Op, Tensor, op::Unary};
 
 /// A graph with inputs, ready to be compiled.

@@ -3,23 +3,22 @@
 //! P, W and L are what ncps' users have: a dense CfC with a backbone, a CfC on a circuit, an LTC on a circuit. Every run
 //! starts from states of zero, as ncps does where no state is given.
 
-use crate::measure::{Samples, time};
-use crate::roof::{Ready, numbers, peak_flops};
-use crate::{Outcome, cpu, load, out};
+use crate::{Outcome, load, out};
 use anyhow::{Context, Result, anyhow, bail};
 use schwann::backend::cpu::Cpu;
-use schwann::nn::wiring::AutoNcp;
-use schwann::nn::{self, Adam, Cfc, GraphOptions, InitialState, Ltc, Model};
+use schwann::nn::{self, Adam, GraphOptions, InitialState, Model};
 use schwann::pass::PassOptions;
+use schwann::prof::device::cpu;
+use schwann::prof::device::roof::{Ready, numbers, peak_flops};
+use schwann::prof::measure::{Samples, time};
+use schwann::prof::models::{self, INPUTS, SHAPES, Sizes};
 use schwann::{Bindings, CompileOptions, Cost, DType, Graph, Isa, Program, Tensor, plan};
 use serde::Serialize;
 use std::io::Write;
 use std::path::Path;
 
-/// Features of a sample, and Adam's rate, as in the comparison with other libraries.
-const INPUTS: usize = 8;
+/// Adam's rate, as in the comparison with other libraries.
 const RATE: f32 = 1e-3;
-const SHAPES: [(usize, usize); 4] = [(1, 1), (1, 16), (32, 16), (256, 64)];
 /// Seconds to measure multiply-adds in registers.
 const PEAK_SECONDS: f64 = 0.3;
 
@@ -203,31 +202,18 @@ pub(super) fn run(args: &Args) -> Result<Outcome> {
 
 /// The models by name, with the options that were given.
 fn models(args: &Args) -> Result<Vec<(String, Model)>> {
-    let units = args.units.unwrap_or(64);
-    let outputs = args.outputs.unwrap_or(16);
+    let default = Sizes::default();
+    let sizes = Sizes {
+        units: args.units.unwrap_or(default.units),
+        outputs: args.outputs.unwrap_or(default.outputs),
+        backbone_layers: args.backbone_layers.unwrap_or(default.backbone_layers),
+        sparsity: args.sparsity,
+    };
     let mut models = vec![];
     for name in &args.model {
-        let wired = || -> Result<_> {
-            let mut options = AutoNcp::new(units, outputs);
-            options.sparsity_level = args.sparsity.unwrap_or(options.sparsity_level);
-            let mut wiring = options.wiring().map_err(in_flags)?;
-            wiring.build(INPUTS).map_err(in_flags)?;
-            Ok(wiring)
-        };
-        let model = match name.as_str() {
-            "P" => Model::new(
-                Cfc {
-                    proj_size: Some(outputs),
-                    backbone_units: Some(64),
-                    backbone_layers: Some(args.backbone_layers.unwrap_or(2)),
-                    ..Cfc::new(INPUTS, units)
-                },
-                1,
-            )
-            .map_err(in_flags)?,
-            "W" => Model::new(Cfc::new(INPUTS, wired()?), 1)?,
-            "L" => Model::new(Ltc::new(INPUTS, wired()?), 1)?,
-            file => {
+        let model = match (models::named(name, &sizes), name.as_str()) {
+            (Some(model), _) => model.map_err(in_flags)?,
+            (None, file) => {
                 let given = [("--units", args.units.is_some()), ("--outputs", args.outputs.is_some())];
                 if let Some((flag, _)) = given.iter().find(|(_, given)| *given) {
                     bail!("{flag} is for P, W and L; --model is {file}, whose sizes are its own");
@@ -286,7 +272,7 @@ fn data(graph: &Graph, name: &str, sizes: &Bindings) -> Result<Tensor> {
     let ty = graph.ty(value);
     let shape = ty.shape.eval(sizes)?;
     match ty.dtype {
-        DType::F32 => numbers(DType::F32, &shape, -1.0, 1.0),
+        DType::F32 => Ok(numbers(DType::F32, &shape, -1.0, 1.0)?),
         // Symbols: the first one is always there.
         other => Ok(Tensor::zeros(other, &shape)?),
     }
@@ -362,7 +348,7 @@ fn train(
         session.run(&inputs)?;
         let loss = session.output("loss")?.values::<f32>()?[0];
         losses = Some((losses.map_or(loss, |(first, _)| first), loss));
-        Ok(adam.step(&mut model, &session)?)
+        Ok::<_, anyhow::Error>(adam.step(&mut model, &session)?)
     })?;
     let cost = session.plan().context("a run leaves a plan")?.cost();
     let training =

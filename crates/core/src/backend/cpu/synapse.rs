@@ -47,10 +47,11 @@ pub(super) fn lower(l: &mut Lower<'_>, id: u32) -> Result<()> {
         return Ok(());
     }
     let cost = l.graph.node_cost(node, l.bindings)?;
-    let kernel = format!(
-        "{count} synapses, {sources} to {sums} × {segments}, lanes are {}",
-        if columns { "rows" } else { "destinations" }
-    );
+    let how = match columns {
+        true => "lanes are rows".to_owned(),
+        false => format!("lanes are destinations, {} rounds", synapses.rounds()),
+    };
+    let kernel = format!("{count} synapses, {sources} to {sums} × {segments}, {how}");
     let call = Call::SynapseSum { synapses, columns, rows, src, outs };
     l.call(out(0), call, Label { kernel, cost, in_place: false, looped: None })
 }

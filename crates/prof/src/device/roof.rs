@@ -5,73 +5,85 @@
 //! reach. Memory: copying, reading and changing in place, by plain Rust, at a size for each cache level and one for main
 //! memory; a copy or change of n bytes counts 2n. Functions: the fastest of exp, sigmoid and tanh over a vector in cache.
 
-use crate::{cpu, load, measure};
-use anyhow::{Context, Result};
-use indicatif::ProgressBar;
-use schwann::backend::cpu::Cpu;
-use schwann::op::Unary;
-use schwann::pass::PassOptions;
-use schwann::plan::Device;
-use schwann::{CompileOptions, DType, Graph, GraphBuilder, Isa, Op, Program, Session, Tensor};
-use serde::Serialize;
+use super::{Progress, Result, cpu};
+use crate::measure;
+use schwann_core::backend::cpu::Cpu;
+use schwann_core::memory::Budget;
+use schwann_core::op::Unary;
+use schwann_core::pass::PassOptions;
+use schwann_core::plan::Device;
+use schwann_core::{CompileOptions, DType, Error as Core, Graph, GraphBuilder, Op, Program, Session, Tensor};
+use schwann_kernels::Isa;
+use serde::{Deserialize, Serialize};
 use std::hint::black_box;
 use std::time::Instant;
 
 /// How fast memory is at one distance.
-#[derive(Clone, Debug, Serialize)]
-pub(crate) struct Level {
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Level {
     /// `L1`, `L2`, `L3` or `memory`.
-    pub(crate) name: String,
+    pub name: String,
     /// What fits here, for all threads together; `None` for main memory.
-    pub(crate) capacity_bytes: Option<usize>,
+    pub capacity_bytes: Option<usize>,
     /// Bytes that were copied between at this distance, for all threads together.
-    pub(crate) working_set_bytes: usize,
-    pub(crate) copy_bytes_per_s: f64,
-    pub(crate) read_bytes_per_s: f64,
+    pub working_set_bytes: usize,
+    /// Copied: read and written.
+    pub copy_bytes_per_s: f64,
+    /// Only read.
+    pub read_bytes_per_s: f64,
     /// Changed in place: read and written, without fetching what is only overwritten.
-    pub(crate) update_bytes_per_s: f64,
+    pub update_bytes_per_s: f64,
 }
 
 impl Level {
     /// The fastest of the ways to move bytes.
-    pub(crate) fn bytes_per_s(&self) -> f64 {
+    pub fn bytes_per_s(&self) -> f64 {
         self.copy_bytes_per_s.max(self.read_bytes_per_s).max(self.update_bytes_per_s)
     }
 }
 
 /// The machine's measured limits for some number of threads.
-#[derive(Clone, Debug, Serialize)]
-pub(crate) struct Roof {
-    pub(crate) isa: &'static str,
-    pub(crate) threads: usize,
-    pub(crate) flops_per_s: f64,
-    pub(crate) bf16_flops_per_s: f64,
-    pub(crate) functions_per_s: f64,
-    pub(crate) levels: Vec<Level>,
-    pub(crate) provenance: &'static str,
-    pub(crate) source: &'static str,
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Limits {
+    /// The instruction set.
+    pub isa: String,
+    /// Threads that were at work.
+    pub threads: usize,
+    /// Multiply-adds in registers, `f32`.
+    pub flops_per_s: f64,
+    /// Products of bfloat16 that stay in cache.
+    pub bf16_flops_per_s: f64,
+    /// The fastest of exp, sigmoid and tanh.
+    pub functions_per_s: f64,
+    /// Memory, near to far.
+    pub levels: Vec<Level>,
+    /// How all of this is known.
+    pub provenance: String,
+    /// How it was measured.
+    pub source: String,
 }
 
 /// A compiled graph with its inputs, ready to be timed.
-pub(crate) struct Ready {
+pub struct Ready {
     session: Session,
     inputs: Vec<(String, Tensor)>,
 }
 
 impl Ready {
-    pub(crate) fn new(
+    /// Compiles a graph for these inputs.
+    pub fn new(
         graph: &Graph,
         inputs: impl IntoIterator<Item = (String, Tensor)>,
         cpu: &Cpu,
         passes: PassOptions,
     ) -> Result<Ready> {
-        let options = CompileOptions::default().passes(passes).budget(load::budget());
+        let options = CompileOptions::default().passes(passes).budget(Budget::fraction(0.9).unwrap_or_default());
         let program = Program::compile_for(graph, cpu, &options)?;
         Ok(Ready { session: program.session(), inputs: inputs.into_iter().collect() })
     }
 
     /// Runs once and gives the outputs.
-    pub(crate) fn run(&mut self) -> Result<&[Tensor]> {
+    pub fn run(&mut self) -> Result<&[Tensor]> {
         // The list of inputs lives on the stack, so that timing a run times no allocation of ours.
         let given: [(&str, &Tensor); 8];
         let inputs: &[(&str, &Tensor)] = match &self.inputs[..] {
@@ -89,19 +101,20 @@ impl Ready {
         Ok(self.session.run(inputs)?)
     }
 
-    pub(crate) fn session(&self) -> &Session {
+    /// The session that runs it; it has a plan after the first run.
+    pub fn session(&self) -> &Session {
         &self.session
     }
 
     /// Times runs for about so many seconds.
-    pub(crate) fn time(&mut self, seconds: f64) -> Result<measure::Samples> {
+    pub fn time(&mut self, seconds: f64) -> Result<measure::Samples> {
         measure::time(seconds, || self.run().map(|_| ()))
     }
 }
 
 /// A graph that gives its input of so many bytes back: one plain copy, in the same buffers, on the same threads and
 /// through the same call as any other graph.
-pub(crate) fn plain_copy(bytes: usize, cpu: &Cpu) -> Result<Ready> {
+pub fn plain_copy(bytes: usize, cpu: &Cpu) -> Result<Ready> {
     let mut b = GraphBuilder::new();
     let x = b.input("x", DType::U8, &[bytes][..])?;
     b.output("x", x)?;
@@ -110,9 +123,12 @@ pub(crate) fn plain_copy(bytes: usize, cpu: &Cpu) -> Result<Ready> {
 
 /// `count` numbers between −1 and 1, the same on every machine; a block of random ones repeated, since large inputs are
 /// for timing alone.
-pub(crate) fn numbers(dtype: DType, shape: &[usize], low: f64, high: f64) -> Result<Tensor> {
-    let mut random = schwann::cases::random::Random::named("bench");
-    let count = schwann::tensor::count(shape).context("more elements than memory has bytes")?;
+pub fn numbers(dtype: DType, shape: &[usize], low: f64, high: f64) -> Result<Tensor> {
+    let mut random = schwann_core::cases::random::Random::named("bench");
+    let count = schwann_core::tensor::count(shape).ok_or_else(|| Core::Value {
+        node: "an input of the benchmark".into(),
+        problem: format!("a shape of {shape:?} has more elements than memory has bytes"),
+    })?;
     let block = random.floats_as(dtype, &[count.min(65_536)], low, high);
     let mut tensor = Tensor::zeros(dtype, shape)?;
     tensor
@@ -123,7 +139,7 @@ pub(crate) fn numbers(dtype: DType, shape: &[usize], low: f64, high: f64) -> Res
 }
 
 /// A product of an input and a weight, packed ahead.
-pub(crate) fn packed_product(dtype: DType, [m, k, n]: [usize; 3]) -> Result<(Graph, Vec<(String, Tensor)>)> {
+pub fn packed_product(dtype: DType, [m, k, n]: [usize; 3]) -> Result<(Graph, Vec<(String, Tensor)>)> {
     let mut b = GraphBuilder::new();
     let x = b.input("x", dtype, &[m, k][..])?;
     let w = b.weight("w", numbers(dtype, &[k, n], -1.0, 1.0)?)?;
@@ -142,9 +158,10 @@ fn functions(op: Unary, count: usize) -> Result<(Graph, Vec<(String, Tensor)>)> 
 }
 
 /// Ten steps that do next to nothing: what a step costs beyond its work.
-pub(crate) const OVERHEAD_STEPS: usize = 10;
+pub const OVERHEAD_STEPS: usize = 10;
 
-pub(crate) fn overhead() -> Result<(Graph, Vec<(String, Tensor)>)> {
+/// A graph of [`OVERHEAD_STEPS`] steps without work to speak of.
+pub fn overhead() -> Result<(Graph, Vec<(String, Tensor)>)> {
     let mut b = GraphBuilder::new();
     let mut x = b.input("x", DType::F32, &[1, 4][..])?;
     for _ in 0..OVERHEAD_STEPS {
@@ -155,7 +172,7 @@ pub(crate) fn overhead() -> Result<(Graph, Vec<(String, Tensor)>)> {
 }
 
 /// Arithmetic per second in matrix products that stay in cache.
-pub(crate) fn flops(cpu: &Cpu, dtype: DType, seconds: f64) -> Result<f64> {
+pub fn flops(cpu: &Cpu, dtype: DType, seconds: f64) -> Result<f64> {
     let sizes: [[usize; 3]; 3] = [[192, 192, 192], [256, 256, 256], [384, 512, 384]];
     let mut best = 0.0f64;
     for [m, k, n] in sizes {
@@ -167,7 +184,7 @@ pub(crate) fn flops(cpu: &Cpu, dtype: DType, seconds: f64) -> Result<f64> {
 }
 
 /// Arithmetic per second in registers alone, every thread at once: the best round of several.
-pub(crate) fn peak_flops(isa: Isa, threads: usize, seconds: f64) -> f64 {
+pub fn peak_flops(isa: Isa, threads: usize, seconds: f64) -> f64 {
     const ROUNDS: usize = 50_000;
     let start = Instant::now();
     let mut best = 0.0f64;
@@ -177,7 +194,7 @@ pub(crate) fn peak_flops(isa: Isa, threads: usize, seconds: f64) -> f64 {
             let burst = || {
                 barrier.wait();
                 let round = Instant::now();
-                let flops: u64 = (0..8).map(|_| schwann::peak::burst(isa, ROUNDS)).sum();
+                let flops: u64 = (0..8).map(|_| schwann_kernels::peak::burst(isa, ROUNDS)).sum();
                 flops as f64 / round.elapsed().as_secs_f64()
             };
             let others: Vec<_> = (1..threads).map(|_| scope.spawn(burst)).collect();
@@ -190,16 +207,16 @@ pub(crate) fn peak_flops(isa: Isa, threads: usize, seconds: f64) -> f64 {
 }
 
 /// Evaluations of a function per second.
-pub(crate) fn functions_per_s(cpu: &Cpu, op: Unary, seconds: f64) -> Result<f64> {
+pub fn functions_per_s(cpu: &Cpu, op: Unary, seconds: f64) -> Result<f64> {
     let count = 65_536 * cpu.threads();
     let (graph, inputs) = functions(op, count)?;
     Ok(count as f64 / Ready::new(&graph, inputs, cpu, PassOptions::default())?.time(seconds)?.min_s)
 }
 
 /// Seconds that a step costs beyond its work, on one thread.
-pub(crate) fn step_overhead_s(isa: Isa, seconds: f64) -> Result<f64> {
+pub fn step_overhead_s(isa: Isa, seconds: f64) -> Result<f64> {
     let (graph, inputs) = overhead()?;
-    let samples = Ready::new(&graph, inputs, &load::cpu(Some(isa), 1)?, PassOptions::none())?.time(seconds)?;
+    let samples = Ready::new(&graph, inputs, &Cpu::with_isa(isa, 1)?, PassOptions::none())?.time(seconds)?;
     Ok(samples.min_s / OVERHEAD_STEPS as f64)
 }
 
@@ -279,23 +296,23 @@ fn update_bytes_per_s(threads: usize, bytes: usize, seconds: f64) -> f64 {
 }
 
 /// Bytes per second that copying moves (read and written) with a working set of `bytes` in all.
-pub(crate) fn copy_bytes_per_s(threads: usize, bytes: usize, seconds: f64) -> f64 {
+pub fn copy_bytes_per_s(threads: usize, bytes: usize, seconds: f64) -> f64 {
     // The buffers are two, and each of their bytes is moved once.
     2.0 * together(threads, bytes / 2, seconds, copy)
 }
 
 /// Bytes per second that reading moves.
-pub(crate) fn read_bytes_per_s(threads: usize, bytes: usize, seconds: f64) -> f64 {
+pub fn read_bytes_per_s(threads: usize, bytes: usize, seconds: f64) -> f64 {
     together(threads, bytes, seconds, read)
 }
 
 /// A working set that no cache holds.
-pub(crate) fn memory_working_set() -> usize {
+pub fn memory_working_set() -> usize {
     let largest = cpu::caches().ok().and_then(|c| c.iter().map(|c| c.bytes).max()).unwrap_or(32 << 20);
     largest.saturating_mul(4).clamp(128 << 20, 512 << 20)
 }
 
-fn levels(threads: usize, seconds: f64, bar: &ProgressBar) -> Vec<Level> {
+pub(super) fn levels(threads: usize, seconds: f64, tell: &mut dyn FnMut(Progress)) -> Vec<Level> {
     let caches = cpu::caches().unwrap_or_else(|_| {
         let typical = [(1, 32 << 10), (2, 512 << 10), (3, 8 << 20)];
         typical.map(|(level, bytes)| cpu::Cache { level, bytes, shared_by: None }).into()
@@ -314,7 +331,7 @@ fn levels(threads: usize, seconds: f64, bar: &ProgressBar) -> Vec<Level> {
     let mut found: Vec<Level> = places
         .into_iter()
         .map(|(name, capacity_bytes, working_set_bytes)| {
-            bar.set_message(format!("{name} bandwidth, {}", crate::out::threads(threads)));
+            tell(Progress::new(format!("{name} bandwidth, {}", words(threads))));
             let level = Level {
                 copy_bytes_per_s: copy_bytes_per_s(threads, working_set_bytes, each),
                 read_bytes_per_s: read_bytes_per_s(threads, working_set_bytes, each),
@@ -323,7 +340,6 @@ fn levels(threads: usize, seconds: f64, bar: &ProgressBar) -> Vec<Level> {
                 capacity_bytes,
                 working_set_bytes,
             };
-            bar.inc(1);
             level
         })
         .collect();
@@ -336,41 +352,40 @@ fn levels(threads: usize, seconds: f64, bar: &ProgressBar) -> Vec<Level> {
     found
 }
 
-/// How many steps [`Roof::measure`] reports on a progress bar.
-pub(crate) const PROGRESS_STEPS: u64 = 7;
+/// How many steps [`Limits::measure`] tells of.
+pub const PROGRESS_STEPS: u64 = 7;
 
-impl Roof {
-    /// Measures for about so many seconds.
-    pub(crate) fn measure(cpu: &Cpu, seconds: f64, bar: &ProgressBar) -> Result<Roof> {
+impl Limits {
+    /// Measures for about so many seconds; tells of [`PROGRESS_STEPS`] steps at most.
+    pub fn measure(cpu: &Cpu, seconds: f64, tell: &mut dyn FnMut(Progress)) -> Result<Limits> {
         let threads = cpu.threads();
         let part = seconds / 8.0;
-        bar.set_message(format!("arithmetic, {}", crate::out::threads(threads)));
+        tell(Progress::new(format!("arithmetic, {}", words(threads))));
         let flops_per_s = peak_flops(cpu.isa(), threads, 2.0 * part);
-        bar.inc(1);
+        tell(Progress::new(format!("bfloat16 products, {}", words(threads))));
         let bf16_flops_per_s = flops(cpu, DType::Bf16, part)?;
-        bar.inc(1);
+        tell(Progress::new(format!("functions, {}", words(threads))));
         let mut fastest = 0.0f64;
         for op in [Unary::Exp, Unary::Sigmoid, Unary::Tanh] {
             fastest = fastest.max(functions_per_s(cpu, op, part / 3.0)?);
         }
-        bar.inc(1);
-        let levels = levels(threads, 4.0 * part, bar);
-        Ok(Roof {
-            isa: cpu.isa().name(),
+        let levels = levels(threads, 4.0 * part, tell);
+        Ok(Limits {
+            isa: cpu.isa().name().into(),
             threads,
             flops_per_s,
             bf16_flops_per_s,
             functions_per_s: fastest,
             levels,
-            provenance: "measured",
+            provenance: "measured".into(),
             source: "f32: multiply-adds in registers; bf16: products that stay in cache; copies, reads and updates by cache \
-                     level; exp, sigmoid, tanh in cache",
+                     level; exp, sigmoid, tanh in cache".into(),
         })
     }
 
     /// The most bytes a second at which a working set can be moved, and the level that bounds it. A level that is too
     /// small still serves the part that it holds.
-    pub(crate) fn bandwidth(&self, working_set: usize) -> (f64, Option<&str>) {
+    pub fn bandwidth(&self, working_set: usize) -> (f64, Option<&str>) {
         let speed = Level::bytes_per_s;
         let fits = |l: &Level| l.capacity_bytes.is_none_or(|c| working_set <= c);
         let Some(at) = self.levels.iter().position(fits) else { return (f64::INFINITY, None) };
@@ -383,22 +398,17 @@ impl Roof {
 }
 
 /// A description of this machine for predictions, measured in under two seconds.
-pub(crate) fn quick_device(cpu: &Cpu) -> Result<Device> {
-    let bar = crate::out::progress(4);
-    bar.set_message("arithmetic");
+pub fn quick_device(cpu: &Cpu, tell: &mut dyn FnMut(Progress)) -> Result<Device> {
+    tell(Progress::new("arithmetic"));
     let flops_per_s = flops(cpu, DType::F32, 0.4)?;
-    bar.inc(1);
-    bar.set_message("memory");
+    tell(Progress::new("memory"));
     let bytes_per_s = copy_bytes_per_s(cpu.threads(), memory_working_set() / 2, 0.4);
-    bar.inc(1);
-    bar.set_message("functions");
+    tell(Progress::new("functions"));
     let transcendentals_per_s = functions_per_s(cpu, Unary::Tanh, 0.2)?;
-    bar.inc(1);
-    bar.set_message("overhead");
+    tell(Progress::new("overhead"));
     let step_overhead_s = step_overhead_s(cpu.isa(), 0.2)?;
-    bar.finish_and_clear();
     Ok(Device {
-        name: format!("this CPU ({}, {})", cpu.isa(), crate::out::threads(cpu.threads())),
+        name: format!("this CPU ({}, {})", cpu.isa(), words(cpu.threads())),
         flops_per_s,
         bytes_per_s,
         transcendentals_per_s,
@@ -408,14 +418,19 @@ pub(crate) fn quick_device(cpu: &Cpu) -> Result<Device> {
             spaced(flops_per_s),
             spaced(bytes_per_s),
             spaced(transcendentals_per_s),
-            schwann::plan::seconds(step_overhead_s)
+            schwann_core::plan::seconds(step_overhead_s)
         ),
     })
 }
 
+/// `1 thread`, `2 threads`.
+pub(super) fn words(threads: usize) -> String {
+    format!("{threads} thread{}", if threads == 1 { "" } else { "s" })
+}
+
 /// A rate with room for its unit: `312 G` and then `flop/s`.
 fn spaced(rate: f64) -> String {
-    let text = crate::out::rate(rate);
+    let text = schwann_core::plan::count(rate as u64);
     if text.contains(' ') { text } else { text + " " }
 }
 
@@ -433,15 +448,15 @@ mod tests {
             read_bytes_per_s: speed / 2.0,
             update_bytes_per_s: speed / 4.0,
         };
-        let roof = Roof {
-            isa: "portable",
+        let roof = Limits {
+            isa: "portable".into(),
             threads: 1,
             flops_per_s: 1.0,
             bf16_flops_per_s: 1.0,
             functions_per_s: 1.0,
             levels: vec![level("L1", Some(1000), 100.0), level("memory", None, 10.0)],
-            provenance: "measured",
-            source: "",
+            provenance: "measured".into(),
+            source: String::new(),
         };
         assert_eq!(roof.bandwidth(1000), (100.0, Some("L1")));
         assert_eq!(roof.bandwidth(0), (100.0, Some("L1")));

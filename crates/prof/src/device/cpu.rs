@@ -1,18 +1,20 @@
 //! What the system says about its CPU. What it does not say is unavailable, with the reason, and never guessed.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// A cache of data.
-#[derive(Clone, Debug, Serialize)]
-pub(crate) struct Cache {
-    pub(crate) level: u32,
-    pub(crate) bytes: usize,
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Cache {
+    /// 1 is the nearest.
+    pub level: u32,
+    /// Its size.
+    pub bytes: usize,
     /// How many logical CPUs share it; where known.
-    pub(crate) shared_by: Option<usize>,
+    pub shared_by: Option<usize>,
 }
 
 /// The CPU's name.
-pub(crate) fn name() -> Result<String, String> {
+pub fn name() -> Result<String, String> {
     if cfg!(target_os = "linux") {
         let text = read("/proc/cpuinfo")?;
         let line = text.lines().find(|l| l.starts_with("model name") || l.starts_with("Model"));
@@ -27,12 +29,12 @@ pub(crate) fn name() -> Result<String, String> {
 }
 
 /// Logical CPUs that this process may use.
-pub(crate) fn cores() -> usize {
+pub fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
 }
 
 /// Data caches, nearest first.
-pub(crate) fn caches() -> Result<Vec<Cache>, String> {
+pub fn caches() -> Result<Vec<Cache>, String> {
     if cfg!(target_os = "linux") {
         linux_caches()
     } else if cfg!(target_os = "macos") {

@@ -1,0 +1,390 @@
+//! `schwann devices`: the catalogue, this machine's calibration, settings, and how good predictions are here.
+
+use crate::{Outcome, load, out};
+use anyhow::{Context, Result};
+use schwann::Figure;
+use schwann::plan::seconds;
+use schwann::prof::device::check::{self, WITHIN};
+use schwann::prof::device::settings::{Finding, Settings, SizeTest};
+use schwann::prof::device::{
+    self, Calibration, Catalog, Entry, Fingerprint, Origin, Pace, data_dir, settings_for, settings_for_host,
+};
+use schwann::prof::profile::Named;
+use serde_json::json;
+use std::io::Write;
+use std::path::PathBuf;
+
+#[derive(clap::Args)]
+#[command(after_help = "Examples:
+  schwann devices                            every device that is known, and this machine
+  schwann devices show \"M1 Max\"              what is published of it, with sources
+  schwann devices calibrate                  measure this machine, in some ten seconds
+  schwann devices settings M4                batch, hidden size and backbone, with the rule behind them
+  schwann devices settings --test            do multiples of 64 and powers of two win on this machine?
+  schwann devices check                      predict, measure, compare: three circuits, four shapes
+
+Devices of your own go into ~/.config/schwann/devices.toml (or the file that SCHWANN_DEVICES names), in the form that
+`schwann devices show M1 --toml` prints. Calibrations are kept in ~/.local/share/schwann (SCHWANN_DATA names another).")]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    what: Option<What>,
+    /// Print JSON.
+    #[arg(long, global = true)]
+    json: bool,
+}
+
+#[derive(clap::Subcommand)]
+enum What {
+    /// Every device that is known.
+    List,
+    /// What is published of a device, with sources; without a name, what was measured of this machine.
+    Show {
+        /// Its name; case and spaces do not matter.
+        name: Option<String>,
+        /// Print the form that a file of your own has.
+        #[arg(long)]
+        toml: bool,
+    },
+    /// Measure this machine anew.
+    Calibrate {
+        /// In a fraction of a second, and roughly.
+        #[arg(long)]
+        quick: bool,
+    },
+    /// Batch, hidden size and backbone for a device; without a name, for this machine.
+    Settings {
+        /// Its name.
+        name: Option<String>,
+        /// Try on this machine whether the guides' rule of sizes holds.
+        #[arg(long)]
+        test: bool,
+        /// Seconds to try.
+        #[arg(long, value_name = "S", default_value_t = 10.0, value_parser = load::seconds)]
+        seconds: f64,
+    },
+    /// Predict, measure and compare, for three circuits at four shapes. Exit code 1 where a prediction is over 25% off.
+    Check {
+        /// Seconds to measure.
+        #[arg(long, value_name = "S", default_value_t = 12.0, value_parser = load::seconds)]
+        seconds: f64,
+        /// Threads; 0 for one a core.
+        #[arg(long, value_name = "N", default_value_t = 1, value_parser = load::threads)]
+        threads: usize,
+        /// Calibrate first, so that both are of the same minutes.
+        #[arg(long)]
+        calibrate: bool,
+    },
+}
+
+pub(crate) fn run(args: &Args) -> Result<Outcome> {
+    match args.what.as_ref().unwrap_or(&What::List) {
+        What::List => list(args.json),
+        What::Show { name: Some(name), toml } => show(name, *toml, args.json),
+        What::Show { name: None, .. } => show_host(&calibration()?, args.json),
+        What::Calibrate { quick } => show_host(&calibrate(if *quick { Pace::Quick } else { Pace::Full })?, args.json),
+        What::Settings { name, test, seconds } => settings(name.as_deref(), test.then_some(*seconds), args.json),
+        What::Check { seconds, threads, calibrate: anew } => {
+            let calibration = if *anew { calibrate(Pace::Full)? } else { calibration()? };
+            checked(&calibration, *threads, *seconds, args.json)
+        }
+    }
+}
+
+fn directory() -> Option<PathBuf> {
+    data_dir().inspect_err(|e| out::note(&format!("{e}; nothing is stored"))).ok()
+}
+
+/// This machine's calibration: the stored one, or one measured now.
+pub(crate) fn calibration() -> Result<Calibration> {
+    let bar = out::progress(100);
+    let isa = load::cpu(None, 1)?.isa();
+    let found = Calibration::load_or_measure(directory().as_deref(), isa, Pace::Full, &mut out::watch(&bar));
+    bar.finish_and_clear();
+    let (calibration, origin) = found?;
+    tell(&origin);
+    if calibration.pace == Pace::Quick {
+        out::note("the stored calibration is a quick one, and rough; `schwann devices calibrate` measures in full");
+    }
+    Ok(calibration)
+}
+
+/// Measures this machine now, whatever is stored.
+fn calibrate(pace: Pace) -> Result<Calibration> {
+    let bar = out::progress(100);
+    let isa = load::cpu(None, 1)?.isa();
+    let dir = directory();
+    let old = dir.as_deref().map(|dir| Calibration::load(dir, &Fingerprint::of(isa)));
+    let measured = Calibration::measure(isa, pace, &mut out::watch(&bar));
+    bar.finish_and_clear();
+    let measured = measured?;
+    let unusable = old.and_then(Result::err).map(|e| e.to_string());
+    tell(&measured.store(dir.as_deref(), unusable));
+    Ok(measured)
+}
+
+fn tell(origin: &Origin) {
+    let Origin::Measured { saved, instead } = origin else { return };
+    if let Some(why) = instead {
+        out::note(why);
+    }
+    match saved {
+        Ok(path) => out::note(&format!("calibrated; saved as {}", path.display())),
+        Err(why) => out::note(&format!("calibrated for now, and not saved: {why}")),
+    }
+}
+
+/// A figure's number with its unit, or a dash.
+pub(crate) fn number(figure: &Figure) -> String {
+    let Some(value) = figure.value else { return "–".into() };
+    match figure.unit.as_str() {
+        "s" => seconds(value),
+        "%" => format!("{value:.0}%"),
+        "×" => format!("{value:.2}×"),
+        "flop/s" | "B/s" | "1/s" | "Hz" => format!("{}{}", out::rate(value), figure.unit.trim_start_matches('1')),
+        "" => format!("{value}"),
+        unit if value >= 100.0 => format!("{value:.0} {unit}"),
+        unit => format!("{} {unit}", (value * 1000.0).round() / 1000.0),
+    }
+}
+
+fn list(as_json: bool) -> Result<Outcome> {
+    let catalog = Catalog::load()?;
+    let mut out = out::stdout();
+    let isa = load::cpu(None, 1)?.isa();
+    let here = Fingerprint::of(isa);
+    let stored = directory().map(|dir| Calibration::load(&dir, &here)).transpose();
+    if as_json {
+        let stored = stored.as_ref().ok().and_then(|s| s.as_ref()?.as_ref()).map(Calibration::figures);
+        let all = json!({ "host": { "fingerprint": here, "figures": stored }, "devices": catalog.devices });
+        writeln!(out, "{}", serde_json::to_string_pretty(&all)?)?;
+        out.flush()?;
+        return Ok(Outcome::Done);
+    }
+    let state = match &stored {
+        Ok(Some(Some(c))) => {
+            let roof = c.roof(here.cores);
+            let memory = roof.bandwidth.last().map_or("–".into(), |n| number(&n.figure));
+            format!("calibrated: {} f32, {memory} memory (measured, {})", number(&roof.flops), out::threads(here.cores))
+        }
+        Ok(_) => "not calibrated yet; `schwann devices calibrate` does it in some ten seconds".into(),
+        Err(e) => e.to_string(),
+    };
+    writeln!(out, "{} {}, {}, {} cores", out::paint(out::TITLE, "this machine"), here.cpu, here.isa, here.cores)?;
+    writeln!(out, "  {}\n", out::printable(&state))?;
+    let mut table = out::Table::new(&[
+        "device",
+        ">fast cores",
+        ">others",
+        ">clock",
+        ">f32, fast cores",
+        ">memory",
+        ">bandwidth",
+        ">GPU cores",
+        ">GPU f32",
+        ">Neural Engine",
+    ]);
+    for d in &catalog.devices {
+        let first = |p: &[device::Published]| p.first().map_or("–".into(), |p| number(&p.figure()));
+        let plain = |p: &[device::Published]| p.first().map_or("–".into(), |p| p.value.to_string());
+        let memory = match (d.memory_sizes.first(), d.memory_sizes.last()) {
+            (Some(a), Some(b)) if a.value < b.value => format!("{}–{} GB", a.value, b.value),
+            (Some(a), _) => format!("{} GB", a.value),
+            _ => "–".into(),
+        };
+        let own = if d.file.is_some() { " *" } else { "" };
+        table.row([
+            out::printable(&format!("{}{own}", d.name)),
+            plain(&d.performance_cores),
+            plain(&d.efficiency_cores),
+            first(&d.clock),
+            d.cpu_flops().value.map_or("–".into(), |f| format!("≈ {}flop/s", out::rate(f))),
+            memory,
+            first(&d.memory_bandwidth),
+            plain(&d.gpu_cores),
+            first(&d.gpu_flops),
+            first(&d.neural_engine_ops),
+        ]);
+    }
+    table.write(&mut out)?;
+    let note =
+        "published, each with its source in `schwann devices show NAME`; ≈ estimated from the clock; – not known";
+    writeln!(out, "{}", out::paint(out::DIM, note))?;
+    if catalog.devices.iter().any(|d| d.file.is_some()) {
+        writeln!(out, "{}", out::paint(out::DIM, "* from your own file"))?;
+    }
+    out.flush()?;
+    Ok(Outcome::Done)
+}
+
+fn show(name: &str, toml: bool, as_json: bool) -> Result<Outcome> {
+    let catalog = Catalog::load()?;
+    let d = catalog.find(name)?;
+    let mut out = out::stdout();
+    if toml {
+        write!(out, "{}", d.to_toml())?;
+    } else if as_json {
+        let figures: Vec<_> =
+            d.figures().into_iter().map(|(n, p)| Named { name: n.into(), figure: p.figure() }).collect();
+        let peak = [("core_flops", d.core_flops()), ("cpu_flops", d.cpu_flops())];
+        let peak: Vec<_> = peak.into_iter().map(|(n, figure)| Named { name: n.into(), figure }).collect();
+        let settings = settings_for(d, &catalog)?;
+        let all =
+            json!({ "device": d.name, "file": d.file, "figures": figures, "estimates": peak, "settings": settings });
+        writeln!(out, "{}", serde_json::to_string_pretty(&all)?)?;
+    } else {
+        page(&mut out, d, &settings_for(d, &catalog)?)?;
+    }
+    out.flush()?;
+    Ok(Outcome::Done)
+}
+
+fn page(out: &mut dyn Write, d: &Entry, settings: &Settings) -> Result<()> {
+    writeln!(out, "{}", out::paint(out::TITLE, out::printable(&d.name)))?;
+    let mut table = out::Table::new(&["published", ">figure", "source"]);
+    for (field, p) in d.figures() {
+        table.row([field.replace('_', " "), number(&p.figure()), out::printable(&p.source)]);
+    }
+    table.write(out)?;
+    writeln!(out)?;
+    let mut table = out::Table::new(&["estimated", ">figure", "rule"]);
+    for (name, figure) in [("one fast core, f32", d.core_flops()), ("all fast cores, f32", d.cpu_flops())] {
+        table.row([name.into(), number(&figure), figure.reason.unwrap_or(figure.source)]);
+    }
+    table.write(out)?;
+    writeln!(out)?;
+    recommended(out, settings)
+}
+
+fn recommended(out: &mut dyn Write, s: &Settings) -> Result<()> {
+    let mut table = out::Table::new(&["setting", ">recommended", "rule"]);
+    let range = |s: &device::settings::Setting| format!("{}–{}", number(&s.low), number(&s.high));
+    table.row(["batch size".into(), range(&s.batch), s.batch.low.source.clone()]);
+    table.row(["hidden size".into(), range(&s.hidden), s.hidden.low.source.clone()]);
+    let units: Vec<String> = s.get_optimal_backbone().iter().map(usize::to_string).collect();
+    let source = s.backbone.first().map(|b| b.source.clone()).unwrap_or_default();
+    table.row(["backbone units".into(), units.join(", "), source]);
+    table.write(out)?;
+    writeln!(out, "{}", out::paint(out::DIM, format!("hypothesis: {}", s.hypothesis)))?;
+    Ok(())
+}
+
+fn show_host(c: &Calibration, as_json: bool) -> Result<Outcome> {
+    let mut out = out::stdout();
+    if as_json {
+        let all = json!({ "fingerprint": c.fingerprint, "hash": c.fingerprint.hash(), "took_s": c.took_s, "pace": c.pace, "figures": c.figures() });
+        writeln!(out, "{}", serde_json::to_string_pretty(&all)?)?;
+    } else {
+        let f = &c.fingerprint;
+        writeln!(out, "{} {}, {}, {} cores", out::paint(out::TITLE, "this machine"), f.cpu, f.isa, f.cores)?;
+        let mut table = out::Table::new(&["measured", ">figure", "how"]);
+        for named in c.figures() {
+            let source = named.figure.source.strip_prefix(&format!("{}: ", c.source())).unwrap_or(&named.figure.source);
+            let how = named.figure.reason.as_deref().unwrap_or(source);
+            table.row([named.name.clone(), number(&named.figure), how.to_owned()]);
+        }
+        table.write(&mut out)?;
+        let text = format!("calibrated in {}; fingerprint {}", seconds(c.took_s), f.hash());
+        writeln!(out, "{}", out::paint(out::DIM, text))?;
+    }
+    out.flush()?;
+    Ok(Outcome::Done)
+}
+
+fn settings(name: Option<&str>, test: Option<f64>, as_json: bool) -> Result<Outcome> {
+    let catalog = Catalog::load()?;
+    let settings = match name {
+        Some(name) => Some(settings_for(catalog.find(name)?, &catalog)?),
+        None if test.is_some() => None,
+        None => Some(settings_for_host(&calibration()?, &catalog)?),
+    };
+    let tested = match test {
+        Some(seconds) => {
+            let bar = out::progress(100);
+            let tested = device::test_sizes(&load::cpu(None, 1)?, seconds, &mut out::watch(&bar));
+            bar.finish_and_clear();
+            Some(tested?)
+        }
+        None => None,
+    };
+    let mut out = out::stdout();
+    if as_json {
+        writeln!(out, "{}", serde_json::to_string_pretty(&json!({ "settings": settings, "test": tested }))?)?;
+    } else {
+        if let Some(settings) = &settings {
+            writeln!(out, "{}", out::paint(out::TITLE, out::printable(&settings.device)))?;
+            recommended(&mut out, settings)?;
+        }
+        if let Some(tested) = &tested {
+            verdicts(&mut out, tested)?;
+        }
+    }
+    out.flush()?;
+    Ok(Outcome::Done)
+}
+
+fn verdicts(out: &mut dyn Write, tested: &SizeTest) -> Result<()> {
+    writeln!(out, "{} {}", out::paint(out::TITLE, "hidden sizes on this machine"), tested.workload)?;
+    let mut table = out::Table::new(&[">units", ">time (measured)", ">a unit (derived)"]);
+    for s in &tested.sizes {
+        table.row([s.units.to_string(), number(&s.time), number(&s.per_unit)]);
+    }
+    table.write(out)?;
+    for r in &tested.rules {
+        let word = match r.finding {
+            Finding::Holds => out::paint(out::GOOD, "holds"),
+            Finding::DoesNotHold => out::paint(out::BAD, "does not hold"),
+            Finding::Undecided => "undecided".into(),
+        };
+        let range = r.gain.spread.map(|s| format!(" ({:.2} to {:.2} with 95% confidence)", s.low, s.high));
+        writeln!(out, "{}: {word}, gain {}{}", r.rule, number(&r.gain), range.unwrap_or_default())?;
+    }
+    Ok(())
+}
+
+fn checked(c: &Calibration, threads: usize, seconds: f64, as_json: bool) -> Result<Outcome> {
+    let cpu = load::cpu(None, threads)?;
+    let bar = out::progress(100);
+    let points = check::check(c, &cpu, seconds, &mut out::watch(&bar));
+    bar.finish_and_clear();
+    let points = points.context("the check could not be run")?;
+    let good = points.iter().filter(|p| p.good).count();
+    let mut out = out::stdout();
+    if as_json {
+        let all = json!({ "device": c.fingerprint.cpu, "threads": cpu.threads(), "within_percent": WITHIN, "good": good, "points": points });
+        writeln!(out, "{}", serde_json::to_string_pretty(&all)?)?;
+    } else {
+        let what = format!("{}, {}, {}", c.fingerprint.cpu, c.fingerprint.isa, out::threads(cpu.threads()));
+        writeln!(out, "{} {what}", out::paint(out::TITLE, "predictions on this machine"))?;
+        let mut table = out::Table::new(&[
+            "model",
+            ">batch",
+            ">steps",
+            ">predicted",
+            ">measured min",
+            ">median",
+            ">error",
+            "should take longest",
+        ]);
+        for p in &points {
+            let names: Vec<&str> = p.slowest.iter().map(|op| op.name.as_str()).collect();
+            let median = p.measured.spread.map_or("–".into(), |s| schwann::plan::seconds(s.high));
+            let error = p.error.value.map_or("–".into(), |e| format!("{e:+.0}%"));
+            table.row([
+                p.model.clone(),
+                p.batch.to_string(),
+                p.steps.to_string(),
+                number(&p.predicted),
+                number(&p.measured),
+                median,
+                error,
+                names.join(", "),
+            ]);
+        }
+        table.write(&mut out)?;
+        let all = points.len();
+        let text = format!("{good} of {all} within {WITHIN}%");
+        writeln!(out, "{}", out::paint(if good == all { out::GOOD } else { out::BAD }, text))?;
+    }
+    out.flush()?;
+    Ok(if good == points.len() { Outcome::Done } else { Outcome::Differs })
+}

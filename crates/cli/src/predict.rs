@@ -1,0 +1,269 @@
+//! `schwann predict`: what a model would take on a device, per operation; on this machine, beside a measurement.
+
+use crate::devices::{calibration, number};
+use crate::load::{self, Network, Setting};
+use crate::{Outcome, out};
+use anyhow::{Context, Result, bail};
+use schwann::nn::{GraphOptions, InitialState};
+use schwann::pass::PassOptions;
+use schwann::plan::{Plan, bytes, count};
+use schwann::prof::device::predict::{GPU, NEURAL_ENGINE, Prediction, Speed, predict};
+use schwann::prof::device::roof::{Ready, numbers};
+use schwann::prof::device::{Catalog, on, outlook};
+use schwann::prof::models;
+use schwann::prof::profile::{Bound, DeviceOutlook};
+use schwann::{Bindings, DType, Figure, Graph, Tensor};
+use serde_json::json;
+use std::io::Write;
+use std::path::Path;
+
+#[derive(clap::Args)]
+#[command(
+    after_help = "MODEL is a file (a model or a graph), or P, W or L: the three circuits of `schwann bench circuits`.
+Times are predicted from this machine's calibration (measured once, in some ten seconds) and, for other devices, from
+what is published of them; `schwann devices check` says how good predictions are on this machine.
+
+Examples:
+  schwann predict P --batch 32 --steps 16                     this machine and every device that is known
+  schwann predict P --device \"M1 Max\" --batch 32 --steps 16   one device, operation by operation
+  schwann predict P --device host --batch 32 --steps 16       this machine: prediction and measurement
+  schwann predict net.safetensors --set B=32 --device m4 --json"
+)]
+pub(crate) struct Args {
+    /// A model's or graph's file, or P, W, L.
+    #[arg(value_name = "MODEL")]
+    model: String,
+    /// The device, such as \"M1 Max\"; `host` for this machine. Without it, a table of all.
+    #[arg(long, value_name = "NAME")]
+    device: Option<String>,
+    /// Sequences in a batch.
+    #[arg(long, value_name = "B", default_value_t = 1, value_parser = size)]
+    batch: usize,
+    /// Steps of a sequence.
+    #[arg(long, value_name = "T", default_value_t = 1, value_parser = size)]
+    steps: usize,
+    /// A size that a graph leaves open, such as B=32; for graphs whose sizes are not B and T.
+    #[arg(long = "set", value_name = "SYMBOL=SIZE")]
+    settings: Vec<Setting>,
+    /// Threads; 0 for one a core of this machine.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = load::threads)]
+    threads: usize,
+    /// Seconds to measure on this machine; 0 for no measurement.
+    #[arg(long, value_name = "S", default_value_t = 1.0)]
+    seconds: f64,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+fn size(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(n) if (1..=1 << 20).contains(&n) => Ok(n),
+        _ => Err(format!("expected a whole number from 1 to {}", 1 << 20)),
+    }
+}
+
+/// The network as a graph, from states of zero where it is a model.
+fn graph(name: &str) -> Result<Graph> {
+    let zero = GraphOptions::default().state(InitialState::Zero);
+    if let Some(model) = models::named(name, &models::Sizes::default()) {
+        return Ok(model?.graph(&zero)?);
+    }
+    if !Path::new(name).exists() {
+        bail!("no model `{name}`; expected P, W, L or a file");
+    }
+    Ok(match load::network(Path::new(name))? {
+        Network::Graph(graph) => *graph,
+        Network::Model(model) => model.graph(&zero)?,
+    })
+}
+
+/// Sizes of the graph's symbols: what was set, then `B`, `T` and the features of P, W, L and models.
+fn sizes(args: &Args, graph: &Graph) -> Result<Bindings> {
+    let mut settings = args.settings.clone();
+    let features = [("B", args.batch), ("T", args.steps)];
+    for (symbol, size) in features {
+        let known = graph.symbols().contains(symbol);
+        if known && !settings.iter().any(|s| s.is_for(symbol)) {
+            settings.push(Setting::new(symbol, size));
+        }
+    }
+    load::bindings(graph, &settings)
+}
+
+pub(crate) fn run(args: &Args) -> Result<Outcome> {
+    if !(args.seconds >= 0.0 && args.seconds <= 3600.0) {
+        bail!("--seconds is {}; expected 0 to 3600", args.seconds);
+    }
+    let catalog = Catalog::load()?;
+    let host = args.device.as_deref().is_none_or(is_host);
+    let device = match args.device.as_deref() {
+        Some(name) if !is_host(name) => Some(catalog.find(name)?),
+        _ => None,
+    };
+    let graph = graph(&args.model)?;
+    let sizes = sizes(args, &graph)?;
+    let cpu = load::cpu(None, args.threads)?;
+    let calibration = calibration()?;
+    let mut inputs = vec![];
+    for (name, value) in graph.inputs() {
+        let ty = graph.ty(value);
+        let shape = ty.shape.eval(&sizes)?;
+        let data = match ty.dtype {
+            DType::F32 => numbers(DType::F32, &shape, -1.0, 1.0)?,
+            other => Tensor::zeros(other, &shape)?,
+        };
+        inputs.push((name.to_owned(), data));
+    }
+    let mut ready = Ready::new(&graph, inputs, &cpu, PassOptions::default())?;
+    let (plan, measured) = measure(&mut ready, &sizes, if host { args.seconds } else { 0.0 })?;
+    let mut out = out::stdout();
+    match (&args.device, device) {
+        (None, _) => {
+            let all = outlook(&plan, &catalog, &calibration, measured.as_ref());
+            if args.json {
+                let all = json!({ "model": args.model, "sizes": plan.bindings, "threads": plan.threads, "measured": measured, "devices": all });
+                writeln!(out, "{}", serde_json::to_string_pretty(&all)?)?;
+            } else {
+                heading(&mut out, args, &plan)?;
+                table(&mut out, &all, measured.as_ref())?;
+            }
+        }
+        (Some(_), device) => {
+            let prediction = match device {
+                Some(device) => on(&plan, device, &calibration),
+                None => predict(&plan, &Speed::host(&calibration, plan.threads)),
+            };
+            let error = measured.as_ref().map(|m| error(&prediction, m));
+            let gpu = device.map(|d| match d.gpu_flops.first() {
+                Some(p) => json!({ "peak": p.figure(), "time": Figure::unavailable("s", "GPU", GPU) }),
+                None => json!({ "peak": Figure::unavailable("Tflop/s", "GPU", "not published"), "time": Figure::unavailable("s", "GPU", GPU) }),
+            });
+            if args.json {
+                let all = json!({ "model": args.model, "sizes": plan.bindings, "prediction": prediction, "measured": measured, "error": error, "gpu": gpu });
+                writeln!(out, "{}", serde_json::to_string_pretty(&all)?)?;
+            } else {
+                heading(&mut out, args, &plan)?;
+                page(&mut out, &prediction, measured.as_ref(), error.as_ref())?;
+            }
+        }
+    }
+    out.flush()?;
+    Ok(Outcome::Done)
+}
+
+fn is_host(name: &str) -> bool {
+    ["host", "this", "this machine"].iter().any(|h| h.eq_ignore_ascii_case(name))
+}
+
+/// The plan, and the machine's own time where it is wanted.
+fn measure(ready: &mut Ready, sizes: &Bindings, seconds: f64) -> Result<(Plan, Option<Figure>)> {
+    if seconds == 0.0 {
+        let plan = ready.session().program().plan(sizes).with_context(|| format!("no plan for {sizes}"))?;
+        return Ok((plan, None));
+    }
+    let bar = out::progress(1);
+    bar.set_message("measuring this machine");
+    let samples = ready.time(seconds)?;
+    bar.finish_and_clear();
+    let plan = ready.session().plan().context("a run leaves a plan")?.clone();
+    let source = format!(
+        "Session::run, least of {} samples; median {}",
+        samples.samples,
+        schwann::plan::seconds(samples.median_s)
+    );
+    Ok((plan, Some(Figure::measured(samples.min_s, "s", source))))
+}
+
+fn error(prediction: &Prediction, measured: &Figure) -> Figure {
+    prediction.time.derive2(measured, "%", "predicted over measured, less 1", |p, m| 100.0 * (p / m - 1.0))
+}
+
+fn heading(out: &mut dyn Write, args: &Args, plan: &Plan) -> Result<()> {
+    let cost = plan.cost();
+    let title = out::paint(out::TITLE, out::printable(&args.model));
+    let sizes = if plan.bindings == Bindings::new() { String::new() } else { format!(" for {}", plan.bindings) };
+    let work = format!(
+        "{} flops, {} functions, {} moved at least",
+        count(cost.flops),
+        count(cost.transcendentals),
+        bytes(cost.bytes())
+    );
+    writeln!(out, "{title}{sizes}, {}: {work} (derived)", out::threads(plan.threads))?;
+    Ok(writeln!(out)?)
+}
+
+fn table(out: &mut dyn Write, all: &[DeviceOutlook], measured: Option<&Figure>) -> Result<()> {
+    let mut table =
+        out::Table::new(&["device", ">predicted", ">measured", ">error", ">flop/s", ">of peak", "takes longest"]);
+    for d in all {
+        let own = if d.host { measured.map_or("–".into(), number) } else { String::new() };
+        let error = d.error.value.map_or(String::new(), |e| format!("{e:+.0}%"));
+        let slowest = match d.slowest.first() {
+            Some(slowest) => out::printable(&slowest.name),
+            None => d.time.reason.clone().unwrap_or_default(),
+        };
+        let name = if d.host { format!("this machine ({})", d.device) } else { d.device.clone() };
+        let rate = d.tflops.value.map_or("–".into(), |t| format!("{}flop/s", out::rate(t * 1e12)));
+        table.row([out::printable(&name), number(&d.time), own, error, rate, number(&d.utilization), slowest]);
+    }
+    table.write(out)?;
+    let note = "on the CPU's cores; predicted: this machine from its calibration, others scaled from it by what is published \
+                (--device NAME says how)";
+    writeln!(out, "{}", out::paint(out::DIM, note))?;
+    writeln!(out, "{}", out::paint(out::DIM, format!("Neural Engine: unavailable; {NEURAL_ENGINE}")))?;
+    Ok(writeln!(out, "{}", out::paint(out::DIM, format!("GPU: {GPU}")))?)
+}
+
+fn page(out: &mut dyn Write, p: &Prediction, measured: Option<&Figure>, error: Option<&Figure>) -> Result<()> {
+    if p.time.value.is_none() {
+        let why = p.time.reason.as_deref().unwrap_or("not known");
+        writeln!(out, "{}: unavailable; {why}", out::printable(&p.device))?;
+        return Ok(());
+    }
+    let mut table = out::Table::new(&["operation", "kernel", ">calls", ">predicted", ">share", "bound by"]);
+    for op in &p.ops {
+        let indent = if op.within.is_some() { "  " } else { "" };
+        let bound = match op.bound {
+            Bound::Compute => "arithmetic",
+            Bound::Functions => "functions",
+            Bound::Memory => "memory",
+            Bound::Overhead => "overhead",
+            Bound::Unknown => "–",
+        };
+        let calls = op.calls.value.map_or("–".into(), |c| count(c as u64));
+        let kernel: String = op.kernel.chars().take(48).collect();
+        table.row([
+            out::printable(&format!("{indent}{}", op.name)),
+            out::printable(&kernel),
+            calls,
+            number(&op.time),
+            number(&op.share),
+            bound.into(),
+        ]);
+    }
+    table.write(out)?;
+    writeln!(out)?;
+    let device = out::printable(&p.device);
+    writeln!(
+        out,
+        "{} {} a run on {device} (predicted), of which {} beside the operations",
+        out::paint(out::TITLE, "total"),
+        number(&p.time),
+        number(&p.overhead)
+    )?;
+    if let (Some(measured), Some(error)) = (measured, error) {
+        let error = error.value.map_or("–".into(), |e| format!("{e:+.0}%"));
+        writeln!(out, "measured here {} ({}); the prediction is {error} off", number(measured), measured.source)?;
+    }
+    writeln!(
+        out,
+        "{} of the peak in use, {}, {} (predicted)",
+        number(&p.utilization),
+        number(&p.tflops),
+        number(&p.bandwidth)
+    )?;
+    writeln!(out, "{}", out::paint(out::DIM, format!("source: {}", out::printable(&p.time.source))))?;
+    writeln!(out, "{}", out::paint(out::DIM, format!("Neural Engine: unavailable; {NEURAL_ENGINE}")))?;
+    Ok(writeln!(out, "{}", out::paint(out::DIM, format!("GPU: {GPU}")))?)
+}

@@ -1,0 +1,524 @@
+//! What this machine does, measured: its limits, its latencies, and the prices of the cost model.
+//!
+//! A calibration belongs to one machine ([`Fingerprint`]) and is kept in a file ([`super::store`]); measuring it takes
+//! some ten seconds. Rates are the best that was seen: whatever else runs can only make a machine look slower.
+
+use super::fit::{self, Counts, Prices, Target, Unit};
+use super::roof::{self, Level, Limits, Ready, words};
+use super::{Progress, Result, cpu, suite};
+use crate::measure::time;
+use crate::profile::{Named, Roof};
+use schwann_core::Figure;
+use schwann_core::backend::cpu::Cpu;
+use schwann_core::op::Unary;
+use schwann_kernels::Isa;
+use serde::{Deserialize, Serialize};
+use std::hint::black_box;
+use std::time::Instant;
+
+/// The version of the file's form. A greater one is not read.
+pub const VERSION: u32 = 1;
+
+/// Rounds over the suite.
+const ROUNDS: usize = 4;
+
+/// What tells one machine from another, as far as its speed goes.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Fingerprint {
+    /// The CPU's name.
+    pub cpu: String,
+    /// The instruction set in use.
+    pub isa: String,
+    /// Logical CPUs that a process may use.
+    pub cores: usize,
+    /// Data caches.
+    pub caches: Vec<cpu::Cache>,
+    /// Bytes of memory; `None` where the system does not tell.
+    pub memory_bytes: Option<usize>,
+    /// The operating system and architecture.
+    pub os: String,
+}
+
+impl Fingerprint {
+    /// This machine, with an instruction set.
+    pub fn of(isa: Isa) -> Fingerprint {
+        Fingerprint {
+            cpu: cpu::name().unwrap_or_else(|why| format!("unknown ({why})")),
+            isa: isa.name().into(),
+            cores: cpu::cores(),
+            caches: cpu::caches().unwrap_or_default(),
+            memory_bytes: schwann_core::memory::machine_bytes().ok(),
+            os: format!("{} {}", std::env::consts::OS, std::env::consts::ARCH),
+        }
+    }
+
+    /// What differs from another machine, in words; empty where nothing does. Memory that differs by under a hundredth
+    /// is the same: a kernel keeps some of it.
+    pub fn differences(&self, other: &Fingerprint) -> Vec<String> {
+        let mut found = vec![];
+        let mut tell = |what: &str, a: String, b: String| {
+            if a != b {
+                found.push(format!("{what} {a} instead of {b}"));
+            }
+        };
+        tell("CPU", self.cpu.clone(), other.cpu.clone());
+        tell("instruction set", self.isa.clone(), other.isa.clone());
+        tell("cores", self.cores.to_string(), other.cores.to_string());
+        tell("caches", caches(&self.caches), caches(&other.caches));
+        tell("system", self.os.clone(), other.os.clone());
+        let near = |a: usize, b: usize| a.abs_diff(b) <= a.max(b) / 100;
+        match (self.memory_bytes, other.memory_bytes) {
+            (Some(a), Some(b)) if near(a, b) => {}
+            (a, b) => tell("memory", format!("{a:?} B"), format!("{b:?} B")),
+        }
+        found
+    }
+
+    /// All of it in one short word, for file names and for profiles to be told apart by.
+    pub fn hash(&self) -> String {
+        // FNV-1a: the same on every system and in every version, which std's hasher does not promise.
+        let memory = self.memory_bytes.map_or(0, |b| b >> 30);
+        let text = format!("{}|{}|{}|{}|{memory}|{}", self.cpu, self.isa, self.cores, caches(&self.caches), self.os);
+        let hash = text.bytes().fold(0xcbf2_9ce4_8422_2325u64, |h, b| (h ^ u64::from(b)).wrapping_mul(0x100_0000_01b3));
+        format!("{hash:016x}")
+    }
+}
+
+fn caches(all: &[cpu::Cache]) -> String {
+    let one = |c: &cpu::Cache| format!("L{} {} B", c.level, c.bytes);
+    if all.is_empty() { "unknown".into() } else { all.iter().map(one).collect::<Vec<_>>().join(", ") }
+}
+
+/// How long to measure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Pace {
+    /// About ten seconds.
+    Full,
+    /// A fraction of a second, for tests: the figures are measured, and rough.
+    Quick,
+}
+
+impl Pace {
+    /// Seconds for the limits of each number of threads, for each latency, for each graph of the suite.
+    fn seconds(self) -> (f64, f64, f64) {
+        match self {
+            Pace::Full => (1.6, 0.05, 0.05),
+            Pace::Quick => (0.05, 0.001, 0.0005),
+        }
+    }
+}
+
+/// How long a load takes whose address is the last one's result.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Latency {
+    /// `L1`, `L2`, `L3` or `memory`.
+    pub level: String,
+    /// Seconds.
+    pub seconds: f64,
+}
+
+/// Functions a second on one thread, by name.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Rate {
+    /// `exp`, `tanh`, `sigmoid`.
+    pub name: String,
+    /// A second.
+    pub per_s: f64,
+}
+
+/// A graph of the suite: its time, and how far the prices are from it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Fitted {
+    /// What it is.
+    pub name: String,
+    /// The least seconds of a run.
+    pub measured_s: f64,
+    /// What the prices give over that, less 1.
+    pub error: f64,
+}
+
+/// What was measured of a machine.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Calibration {
+    /// The version of this form.
+    pub version: u32,
+    /// The machine.
+    pub fingerprint: Fingerprint,
+    /// When: seconds since 1970.
+    pub created_unix_s: u64,
+    /// How long it took.
+    pub took_s: f64,
+    /// How thoroughly.
+    pub pace: Pace,
+    /// With one thread, then with all (one entry where there is one core).
+    pub limits: Vec<Limits>,
+    /// By level, near to far.
+    pub latencies: Vec<Latency>,
+    /// By function.
+    pub functions: Vec<Rate>,
+    /// Cycles a second of a busy core: a chain of dependent rotations and additions, at one cycle each.
+    pub clock_hz: f64,
+    /// Seconds that a run with one input and one output costs beyond its steps.
+    pub run_overhead_s: f64,
+    /// Seconds that a step costs beyond its work.
+    pub step_overhead_s: f64,
+    /// Seconds that a step of a loop costs beyond its calls.
+    pub loop_step_s: f64,
+    /// What counting has to know.
+    pub lanes: usize,
+    /// Registers of a panel.
+    pub panel: usize,
+    /// What one of each unit of work costs on one thread, in seconds.
+    pub prices: Prices,
+    /// The suite that they were found with.
+    pub suite: Vec<Fitted>,
+    /// Median of the relative errors with which these prices give the suite's own times, in parts of 1.
+    pub fit_error: f64,
+}
+
+impl Calibration {
+    /// Measures this machine; `tell` hears what is being done.
+    pub fn measure(isa: Isa, pace: Pace, tell: &mut dyn FnMut(Progress)) -> Result<Calibration> {
+        let start = Instant::now();
+        let (limit_s, latency_s, piece_s) = pace.seconds();
+        let one = Cpu::with_isa(isa, 1)?;
+        let fingerprint = Fingerprint::of(isa);
+        let mut limits = vec![];
+        let mut part = |done: f64, p: Progress| tell(Progress::at(done, p.what));
+        limits.push(Limits::measure(&one, limit_s, &mut |p| part(0.02, p))?);
+        if fingerprint.cores > 1 {
+            let all = Cpu::with_isa(isa, fingerprint.cores)?;
+            limits.push(Limits::measure(&all, limit_s, &mut |p| part(0.15, p))?);
+        }
+        part(0.28, Progress::new("latencies"));
+        let latencies = latencies(&limits[0].levels, latency_s);
+        let mut functions = vec![];
+        for op in [Unary::Exp, Unary::Tanh, Unary::Sigmoid] {
+            part(0.3, Progress::new(op.name()));
+            let per_s = roof::functions_per_s(&one, op, latency_s * 2.0)?;
+            functions.push(Rate { name: op.name().into(), per_s });
+        }
+        part(0.31, Progress::new("clock"));
+        let clock_hz = clock_hz(latency_s);
+        part(0.32, Progress::new("overhead of steps"));
+        let step_overhead_s = roof::step_overhead_s(isa, latency_s * 2.0)?;
+        let target = target(isa, &limits[0].levels);
+        let (names, mut ready): (Vec<String>, Vec<Ready>) = {
+            let pieces = suite::all(target.l1, target.l2)?;
+            let names = pieces.iter().map(|p| p.name.clone()).collect();
+            (names, pieces.into_iter().map(|p| p.ready(&one)).collect::<Result<_>>()?)
+        };
+        // In rounds: what disturbs the machine for a second disturbs one round of each.
+        let mut least = vec![f64::INFINITY; ready.len()];
+        let all = (ROUNDS * ready.len()) as f64;
+        for round in 0..ROUNDS {
+            for (i, (ready, least)) in ready.iter_mut().zip(&mut least).enumerate() {
+                part(0.33 + 0.66 * (round * names.len() + i) as f64 / all, Progress::new(names[i].clone()));
+                *least = least.min(ready.time(piece_s / ROUNDS as f64)?.min_s);
+            }
+        }
+        let mut equations: Vec<(Counts, f64)> = vec![];
+        for (ready, seconds) in ready.iter().zip(least) {
+            let Some(plan) = ready.session().plan() else { continue };
+            let (mut counts, steps) = fit::count(plan, &target);
+            for (unit, n) in steps.iter().flat_map(|s| &s.counts) {
+                *counts.entry(*unit).or_insert(0.0) += n;
+            }
+            equations.push((counts, seconds));
+        }
+        part(0.99, Progress::new("prices"));
+        let prices = fit::solve(&equations);
+        let suite: Vec<Fitted> = names
+            .into_iter()
+            .zip(&equations)
+            .map(|(name, (c, t))| Fitted { name, measured_s: *t, error: fit::seconds(c, &prices) / t - 1.0 })
+            .collect();
+        let mut errors: Vec<f64> = suite.iter().map(|f| f.error.abs()).collect();
+        errors.sort_by(f64::total_cmp);
+        let price = |unit| prices.get(&unit).copied().unwrap_or(0.0);
+        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+        Ok(Calibration {
+            version: VERSION,
+            fingerprint,
+            created_unix_s: now.map_or(0, |d| d.as_secs()),
+            took_s: start.elapsed().as_secs_f64(),
+            pace,
+            limits,
+            latencies,
+            functions,
+            clock_hz,
+            run_overhead_s: price(Unit::Run) + 2.0 * price(Unit::Operand),
+            step_overhead_s,
+            loop_step_s: price(Unit::LoopStep),
+            lanes: target.lanes,
+            panel: target.panel,
+            fit_error: errors.get(errors.len() / 2).copied().unwrap_or(f64::NAN),
+            prices,
+            suite,
+        })
+    }
+
+    /// The limits for so many threads: those of one thread, or of all for any more.
+    pub fn limits(&self, threads: usize) -> Option<&Limits> {
+        self.limits.iter().find(|l| l.threads >= threads).or_else(|| self.limits.last())
+    }
+
+    /// What counting has to know of this machine.
+    pub fn target(&self) -> Target {
+        let levels = self.limits.first().map(|l| &l.levels[..]).unwrap_or_default();
+        Target { lanes: self.lanes, panel: self.panel, ..caches_of(levels) }
+    }
+
+    /// Where its figures come from, in a line.
+    pub fn source(&self) -> String {
+        let Fingerprint { cpu, isa, .. } = &self.fingerprint;
+        format!("calibration of {cpu} ({isa})")
+    }
+
+    /// The document's form of the limits with so many threads.
+    pub fn roof(&self, threads: usize) -> Roof {
+        let source = |what: &str| format!("{}: {what}", self.source());
+        let device = format!("{}, {}", self.fingerprint.cpu, words(threads));
+        let none = |unit: &str| Figure::unavailable(unit, self.source(), "the calibration has no limits");
+        let (flops, functions, bandwidth) = match self.limits(threads) {
+            Some(l) => (
+                Figure::measured(
+                    l.flops_per_s,
+                    "flop/s",
+                    source(&format!("multiply-adds in registers, {}", words(l.threads))),
+                ),
+                Figure::measured(l.functions_per_s, "1/s", source("fastest of exp, sigmoid, tanh in cache")),
+                l.levels.iter().map(|level| named_level(level, &self.source())).collect(),
+            ),
+            None => (none("flop/s"), none("1/s"), vec![]),
+        };
+        let step_overhead = Figure::measured(self.step_overhead_s, "s", source("steps that do next to nothing"));
+        Roof { device, flops, functions, bandwidth, step_overhead }
+    }
+
+    /// Everything that was measured, as figures.
+    pub fn figures(&self) -> Vec<Named> {
+        let mut all = vec![];
+        let mut add = |name: String, figure| all.push(Named { name, figure });
+        let source = self.source();
+        for l in &self.limits {
+            let on = words(l.threads);
+            let s = |what: &str| format!("{source}: {what}");
+            add(format!("f32, {on}"), Figure::measured(l.flops_per_s, "flop/s", s("multiply-adds in registers")));
+            add(
+                format!("bf16, {on}"),
+                Figure::measured(l.bf16_flops_per_s, "flop/s", s("products that stay in cache")),
+            );
+            let why = "there are no integer products among the kernels yet";
+            add(format!("i8, {on}"), Figure::unavailable("op/s", source.clone(), why));
+            for level in &l.levels {
+                let set = schwann_core::plan::bytes(level.working_set_bytes as u64);
+                for (way, rate) in [
+                    ("read", level.read_bytes_per_s),
+                    ("copy", level.copy_bytes_per_s),
+                    ("update", level.update_bytes_per_s),
+                ] {
+                    let figure = Figure::measured(rate, "B/s", s(&format!("over {set}")));
+                    add(format!("{} {way}, {on}", level.name), figure);
+                }
+            }
+        }
+        for l in &self.latencies {
+            let how = format!("{source}: a chain of dependent loads");
+            add(format!("{} latency", l.level), Figure::measured(l.seconds, "s", how));
+        }
+        for r in &self.functions {
+            add(
+                format!("{}, 1 thread", r.name),
+                Figure::measured(r.per_s, "1/s", format!("{source}: a vector in cache")),
+            );
+        }
+        let how = format!("{source}: a chain of dependent rotations and additions, taken as a cycle each");
+        add("clock".into(), Figure::measured(self.clock_hz, "Hz", how));
+        add("step overhead".into(), Figure::measured(self.step_overhead_s, "s", format!("{source}: idle steps")));
+        let fitted = format!("{source}: fitted to the suite's times");
+        add("run overhead".into(), Figure::derived(self.run_overhead_s, "s", fitted.clone()));
+        add("loop step overhead".into(), Figure::derived(self.loop_step_s, "s", fitted.clone()));
+        add("fit error".into(), Figure::derived(100.0 * self.fit_error, "%", format!("{fitted}, median")));
+        all
+    }
+}
+
+fn named_level(level: &Level, source: &str) -> Named {
+    let how = "fastest of reading, copying and changing in place";
+    Named { name: level.name.clone(), figure: Figure::measured(level.bytes_per_s(), "B/s", format!("{source}: {how}")) }
+}
+
+fn caches_of(levels: &[Level]) -> Target {
+    let of = |name: &str, other: usize| {
+        levels.iter().find(|l| l.name == name).and_then(|l| l.capacity_bytes).unwrap_or(other)
+    };
+    let l1 = of("L1", 32 << 10);
+    Target { lanes: 0, panel: 0, l1, l2: of("L2", 8 * l1) }
+}
+
+fn target(isa: Isa, levels: &[Level]) -> Target {
+    // Sets of 32 registers have panels of four, others of two.
+    let many = isa.name().starts_with("avx512") || isa.name().starts_with("neon");
+    Target { lanes: isa.lanes(), panel: if many { 4 } else { 2 }, ..caches_of(levels) }
+}
+
+/// Follows a chain of indices through as many bytes as each level was measured with; lines are visited in a random
+/// order, so that no prefetcher knows the next.
+fn latencies(levels: &[Level], seconds: f64) -> Vec<Latency> {
+    let mut random = 0x9e37_79b9_7f4a_7c15u64;
+    let mut next = move |below: usize| {
+        random ^= random << 13;
+        random ^= random >> 7;
+        random ^= random << 17;
+        (random % below.max(1) as u64) as usize
+    };
+    let mut all = vec![];
+    for level in levels {
+        const LINE: usize = 16;
+        let lines = (level.working_set_bytes / 64).clamp(16, 1 << 21);
+        let mut order: Vec<usize> = (0..lines).collect();
+        for i in (1..lines).rev() {
+            order.swap(i, next(i + 1));
+        }
+        let mut chain = vec![0u32; lines * LINE];
+        for pair in order.windows(2) {
+            chain[pair[0] * LINE] = (pair[1] * LINE) as u32;
+        }
+        chain[order[lines - 1] * LINE] = (order[0] * LINE) as u32;
+        const HOPS: usize = 4096;
+        let mut at = 0u32;
+        let walked = time(seconds, || {
+            for _ in 0..HOPS {
+                at = chain[at as usize];
+            }
+            black_box(at);
+            Ok::<_, std::convert::Infallible>(())
+        });
+        let Ok(walked) = walked;
+        all.push(Latency { level: level.name.clone(), seconds: walked.min_s / HOPS as f64 });
+    }
+    all
+}
+
+/// Cycles a second.
+fn clock_hz(seconds: f64) -> f64 {
+    const ROUNDS: usize = 4096;
+    let mut x = black_box(1u64);
+    let walked = time(seconds, || {
+        for _ in 0..ROUNDS {
+            x = x.rotate_left(7).wrapping_add(0x9e37_79b9);
+        }
+        black_box(x);
+        Ok::<_, std::convert::Infallible>(())
+    });
+    let Ok(walked) = walked;
+    2.0 * ROUNDS as f64 / walked.min_s
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+
+    /// A machine that was never measured, with round numbers.
+    pub(in crate::device) fn made_up() -> Calibration {
+        let level = |name: &str, capacity_bytes, speed: f64| Level {
+            name: name.into(),
+            capacity_bytes,
+            working_set_bytes: 1024,
+            copy_bytes_per_s: speed,
+            read_bytes_per_s: speed,
+            update_bytes_per_s: speed,
+        };
+        let limits = |threads: usize| Limits {
+            isa: "made up".into(),
+            threads,
+            flops_per_s: 100e9 * threads as f64,
+            bf16_flops_per_s: 100e9 * threads as f64,
+            functions_per_s: 4e9 * threads as f64,
+            levels: vec![
+                level("L1", Some(32 << 10), 200e9),
+                level("L2", Some(1 << 20), 100e9),
+                level("memory", None, 20e9),
+            ],
+            provenance: "measured".into(),
+            source: "made up for a test".into(),
+        };
+        let prices = [
+            (Unit::Run, 100e-9),
+            (Unit::Operand, 10e-9),
+            (Unit::LoopStep, 20e-9),
+            (Unit::TurnedByte, 0.1e-9),
+            (Unit::RowCall, 30e-9),
+            (Unit::RowRound, 1e-9),
+            (Unit::RowByteL1, 0.01e-9),
+            (Unit::RowByteL2, 0.02e-9),
+            (Unit::ProductCall, 30e-9),
+            (Unit::ProductTile, 20e-9),
+            (Unit::ProductWork, 0.02e-9),
+            (Unit::MapCall, 20e-9),
+            (Unit::MapPlain, 0.05e-9),
+            (Unit::MapFunction, 0.5e-9),
+            (Unit::MapByte, 0.01e-9),
+            (Unit::SynapseCall, 30e-9),
+            (Unit::SynapseRow, 0.2e-9),
+            (Unit::SynapseRound, 4e-9),
+            (Unit::CopyCall, 10e-9),
+            (Unit::CopyByte, 0.01e-9),
+        ];
+        Calibration {
+            version: VERSION,
+            fingerprint: Fingerprint {
+                cpu: "made up".into(),
+                isa: "made up".into(),
+                cores: 2,
+                caches: vec![],
+                memory_bytes: Some(8 << 30),
+                os: "none".into(),
+            },
+            created_unix_s: 1,
+            took_s: 1.0,
+            pace: Pace::Quick,
+            limits: vec![limits(1), limits(2)],
+            latencies: vec![Latency { level: "L1".into(), seconds: 1e-9 }],
+            functions: vec![Rate { name: "tanh".into(), per_s: 4e9 }],
+            clock_hz: 3.2e9,
+            run_overhead_s: 100e-9,
+            step_overhead_s: 20e-9,
+            loop_step_s: 20e-9,
+            lanes: 16,
+            panel: 4,
+            prices: prices.into(),
+            suite: vec![],
+            fit_error: 0.05,
+        }
+    }
+
+    #[test]
+    fn a_quick_calibration_measures_everything_and_tells_of_its_progress() {
+        let mut told = vec![];
+        let c = Calibration::measure(Isa::detect(), Pace::Quick, &mut |p| told.push(p.done)).unwrap();
+        assert!(told.len() > 50 && told.iter().all(|d| d.is_some_and(|d| (0.0..=1.0).contains(&d))));
+        assert!(told.windows(2).all(|w| w[0] <= w[1]), "progress goes forward");
+        for named in c.figures() {
+            let f = &named.figure;
+            assert!(f.value.is_some_and(|v| v.is_finite() && v >= 0.0) || f.reason.is_some(), "{}", named.name);
+            assert!(!f.source.is_empty() && !f.unit.is_empty());
+        }
+        assert!(c.limits[0].flops_per_s > 1e8 && c.clock_hz > 1e8 && c.latencies.len() == c.limits[0].levels.len());
+        assert!(c.figures().iter().any(|n| n.name.starts_with("i8") && n.figure.value.is_none()));
+    }
+
+    #[test]
+    fn fingerprints_differ_in_words_and_in_hash() {
+        let a = made_up().fingerprint;
+        let mut b = a.clone();
+        b.memory_bytes = a.memory_bytes.map(|m| m + (1 << 20));
+        assert!(a.differences(&b).is_empty(), "a little memory is the kernel's");
+        (b.isa, b.cores) = ("other".into(), 4);
+        assert_eq!(a.differences(&b).len(), 2);
+        assert_ne!(a.hash(), b.hash());
+        assert_eq!(a.hash(), made_up().fingerprint.hash());
+    }
+}

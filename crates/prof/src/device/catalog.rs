@@ -1,0 +1,572 @@
+//! The catalogue: what is published of devices, each figure with its source; and the user's own additions to it.
+
+use super::{Error, Result};
+use schwann_core::Figure;
+use serde::{Deserialize, Serialize};
+use std::path::{Path, PathBuf};
+use toml::Spanned;
+
+/// The devices that come with the program.
+const OWN: &str = include_str!("catalog.toml");
+
+/// A user's file beyond this is no list of devices.
+const MOST_BYTES: u64 = 4 << 20;
+
+/// What somebody published: never a measurement of ours.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Published {
+    /// The number.
+    pub value: f64,
+    /// Its unit.
+    pub unit: String,
+    /// Who published it, where and when.
+    pub source: String,
+}
+
+impl Published {
+    /// As a figure for people, in its own unit. It follows from what was published, so it is derived, and not measured.
+    pub fn figure(&self) -> Figure {
+        Figure::derived(self.value, &self.unit, format!("published: {}", self.source))
+    }
+}
+
+/// A range that somebody recommends.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Range {
+    /// The least.
+    pub low: usize,
+    /// The most.
+    pub high: usize,
+    /// Who recommends it.
+    pub source: String,
+}
+
+/// Layers that somebody recommends.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Backbone {
+    /// Units of each layer.
+    pub units: Vec<usize>,
+    /// Who recommends it.
+    pub source: String,
+}
+
+/// What a model should reach on a device.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Demands {
+    /// Tflop/s, at least.
+    pub flops: Vec<Published>,
+    /// GB/s, at least.
+    pub bandwidth: Vec<Published>,
+    /// MiB, at most.
+    pub memory: Vec<Published>,
+}
+
+/// A device. A figure that is not known has no entry; where sources differ there are several, the one in use first.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Entry {
+    /// Its name.
+    pub name: String,
+    /// Fast cores.
+    pub performance_cores: Vec<Published>,
+    /// Cores that save power.
+    pub efficiency_cores: Vec<Published>,
+    /// Of the fast cores, GHz.
+    pub clock: Vec<Published>,
+    /// Cores of the GPU.
+    pub gpu_cores: Vec<Published>,
+    /// Of the GPU, `f32`, Tflop/s.
+    pub gpu_flops: Vec<Published>,
+    /// Cores of the Neural Engine.
+    pub neural_engine_cores: Vec<Published>,
+    /// Of the Neural Engine, Top/s.
+    pub neural_engine_ops: Vec<Published>,
+    /// GB/s.
+    pub memory_bandwidth: Vec<Published>,
+    /// Each size it is sold with, GB.
+    pub memory_sizes: Vec<Published>,
+    /// First-level data cache of a fast core, KiB.
+    pub l1_data: Vec<Published>,
+    /// Second-level cache of all fast cores, MiB.
+    pub l2: Vec<Published>,
+    /// The cache of the whole chip, MiB.
+    pub system_cache: Vec<Published>,
+    /// Recommended batch sizes.
+    pub batch: Vec<Range>,
+    /// Recommended hidden sizes.
+    pub hidden: Vec<Range>,
+    /// Recommended backbones.
+    pub backbone: Vec<Backbone>,
+    /// Memory that a model may take, GB.
+    pub memory_budget: Vec<Published>,
+    /// What a model should reach at least.
+    pub minimum: Demands,
+    /// What it should aim for.
+    pub target: Demands,
+    /// The file it came from; `None` for the program's own.
+    pub file: Option<PathBuf>,
+}
+
+/// Multiply-add pipes of a fast core and floats of a register, as reviewers found them on every M chip.
+const PIPES: f64 = 4.0;
+const FLOATS: f64 = 4.0;
+
+impl Entry {
+    /// Every single figure with the field's name, for lists and tests.
+    pub fn figures(&self) -> Vec<(&'static str, &Published)> {
+        let fields: [(&'static str, &[Published]); 19] = [
+            ("performance_cores", &self.performance_cores),
+            ("efficiency_cores", &self.efficiency_cores),
+            ("clock", &self.clock),
+            ("gpu_cores", &self.gpu_cores),
+            ("gpu_flops", &self.gpu_flops),
+            ("neural_engine_cores", &self.neural_engine_cores),
+            ("neural_engine_ops", &self.neural_engine_ops),
+            ("memory_bandwidth", &self.memory_bandwidth),
+            ("memory_sizes", &self.memory_sizes),
+            ("l1_data", &self.l1_data),
+            ("l2", &self.l2),
+            ("system_cache", &self.system_cache),
+            ("memory_budget", &self.memory_budget),
+            ("minimum.flops", &self.minimum.flops),
+            ("minimum.bandwidth", &self.minimum.bandwidth),
+            ("minimum.memory", &self.minimum.memory),
+            ("target.flops", &self.target.flops),
+            ("target.bandwidth", &self.target.bandwidth),
+            ("target.memory", &self.target.memory),
+        ];
+        fields.into_iter().flat_map(|(name, all)| all.iter().map(move |p| (name, p))).collect()
+    }
+
+    /// flop/s of one fast core, `f32`: an estimate, since nobody publishes it.
+    pub fn core_flops(&self) -> Figure {
+        let rule = "estimate: clock × 4 multiply-add pipes × 4 floats × 2";
+        match self.clock.first() {
+            Some(clock) => {
+                let flops = clock.value * 1e9 * PIPES * FLOATS * 2.0;
+                Figure::predicted(flops, "flop/s", format!("{rule}; clock {} GHz ({})", clock.value, clock.source))
+            }
+            None => Figure::unavailable("flop/s", rule, format!("the clock of {} is not known", self.name)),
+        }
+    }
+
+    /// flop/s of all fast cores, `f32`.
+    pub fn cpu_flops(&self) -> Figure {
+        match self.performance_cores.first() {
+            Some(cores) => {
+                let one = self.core_flops();
+                let source = format!("{}; {} fast cores ({})", one.source, cores.value, cores.source);
+                one.derive("flop/s", source, |f| f * cores.value)
+            }
+            None => Figure::unavailable("flop/s", "estimate", format!("the fast cores of {} are not known", self.name)),
+        }
+    }
+
+    /// The device in the form of a file of the user's own.
+    pub fn to_toml(&self) -> String {
+        let text = |s: &str| toml::Value::String(s.into()).to_string();
+        let mut out = format!("[[device]]\nname = {}\n", text(&self.name));
+        let mut table = String::new();
+        let figures = self.figures();
+        let mut done: Vec<&str> = vec![];
+        for (field, _) in &figures {
+            if done.contains(field) {
+                continue;
+            }
+            done.push(field);
+            let same = figures.iter().filter(|(f, _)| f == field).map(|(_, p)| {
+                format!("{{ value = {}, unit = {}, source = {} }}", p.value, text(&p.unit), text(&p.source))
+            });
+            let list = same.collect::<Vec<_>>().join(", ");
+            match field.split_once('.') {
+                None => out += &format!("{field} = [{list}]\n"),
+                Some((level, field)) => {
+                    let head = format!("[device.{level}]\n");
+                    if !table.contains(&head) {
+                        table += &format!("\n{head}");
+                    }
+                    table += &format!("{field} = [{list}]\n");
+                }
+            }
+        }
+        for (field, ranges) in [("batch", &self.batch), ("hidden", &self.hidden)] {
+            let one = |r: &Range| format!("{{ low = {}, high = {}, source = {} }}", r.low, r.high, text(&r.source));
+            if !ranges.is_empty() {
+                out += &format!("{field} = [{}]\n", ranges.iter().map(one).collect::<Vec<_>>().join(", "));
+            }
+        }
+        let one = |b: &Backbone| format!("{{ units = {:?}, source = {} }}", b.units, text(&b.source));
+        if !self.backbone.is_empty() {
+            out += &format!("backbone = [{}]\n", self.backbone.iter().map(one).collect::<Vec<_>>().join(", "));
+        }
+        out + &table
+    }
+
+    /// Tflop/s that a model should reach at least, where somebody says so.
+    pub fn min_tflops(&self) -> Option<&Published> {
+        self.minimum.flops.first()
+    }
+
+    /// GB/s that a model should reach at least.
+    pub fn min_bandwidth(&self) -> Option<&Published> {
+        self.minimum.bandwidth.first()
+    }
+
+    /// GB that a model may take.
+    pub fn memory_budget(&self) -> Option<&Published> {
+        self.memory_budget.first()
+    }
+}
+
+/// As the file has it, with places for error messages.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawFile {
+    #[serde(default)]
+    device: Vec<Spanned<RawEntry>>,
+}
+
+type Raw<T> = Vec<Spanned<T>>;
+
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct RawDemands {
+    flops: Raw<Published>,
+    bandwidth: Raw<Published>,
+    memory: Raw<Published>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawEntry {
+    name: Spanned<String>,
+    #[serde(default)]
+    performance_cores: Raw<Published>,
+    #[serde(default)]
+    efficiency_cores: Raw<Published>,
+    #[serde(default)]
+    clock: Raw<Published>,
+    #[serde(default)]
+    gpu_cores: Raw<Published>,
+    #[serde(default)]
+    gpu_flops: Raw<Published>,
+    #[serde(default)]
+    neural_engine_cores: Raw<Published>,
+    #[serde(default)]
+    neural_engine_ops: Raw<Published>,
+    #[serde(default)]
+    memory_bandwidth: Raw<Published>,
+    #[serde(default)]
+    memory_sizes: Raw<Published>,
+    #[serde(default)]
+    l1_data: Raw<Published>,
+    #[serde(default)]
+    l2: Raw<Published>,
+    #[serde(default)]
+    system_cache: Raw<Published>,
+    #[serde(default)]
+    batch: Raw<Range>,
+    #[serde(default)]
+    hidden: Raw<Range>,
+    #[serde(default)]
+    backbone: Raw<Backbone>,
+    #[serde(default)]
+    memory_budget: Raw<Published>,
+    #[serde(default)]
+    minimum: RawDemands,
+    #[serde(default)]
+    target: RawDemands,
+}
+
+/// Reads a file's text and says where it is wrong.
+struct Reader<'a> {
+    file: &'a str,
+    text: &'a str,
+}
+
+impl Reader<'_> {
+    fn fail<T>(&self, at: usize, problem: String) -> Result<T> {
+        let line = 1 + self.text.as_bytes().iter().take(at).filter(|b| **b == b'\n').count();
+        Err(Error::Catalog { file: self.file.into(), line, problem })
+    }
+
+    fn sourced(&self, at: usize, field: &str, source: &str) -> Result<()> {
+        if source.trim().is_empty() {
+            return self.fail(at, format!("`{field}` has an empty source; expected who published it, and when"));
+        }
+        Ok(())
+    }
+
+    fn figures(&self, field: &str, unit: &str, all: Raw<Published>) -> Result<Vec<Published>> {
+        let check = |one: Spanned<Published>| {
+            let (at, one) = (one.span().start, one.into_inner());
+            if !(one.value.is_finite() && one.value > 0.0) {
+                let value = one.value;
+                return self
+                    .fail(at, format!("`{field}` is {value}; expected more than 0 (leave out what is not known)"));
+            }
+            if one.unit != unit {
+                return self.fail(at, format!("`{field}` is in `{}`; expected `{unit}`", one.unit));
+            }
+            self.sourced(at, field, &one.source)?;
+            Ok(one)
+        };
+        all.into_iter().map(check).collect()
+    }
+
+    fn ranges(&self, field: &str, all: Raw<Range>) -> Result<Vec<Range>> {
+        let check = |one: Spanned<Range>| {
+            let (at, one) = (one.span().start, one.into_inner());
+            if one.low == 0 || one.high < one.low {
+                return self.fail(at, format!("`{field}` is {} to {}; expected 1 ≤ low ≤ high", one.low, one.high));
+            }
+            self.sourced(at, field, &one.source)?;
+            Ok(one)
+        };
+        all.into_iter().map(check).collect()
+    }
+
+    fn backbones(&self, all: Raw<Backbone>) -> Result<Vec<Backbone>> {
+        let check = |one: Spanned<Backbone>| {
+            let (at, one) = (one.span().start, one.into_inner());
+            if one.units.is_empty() || one.units.contains(&0) {
+                return self.fail(at, "`backbone` has no units; expected such as [64, 64]".into());
+            }
+            self.sourced(at, "backbone", &one.source)?;
+            Ok(one)
+        };
+        all.into_iter().map(check).collect()
+    }
+
+    fn demands(&self, level: &str, raw: RawDemands) -> Result<Demands> {
+        Ok(Demands {
+            flops: self.figures(&format!("{level}.flops"), "Tflop/s", raw.flops)?,
+            bandwidth: self.figures(&format!("{level}.bandwidth"), "GB/s", raw.bandwidth)?,
+            memory: self.figures(&format!("{level}.memory"), "MiB", raw.memory)?,
+        })
+    }
+
+    fn entry(&self, raw: RawEntry, file: Option<&Path>) -> Result<Entry> {
+        let (at, name) = (raw.name.span().start, raw.name.into_inner());
+        if key(&name).is_empty() {
+            return self.fail(at, "`name` is empty; expected the device's name".into());
+        }
+        Ok(Entry {
+            name,
+            performance_cores: self.figures("performance_cores", "cores", raw.performance_cores)?,
+            efficiency_cores: self.figures("efficiency_cores", "cores", raw.efficiency_cores)?,
+            clock: self.figures("clock", "GHz", raw.clock)?,
+            gpu_cores: self.figures("gpu_cores", "cores", raw.gpu_cores)?,
+            gpu_flops: self.figures("gpu_flops", "Tflop/s", raw.gpu_flops)?,
+            neural_engine_cores: self.figures("neural_engine_cores", "cores", raw.neural_engine_cores)?,
+            neural_engine_ops: self.figures("neural_engine_ops", "Top/s", raw.neural_engine_ops)?,
+            memory_bandwidth: self.figures("memory_bandwidth", "GB/s", raw.memory_bandwidth)?,
+            memory_sizes: self.figures("memory_sizes", "GB", raw.memory_sizes)?,
+            l1_data: self.figures("l1_data", "KiB", raw.l1_data)?,
+            l2: self.figures("l2", "MiB", raw.l2)?,
+            system_cache: self.figures("system_cache", "MiB", raw.system_cache)?,
+            batch: self.ranges("batch", raw.batch)?,
+            hidden: self.ranges("hidden", raw.hidden)?,
+            backbone: self.backbones(raw.backbone)?,
+            memory_budget: self.figures("memory_budget", "GB", raw.memory_budget)?,
+            minimum: self.demands("minimum", raw.minimum)?,
+            target: self.demands("target", raw.target)?,
+            file: file.map(Path::to_owned),
+        })
+    }
+}
+
+/// All devices that are known.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Catalog {
+    /// Each, the program's own first.
+    pub devices: Vec<Entry>,
+}
+
+impl Catalog {
+    /// The program's own devices.
+    pub fn own() -> Result<Catalog> {
+        let mut catalog = Catalog::default();
+        catalog.add("the built-in catalogue", OWN, None)?;
+        Ok(catalog)
+    }
+
+    /// The program's own devices and the user's, where there is a file of them ([`Catalog::user_file`]).
+    pub fn load() -> Result<Catalog> {
+        let mut catalog = Catalog::own()?;
+        if let Some((path, asked)) = Catalog::user_file()
+            && (asked || path.exists())
+        {
+            catalog.add_file(&path)?;
+        }
+        Ok(catalog)
+    }
+
+    /// Where the user's devices are: `SCHWANN_DEVICES`, or `schwann/devices.toml` in `XDG_CONFIG_HOME` or `~/.config`;
+    /// and whether the file was asked for by name, so that its absence is an error.
+    pub fn user_file() -> Option<(PathBuf, bool)> {
+        let set = |name: &str| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
+        if let Some(path) = set("SCHWANN_DEVICES") {
+            return Some((path, true));
+        }
+        let config = set("XDG_CONFIG_HOME").or_else(|| set("HOME").map(|h| h.join(".config")))?;
+        Some((config.join("schwann").join("devices.toml"), false))
+    }
+
+    /// Adds the devices of a file; one of a name that is there already takes its place.
+    pub fn add_file(&mut self, path: &Path) -> Result<()> {
+        let fail = |source| Error::File { action: "read", path: path.to_owned(), source };
+        let bytes = std::fs::metadata(path).map_err(fail)?.len();
+        if bytes > MOST_BYTES {
+            let problem = format!("{bytes} bytes; a list of devices has at most {MOST_BYTES}");
+            return Err(Error::Catalog { file: path.display().to_string(), line: 1, problem });
+        }
+        let text = std::fs::read_to_string(path).map_err(fail)?;
+        self.add(&path.display().to_string(), &text, Some(path))
+    }
+
+    /// Adds the devices of a text; `file` is its name for error messages.
+    pub fn add(&mut self, file: &str, text: &str, path: Option<&Path>) -> Result<()> {
+        let reader = Reader { file, text };
+        let raw: RawFile = match toml::from_str(text) {
+            Ok(raw) => raw,
+            Err(e) => return reader.fail(e.span().map_or(0, |s| s.start), e.message().to_owned()),
+        };
+        for raw in raw.device {
+            let entry = reader.entry(raw.into_inner(), path)?;
+            match self.devices.iter_mut().find(|d| key(&d.name) == key(&entry.name)) {
+                Some(known) => *known = entry,
+                None => self.devices.push(entry),
+            }
+        }
+        Ok(())
+    }
+
+    /// The device of a name; case, spaces, dashes and underscores do not matter.
+    pub fn find(&self, name: &str) -> Result<&Entry> {
+        let wanted = key(name);
+        let with_maker = |d: &Entry| key(&format!("apple {}", d.name)) == wanted;
+        if let Some(found) = self.devices.iter().find(|d| key(&d.name) == wanted || with_maker(d)) {
+            return Ok(found);
+        }
+        let near = self.devices.iter().map(|d| (distance(&key(&d.name), &wanted), &d.name)).min();
+        let nearest = near.filter(|(by, name)| *by <= 1 + key(name).chars().count() / 2).map(|(_, name)| name.clone());
+        Err(Error::UnknownDevice { name: name.into(), nearest })
+    }
+}
+
+fn key(name: &str) -> String {
+    name.chars().filter(|c| !c.is_whitespace() && !"_-".contains(*c)).flat_map(char::to_lowercase).collect()
+}
+
+/// Letters to insert, delete or replace to make one word of the other (Levenshtein).
+fn distance(a: &str, b: &str) -> usize {
+    let b: Vec<char> = b.chars().collect();
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, x) in a.chars().enumerate() {
+        let mut before = i;
+        row[0] = i + 1;
+        for (j, y) in b.iter().enumerate() {
+            let replaced = before + usize::from(x != *y);
+            before = row[j + 1];
+            row[j + 1] = replaced.min(before + 1).min(row[j] + 1);
+        }
+    }
+    row[b.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_number_of_the_catalogue_has_a_unit_and_a_source() {
+        let catalog = Catalog::own().unwrap();
+        assert!(catalog.devices.len() >= 16);
+        for device in &catalog.devices {
+            assert!(!device.figures().is_empty());
+            for (field, figure) in device.figures() {
+                assert!(figure.source.len() > 8 && !figure.unit.is_empty(), "{} {field}", device.name);
+                assert!(figure.value > 0.0, "{} {field}", device.name);
+            }
+            let ranges = device.batch.iter().chain(&device.hidden);
+            assert!(ranges.map(|r| &r.source).chain(device.backbone.iter().map(|b| &b.source)).all(|s| s.len() > 8));
+        }
+    }
+
+    #[test]
+    fn the_guides_tables_are_there() {
+        let catalog = Catalog::own().unwrap();
+        let ultra = catalog.find("M1 Ultra").unwrap();
+        assert_eq!((ultra.min_tflops().unwrap().value, ultra.min_bandwidth().unwrap().value), (16.0, 600.0));
+        assert_eq!((ultra.target.flops[0].value, ultra.target.memory[0].value), (24.0, 49152.0));
+        assert_eq!((ultra.batch[0].low, ultra.batch[0].high, ultra.hidden[0].high), (256, 512, 1024));
+        assert_eq!((&ultra.backbone[0].units[..], ultra.memory_budget().unwrap().value), (&[512, 512][..], 64.0));
+        let m1 = catalog.find("M1").unwrap();
+        let bandwidths: Vec<f64> = m1.memory_bandwidth.iter().map(|b| b.value).collect();
+        assert_eq!(bandwidths, [68.25, 70.0], "both sources are kept");
+    }
+
+    #[test]
+    fn names_are_found_however_they_are_written_and_others_are_suggested() {
+        let catalog = Catalog::own().unwrap();
+        for name in ["M1 Max", "m1_max", "M1MAX", "m1-max", "Apple M1 Max"] {
+            assert_eq!(catalog.find(name).unwrap().name, "M1 Max");
+        }
+        let error = catalog.find("M1 Mux").unwrap_err().to_string();
+        assert!(error.contains("did you mean `M1 Max`") && error.contains("schwann devices list"), "{error}");
+        let error = catalog.find("something else").unwrap_err().to_string();
+        assert!(!error.contains("did you mean"), "{error}");
+    }
+
+    #[test]
+    fn an_unknown_clock_leaves_the_peak_unavailable() {
+        let catalog = Catalog::own().unwrap();
+        assert_eq!(catalog.find("M5 Max").unwrap().core_flops().value, None);
+        let m1 = catalog.find("M1").unwrap();
+        assert!((m1.core_flops().value.unwrap() - 102.4e9).abs() < 1.0);
+        assert!((m1.cpu_flops().value.unwrap() - 409.6e9).abs() < 1.0);
+        assert!(m1.core_flops().source.contains("estimate"));
+    }
+
+    #[test]
+    fn a_users_mistake_is_told_with_file_line_and_field() {
+        let tell = |text: &str| Catalog::default().add("mine.toml", text, None).unwrap_err().to_string();
+        let head = "[[device]]\nname = \"X\"\n";
+        let text = tell(&format!("{head}clock = [{{ value = 0, unit = \"GHz\", source = \"me\" }}]\n"));
+        assert!(text.contains("mine.toml, line 3") && text.contains("`clock` is 0"), "{text}");
+        let text = tell(&format!("{head}clock = [{{ value = 3, unit = \"MHz\", source = \"me\" }}]\n"));
+        assert!(text.contains("line 3") && text.contains("expected `GHz`"), "{text}");
+        let text = tell(&format!("{head}l2 = [{{ value = 3, unit = \"MiB\", source = \" \" }}]\n"));
+        assert!(text.contains("line 3") && text.contains("empty source"), "{text}");
+        let text = tell(&format!("{head}clok = []\n"));
+        assert!(text.contains("line 3") && text.contains("clok"), "{text}");
+        let text = tell(&format!("{head}batch = [{{ low = 8, high = 4, source = \"me\" }}]\n"));
+        assert!(text.contains("line 3") && text.contains("low ≤ high"), "{text}");
+        let text = tell("[[device]]\nname = \"X\"\nname = \n");
+        assert!(text.contains("line 3"), "{text}");
+        let text = tell("[[device]]\nclock = []\n");
+        assert!(text.contains("name"), "{text}");
+    }
+
+    #[test]
+    fn a_device_written_as_toml_reads_as_itself() {
+        for device in Catalog::own().unwrap().devices {
+            let mut again = Catalog::default();
+            again.add("again", &device.to_toml(), None).unwrap();
+            assert_eq!(again.devices, [device]);
+        }
+    }
+
+    #[test]
+    fn a_users_device_takes_the_place_of_one_of_the_same_name() {
+        let mut catalog = Catalog::own().unwrap();
+        let count = catalog.devices.len();
+        let text = "[[device]]\nname = \"m1\"\nclock = [{ value = 9.0, unit = \"GHz\", source = \"me\" }]\n";
+        catalog.add("mine", text, Some(Path::new("mine"))).unwrap();
+        assert_eq!((catalog.devices.len(), catalog.find("M1").unwrap().clock[0].value), (count, 9.0));
+        assert_eq!(catalog.find("M1").unwrap().file.as_deref(), Some(Path::new("mine")));
+    }
+}

@@ -1,0 +1,432 @@
+//! The cost model: what a plan does in countable units of work, and what one of each costs on this machine.
+//!
+//! A step's time is a sum of countable things: calls, tiles and multiply-adds of a product, bytes of weights by the cache
+//! that holds them, elements of a map, synapses, bytes copied, steps of a loop. The counts follow from the plan; the
+//! price of each is found by timing a suite of small graphs ([`super::suite`]) and solving for the prices that explain
+//! their times best, none of them negative. The suite's plans are counted by the same function as a plan to be
+//! predicted, so the model holds no constant of its own.
+//!
+//! A sum, not the greater of arithmetic and memory: in cache, loads and arithmetic of small kernels overlap only in
+//! part, and a sum whose prices were measured together absorbs the part that does. For data beyond the second-level
+//! cache the bandwidth of the level that holds it is a second bound ([`super::predict`]).
+
+use schwann_core::plan::{Loop, Place, Plan, Step};
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Something countable that costs time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Unit {
+    /// A run of a session.
+    Run,
+    /// An input or output of a run.
+    Operand,
+    /// A block of rows that a loop takes through its steps.
+    LoopBlock,
+    /// A step of a loop over one block.
+    LoopStep,
+    /// A byte that a loop turns between rows and columns.
+    TurnedByte,
+    /// A product of one row.
+    RowCall,
+    /// A round of its sums: one step of k over one panel of columns.
+    RowRound,
+    /// A byte of its weights in the first-level cache.
+    RowByteL1,
+    /// A byte of its weights in the second-level cache.
+    RowByteL2,
+    /// A byte of its weights beyond that.
+    RowByteFar,
+    /// A product of several rows.
+    ProductCall,
+    /// A tile of its result.
+    ProductTile,
+    /// A multiply-add in whole registers.
+    ProductWork,
+    /// An element of a right-hand side that was not packed ahead.
+    ProductPacked,
+    /// A fused elementwise program, alone or after a product.
+    MapCall,
+    /// A plain operation on one element.
+    MapPlain,
+    /// An exponential or the like on one element.
+    MapFunction,
+    /// A division of one element.
+    MapDivide,
+    /// A byte of its operands and result.
+    MapByte,
+    /// A sum over synapses.
+    SynapseCall,
+    /// A synapse of one row, where rows fill the lanes.
+    SynapseRow,
+    /// A register of synapses of one row, where destinations fill the lanes.
+    SynapseRound,
+    /// A copy.
+    CopyCall,
+    /// A byte of it, read or written.
+    CopyByte,
+}
+
+/// What bounds a unit's price on another machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Multiply-adds.
+    Compute,
+    /// Functions.
+    Functions,
+    /// Bytes near by: caches run at the core's clock.
+    Cache,
+    /// What a call costs: the core's clock.
+    Overhead,
+}
+
+impl Unit {
+    /// What bounds its price.
+    pub fn kind(self) -> Kind {
+        match self {
+            Unit::ProductWork | Unit::MapPlain | Unit::MapDivide => Kind::Compute,
+            Unit::MapFunction | Unit::SynapseRow | Unit::SynapseRound => Kind::Functions,
+            Unit::RowByteL1
+            | Unit::RowByteL2
+            | Unit::RowByteFar
+            | Unit::ProductPacked
+            | Unit::MapByte
+            | Unit::CopyByte
+            | Unit::TurnedByte => Kind::Cache,
+            _ => Kind::Overhead,
+        }
+    }
+}
+
+/// How often each unit occurs.
+pub type Counts = BTreeMap<Unit, f64>;
+
+/// What one of each unit costs, in seconds.
+pub type Prices = BTreeMap<Unit, f64>;
+
+/// What counting has to know of the machine.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Target {
+    /// Floats of a register.
+    pub lanes: usize,
+    /// Registers of a panel of a packed matrix.
+    pub panel: usize,
+    /// Bytes of a core's first-level cache.
+    pub l1: usize,
+    /// Bytes of its second-level cache.
+    pub l2: usize,
+}
+
+/// Rows of a tile of a product, in the kernels.
+const TILE_ROWS: usize = 6;
+
+/// One place of a plan with all its calls of a run.
+#[derive(Clone, Debug)]
+pub struct Counted<'a> {
+    /// Its place: step, and in loops the step of the body.
+    pub path: Vec<usize>,
+    /// The step.
+    pub step: &'a Step,
+    /// Its loop's node, where it is in one.
+    pub within: Option<&'a str>,
+    /// Calls of a run.
+    pub calls: f64,
+    /// Units of a run, all calls together.
+    pub counts: Counts,
+    /// Blocks that several threads can take at once, where it is in a loop.
+    pub blocks: Option<usize>,
+    /// Bytes that the steps around it go over again and again.
+    pub working_set: usize,
+}
+
+/// Counts the units of every step of a plan, loops' bodies in place of the loops (whose own cost is an entry of its own);
+/// the run's own come first, without a step.
+pub fn count<'a>(plan: &'a Plan, target: &Target) -> (Counts, Vec<Counted<'a>>) {
+    let mut operands = BTreeSet::new();
+    for step in &plan.steps {
+        for place in step.reads.iter().chain(&step.writes) {
+            match place {
+                Place::Input(name) => operands.insert((0, name)),
+                Place::Output(name) => operands.insert((1, name)),
+                _ => false,
+            };
+        }
+    }
+    let run = Counts::from([(Unit::Run, 1.0), (Unit::Operand, operands.len() as f64)]);
+    let mut all = vec![];
+    let set = working_set(plan);
+    for (i, step) in plan.steps.iter().enumerate() {
+        match &step.looped {
+            Some(looped) => count_loop(step, looped, vec![i], 1.0, target, &mut all),
+            None => all.push(Counted {
+                path: vec![i],
+                step,
+                within: None,
+                calls: 1.0,
+                counts: step_counts(step, set, target),
+                blocks: None,
+                working_set: set,
+            }),
+        }
+    }
+    (run, all)
+}
+
+/// Bytes that one pass over a plan's steps touches at most: its arena, and the weights of its products and synapses.
+fn working_set(plan: &Plan) -> usize {
+    let weights: usize = plan.steps.iter().map(|s| weight_bytes(&s.kernel)).sum();
+    plan.arena_bytes + weights
+}
+
+fn weight_bytes(kernel: &str) -> usize {
+    match Form::of(kernel) {
+        Form::Product { batch: 1, packed: true, n, k, .. } => 4 * n * k,
+        Form::Product { batch: 1, m, k, .. } => 4 * m * k,
+        Form::Synapses { count, sums, .. } => count * 4 * (3 + sums),
+        _ => 0,
+    }
+}
+
+fn count_loop<'a>(
+    step: &'a Step,
+    looped: &'a Loop,
+    path: Vec<usize>,
+    times: f64,
+    target: &Target,
+    all: &mut Vec<Counted<'a>>,
+) {
+    let (rows, columns) = loop_rows(&step.kernel);
+    let (blocks, work) = match (looped.block_rows, rows) {
+        (Some(block), Some(rows)) if block > 0 => (rows.div_ceil(block), rows as f64 / block as f64),
+        _ => (1, 1.0),
+    };
+    let calls = times * looped.steps as f64 * blocks as f64;
+    let mut own = Counts::from([(Unit::LoopBlock, times * blocks as f64), (Unit::LoopStep, calls)]);
+    if columns {
+        own.insert(Unit::TurnedByte, times * step.cost.bytes_written as f64);
+    }
+    let set = working_set(&looped.body);
+    let split = looped.block_rows.map(|_| blocks);
+    all.push(Counted {
+        path: path.clone(),
+        step,
+        within: None,
+        calls: times,
+        counts: own,
+        blocks: split,
+        working_set: set,
+    });
+    for (i, inner) in looped.body.steps.iter().enumerate() {
+        let path: Vec<usize> = path.iter().copied().chain([i]).collect();
+        match &inner.looped {
+            Some(deeper) => count_loop(inner, deeper, path, calls, target, all),
+            None => {
+                // The last block may be smaller: less work, but a call all the same.
+                let each = step_counts(inner, set, target);
+                let repeated = |(unit, n): (Unit, f64)| {
+                    let times_of = if is_call(unit) { calls } else { times * looped.steps as f64 * work };
+                    (unit, n * times_of)
+                };
+                all.push(Counted {
+                    path,
+                    step: inner,
+                    within: Some(&step.name),
+                    calls,
+                    counts: each.into_iter().map(repeated).collect(),
+                    blocks: split,
+                    working_set: set,
+                });
+            }
+        }
+    }
+}
+
+fn is_call(unit: Unit) -> bool {
+    matches!(unit, Unit::RowCall | Unit::ProductCall | Unit::MapCall | Unit::SynapseCall | Unit::CopyCall)
+}
+
+/// What a kernel's description says of its shape.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Form {
+    Product {
+        batch: usize,
+        m: usize,
+        n: usize,
+        k: usize,
+        packed: bool,
+        bias: bool,
+        then: bool,
+    },
+    /// With rounds a row, destinations fill the lanes; without, rows do.
+    Synapses {
+        count: usize,
+        sums: usize,
+        rounds: Option<usize>,
+    },
+    Other,
+}
+
+impl Form {
+    /// Reads what the backend writes: `gemm packed 32×64×16 + bias, then tanh(x0)`, `423 synapses, 64 to 2 × 64, …`.
+    fn of(kernel: &str) -> Form {
+        Form::product(kernel).or_else(|| Form::synapses(kernel)).unwrap_or(Form::Other)
+    }
+
+    fn product(kernel: &str) -> Option<Form> {
+        let rest = kernel.strip_prefix("gemm ").or_else(|| kernel.strip_prefix("gemv "))?;
+        let (packed, rest) = rest.strip_prefix("packed ").map_or((false, rest), |rest| (true, rest));
+        let (batch, rest) = match rest.split_once(" × ") {
+            Some((batch, rest)) if batch.bytes().all(|b| b.is_ascii_digit()) => (batch.parse().ok()?, rest),
+            _ => (1, rest),
+        };
+        let sizes = rest.split([' ', ',']).next()?;
+        let mut sizes = sizes.split('×').map(str::parse);
+        let mut next = || sizes.next()?.ok();
+        let (m, n, k) = (next()?, next()?, next()?);
+        let (bias, then) = (rest.contains(" + bias"), rest.contains(", then "));
+        Some(Form::Product { batch, m, n, k, packed, bias, then })
+    }
+
+    fn synapses(kernel: &str) -> Option<Form> {
+        let (count, rest) = kernel.split_once(" synapses, ")?;
+        let (_, sums) = rest.split_once(" to ")?;
+        let sums = sums.split_once(" × ")?.0.parse().ok()?;
+        let rounds = kernel.strip_suffix(" rounds").and_then(|k| k.rsplit_once(", ")).map(|(_, n)| n.parse());
+        Some(Form::Synapses { count: count.parse().ok()?, sums, rounds: rounds.transpose().ok()? })
+    }
+}
+
+/// Rows of a blocked loop, and whether its body wants them as columns: `scan of 16 steps, 32 rows by 16 as columns`.
+fn loop_rows(kernel: &str) -> (Option<usize>, bool) {
+    let rows = kernel.split_once(" steps, ").and_then(|(_, rest)| rest.split_once(" rows by "));
+    (rows.and_then(|(rows, _)| rows.parse().ok()), kernel.ends_with(" as columns"))
+}
+
+/// Units of one call of a step that is no loop, within steps that go over `working_set` bytes.
+fn step_counts(step: &Step, working_set: usize, target: &Target) -> Counts {
+    let cost = &step.cost;
+    let plain = cost.flops.saturating_sub(cost.transcendentals) as f64;
+    let mut counts = Counts::new();
+    let mut add = |unit, n: f64| {
+        if n > 0.0 {
+            *counts.entry(unit).or_insert(0.0) += n;
+        }
+    };
+    let lanes = target.lanes;
+    let width = lanes * target.panel;
+    match Form::of(&step.kernel) {
+        Form::Product { batch, m, n, k, packed, bias, then } => {
+            let padded = n.next_multiple_of(lanes);
+            if m == 1 && batch == 1 {
+                add(Unit::RowCall, 1.0);
+                add(Unit::RowRound, (n.div_ceil(width) * k) as f64);
+                let bytes = (4 * padded * k) as f64;
+                let [near, middle, far] = residence(working_set, target);
+                add(Unit::RowByteL1, bytes * near);
+                add(Unit::RowByteL2, bytes * middle);
+                add(Unit::RowByteFar, bytes * far);
+            } else {
+                let b = batch as f64;
+                add(Unit::ProductCall, b);
+                add(Unit::ProductTile, b * (m.div_ceil(TILE_ROWS) * n.div_ceil(width)) as f64);
+                add(Unit::ProductWork, b * (m * padded * k) as f64);
+                if !packed {
+                    add(Unit::ProductPacked, b * (k * padded) as f64);
+                }
+            }
+            if then {
+                let elements = (batch * m * n) as f64;
+                add(Unit::MapCall, 1.0);
+                let product = 2.0 * (batch * m * n * k) as f64;
+                add(Unit::MapPlain, plain - product - if bias { elements } else { 0.0 });
+                add(Unit::MapFunction, cost.transcendentals as f64);
+                add(Unit::MapByte, 8.0 * elements);
+            }
+        }
+        Form::Synapses { count, rounds, sums } => {
+            // Two for the affine map, one function where there is one, two a sum: see the operation's cost.
+            let each = 2 + u64::from(cost.transcendentals > 0) + 2 * sums as u64;
+            let synapses = cost.flops as f64 / each as f64;
+            add(Unit::SynapseCall, 1.0);
+            match rounds {
+                Some(rounds) => add(Unit::SynapseRound, rounds as f64 * synapses / count.max(1) as f64),
+                None => add(Unit::SynapseRow, synapses),
+            }
+        }
+        Form::Other if cost.flops == 0 => {
+            add(Unit::CopyCall, 1.0);
+            add(Unit::CopyByte, cost.bytes() as f64);
+        }
+        Form::Other => {
+            add(Unit::MapCall, 1.0);
+            let divisions = step.kernel.matches(" / ").count() as f64;
+            add(Unit::MapPlain, plain);
+            add(Unit::MapFunction, cost.transcendentals as f64);
+            if divisions > 0.0 {
+                let operations = operations(&step.kernel);
+                add(Unit::MapDivide, divisions * cost.flops as f64 / operations.max(1) as f64);
+            }
+            add(Unit::MapByte, cost.bytes() as f64);
+        }
+    }
+    counts
+}
+
+/// Operations of a map that is written out: `(x0 * x1 + x2) / x3` has three.
+fn operations(kernel: &str) -> usize {
+    let signs = [" + ", " - ", " * ", " / "].iter().map(|s| kernel.matches(s).count()).sum::<usize>();
+    let functions = kernel.as_bytes().windows(2).filter(|w| w[0].is_ascii_alphabetic() && w[1] == b'(').count();
+    signs + functions
+}
+
+/// Which part of a working set that is gone over again and again is found in the first level, the second, and beyond.
+/// What is somewhat too large for a level finds less than its part there, since the oldest makes room for the newest.
+fn residence(bytes: usize, target: &Target) -> [f64; 3] {
+    let missing = |capacity: usize| {
+        let over = bytes as f64 / capacity.max(1) as f64 - 1.0;
+        (2.0 * over).clamp(0.0, 1.0)
+    };
+    let (first, second) = (missing(target.l1), missing(target.l2));
+    [1.0 - first, first * (1.0 - second), first * second]
+}
+
+/// Seconds of these units.
+pub fn seconds(counts: &Counts, prices: &Prices) -> f64 {
+    counts.iter().map(|(unit, n)| n * prices.get(unit).copied().unwrap_or(0.0)).sum()
+}
+
+/// The prices, none negative, that explain the times best: least squares of the relative errors.
+///
+/// By Lawson and Hanson's rule in its simplest form, one price at a time until nothing moves: there are some twenty
+/// prices and some eighty equations.
+pub fn solve(equations: &[(Counts, f64)]) -> Prices {
+    let units: Vec<Unit> =
+        equations.iter().flat_map(|(c, _)| c.keys().copied()).collect::<BTreeSet<_>>().into_iter().collect();
+    let rows: Vec<Vec<f64>> = equations
+        .iter()
+        .map(|(counts, time)| units.iter().map(|u| counts.get(u).copied().unwrap_or(0.0) / time).collect())
+        .collect();
+    // Columns of length 1, so that prices of unlike size move alike.
+    let norms: Vec<f64> =
+        (0..units.len()).map(|j| rows.iter().map(|r| r[j] * r[j]).sum::<f64>().sqrt().max(f64::MIN_POSITIVE)).collect();
+    let mut x = vec![0.0f64; units.len()];
+    let mut left: Vec<f64> = vec![1.0; rows.len()];
+    for _ in 0..20_000 {
+        let mut moved = 0.0f64;
+        for j in 0..units.len() {
+            let gain: f64 = rows.iter().zip(&left).map(|(r, l)| r[j] / norms[j] * l).sum();
+            let next = (x[j] + gain).max(0.0);
+            let by = next - x[j];
+            if by != 0.0 {
+                x[j] = next;
+                rows.iter().zip(&mut left).for_each(|(r, l)| *l -= r[j] / norms[j] * by);
+                moved = moved.max(by.abs());
+            }
+        }
+        if moved < 1e-9 {
+            break;
+        }
+    }
+    units.into_iter().zip(x).zip(norms).map(|((unit, x), norm)| (unit, x / norm)).collect()
+}

@@ -1,0 +1,264 @@
+//! Where a calibration is kept: one file a machine, in the user's data directory, written whole or not at all.
+
+use super::calibrate::{Calibration, Fingerprint, Pace, VERSION};
+use super::{Error, Progress, Result};
+use schwann_kernels::Isa;
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+/// A calibration's file beyond this is none.
+const MOST_BYTES: u64 = 4 << 20;
+
+/// The directory for the program's own data: `SCHWANN_DATA`, or `schwann` in `XDG_DATA_HOME`, in macOS's
+/// `Library/Application Support`, or in `~/.local/share`.
+pub fn data_dir() -> Result<PathBuf> {
+    let set = |name: &str| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
+    if let Some(path) = set("SCHWANN_DATA") {
+        return Ok(path);
+    }
+    if let Some(path) = set("XDG_DATA_HOME") {
+        return Ok(path.join("schwann"));
+    }
+    let home = if cfg!(windows) { set("LOCALAPPDATA") } else { set("HOME") };
+    let home = home.ok_or_else(|| {
+        Error::NoDirectory("neither SCHWANN_DATA nor XDG_DATA_HOME nor HOME is set; set SCHWANN_DATA to one".into())
+    })?;
+    Ok(match () {
+        () if cfg!(target_os = "macos") => home.join("Library/Application Support/schwann"),
+        () if cfg!(windows) => home.join("schwann"),
+        () => home.join(".local/share/schwann"),
+    })
+}
+
+/// How a calibration was come by.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Origin {
+    /// Read from a file.
+    Stored(PathBuf),
+    /// Measured now.
+    Measured {
+        /// Where it was saved, or why it was not.
+        saved: Result<PathBuf, String>,
+        /// Why a file that was there was not used, and where it is now.
+        instead: Option<String>,
+    },
+}
+
+impl Calibration {
+    /// The file of this machine's calibration in a directory.
+    pub fn file(dir: &Path, fingerprint: &Fingerprint) -> PathBuf {
+        dir.join(format!("calibration-{}.json", fingerprint.hash()))
+    }
+
+    /// This machine's calibration from a directory; `None` where it has none. A file that is corrupt, newer than this
+    /// program or of another machine is an error.
+    pub fn load(dir: &Path, fingerprint: &Fingerprint) -> Result<Option<Calibration>> {
+        let path = Calibration::file(dir, fingerprint);
+        let fail = |source| Error::File { action: "read", path: path.clone(), source };
+        let bytes = match fs::metadata(&path) {
+            Ok(found) => found.len(),
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+            Err(e) => return Err(fail(e)),
+        };
+        let refuse = |problem: String, advice: &str| {
+            Err(Error::Calibration { file: path.clone(), problem, advice: advice.into() })
+        };
+        let again = "`schwann devices calibrate` measures anew and keeps the old file beside it";
+        if bytes > MOST_BYTES {
+            return refuse(format!("{bytes} bytes are no calibration (at most {MOST_BYTES})"), again);
+        }
+        let text = match fs::read(&path).map(String::from_utf8) {
+            Ok(Ok(text)) => text,
+            Ok(Err(_)) => return refuse("is not text".into(), again),
+            Err(e) => return Err(fail(e)),
+        };
+        #[derive(serde::Deserialize)]
+        struct Versioned {
+            version: u32,
+        }
+        match serde_json::from_str::<Versioned>(&text) {
+            Ok(v) if v.version > VERSION => {
+                let problem = format!("is of version {}, and this program reads up to {VERSION}", v.version);
+                return refuse(problem, "use a newer program, or measure anew with `schwann devices calibrate`");
+            }
+            Ok(_) => {}
+            Err(e) => return refuse(format!("is no calibration ({e})"), again),
+        }
+        let found: Calibration = match serde_json::from_str(&text) {
+            Ok(found) => found,
+            Err(e) => return refuse(format!("is no calibration ({e})"), again),
+        };
+        if let Err(problem) = found.sound() {
+            return refuse(problem, again);
+        }
+        let differences = found.fingerprint.differences(fingerprint);
+        if !differences.is_empty() {
+            return refuse(format!("was measured on another machine: {}", differences.join(", ")), again);
+        }
+        Ok(Some(found))
+    }
+
+    /// Whether its numbers can be calculated with.
+    fn sound(&self) -> Result<(), String> {
+        if self.limits.is_empty() || self.lanes == 0 || self.panel == 0 {
+            return Err("has no limits or registers".into());
+        }
+        let rates = self.limits.iter().flat_map(|l| {
+            let levels = l.levels.iter().map(|level| level.bytes_per_s());
+            [l.flops_per_s, l.functions_per_s].into_iter().chain(levels)
+        });
+        if let Some(rate) = rates.into_iter().find(|r| !(r.is_finite() && *r > 0.0)) {
+            return Err(format!("has a rate of {rate}"));
+        }
+        match self.prices.iter().find(|(_, p)| !(p.is_finite() && **p >= 0.0)) {
+            Some((unit, price)) => Err(format!("has a price of {price} for {unit:?}")),
+            None => Ok(()),
+        }
+    }
+
+    /// Writes it to its file in a directory, whole or not at all, and says where.
+    pub fn save(&self, dir: &Path) -> Result<PathBuf> {
+        let path = Calibration::file(dir, &self.fingerprint);
+        let fail = |source| Error::File { action: "write", path: path.clone(), source };
+        fs::create_dir_all(dir).map_err(fail)?;
+        let temporary = path.with_extension(format!("json.{}.new", std::process::id()));
+        let write = || -> std::io::Result<()> {
+            let mut file = File::create(&temporary)?;
+            file.write_all(&serde_json::to_vec_pretty(self)?)?;
+            file.write_all(b"\n")?;
+            file.sync_all()?;
+            fs::rename(&temporary, &path)?;
+            // The name is on disk when the directory is; where a directory cannot be opened, the system sees to it.
+            File::open(dir).and_then(|d| d.sync_all()).or(Ok(()))
+        };
+        write().map_err(|e| {
+            let _ = fs::remove_file(&temporary);
+            fail(e)
+        })?;
+        Ok(path)
+    }
+
+    /// The stored calibration of this machine, or one measured now and stored. What cannot be read is kept under another
+    /// name; what cannot be written is used all the same, and the origin says so. Without a directory, nothing is stored.
+    pub fn load_or_measure(
+        dir: Option<&Path>,
+        isa: Isa,
+        pace: Pace,
+        tell: &mut dyn FnMut(Progress),
+    ) -> Result<(Calibration, Origin)> {
+        let fingerprint = Fingerprint::of(isa);
+        let unusable = match dir.map(|dir| Calibration::load(dir, &fingerprint)) {
+            Some(Ok(Some(found))) => {
+                let path = dir.map(|dir| Calibration::file(dir, &fingerprint)).unwrap_or_default();
+                return Ok((found, Origin::Stored(path)));
+            }
+            Some(Err(e)) => Some(e.to_string()),
+            Some(Ok(None)) | None => None,
+        };
+        let measured = Calibration::measure(isa, pace, tell)?;
+        let origin = measured.store(dir, unusable);
+        Ok((measured, origin))
+    }
+
+    /// Saves it as [`Calibration::load_or_measure`] does; `unusable` is why the file that is there cannot be read.
+    pub fn store(&self, dir: Option<&Path>, unusable: Option<String>) -> Origin {
+        let Some(dir) = dir else {
+            return Origin::Measured { saved: Err("there is no directory for data".into()), instead: unusable };
+        };
+        let path = Calibration::file(dir, &self.fingerprint);
+        let mut instead = None;
+        if let Some(why) = unusable {
+            let aside = path.with_extension(format!("json.{}.old", self.created_unix_s));
+            match fs::rename(&path, &aside) {
+                Ok(()) => instead = Some(format!("{why}; it is kept as {}", aside.display())),
+                Err(e) => {
+                    let saved = Err(format!("{} is in the way and cannot be renamed: {e}", path.display()));
+                    return Origin::Measured { saved, instead: Some(why) };
+                }
+            }
+        }
+        Origin::Measured { saved: self.save(dir).map_err(|e| e.to_string()), instead }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device::calibrate::tests::made_up;
+
+    /// A directory of its own, removed at the end.
+    struct Dir(PathBuf);
+    impl Dir {
+        fn new(name: &str) -> Dir {
+            let dir = std::env::temp_dir().join(format!("schwann-store-{}-{name}", std::process::id()));
+            let _ = fs::remove_dir_all(&dir);
+            fs::create_dir_all(&dir).unwrap();
+            Dir(dir)
+        }
+    }
+    impl Drop for Dir {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    #[test]
+    fn what_is_saved_is_loaded_and_leaves_no_other_file() {
+        let dir = Dir::new("round");
+        let made = made_up();
+        assert_eq!(Calibration::load(&dir.0, &made.fingerprint).unwrap(), None);
+        made.save(&dir.0).unwrap();
+        assert_eq!(Calibration::load(&dir.0, &made.fingerprint).unwrap(), Some(made));
+        assert_eq!(fs::read_dir(&dir.0).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn another_machines_calibration_is_refused() {
+        let dir = Dir::new("other");
+        let made = made_up();
+        let mut here = made.fingerprint.clone();
+        here.cpu = "another".into();
+        // A file that was copied to this machine's name.
+        fs::rename(made.save(&dir.0).unwrap(), Calibration::file(&dir.0, &here)).unwrap();
+        let error = Calibration::load(&dir.0, &here).unwrap_err().to_string();
+        assert!(error.contains("another machine") && error.contains("made up instead of another"), "{error}");
+    }
+
+    #[test]
+    fn a_corrupt_or_newer_file_is_refused_with_advice_and_kept() {
+        let dir = Dir::new("corrupt");
+        let made = made_up();
+        let path = Calibration::file(&dir.0, &made.fingerprint);
+        for (text, word) in
+            [("{ not json", "no calibration"), ("{\"version\": 999}", "version 999"), ("{}", "no calibration")]
+        {
+            fs::write(&path, text).unwrap();
+            let error = Calibration::load(&dir.0, &made.fingerprint).unwrap_err().to_string();
+            assert!(error.contains(word) && error.contains("schwann devices calibrate"), "{error}");
+            let Origin::Measured { saved: Ok(_), instead: Some(instead) } = made.store(Some(&dir.0), Some(error))
+            else {
+                panic!("it was to be saved, and the old file kept");
+            };
+            let kept = dir.0.join(instead.rsplit_once('/').unwrap().1);
+            assert_eq!(fs::read_to_string(&kept).unwrap(), text, "{instead}");
+            assert!(Calibration::load(&dir.0, &made.fingerprint).unwrap().is_some());
+            fs::remove_file(kept).unwrap();
+        }
+        let mut wrong = made.clone();
+        wrong.limits[0].flops_per_s = 0.0;
+        wrong.save(&dir.0).unwrap();
+        assert!(Calibration::load(&dir.0, &made.fingerprint).unwrap_err().to_string().contains("a rate of 0"));
+    }
+
+    #[test]
+    fn a_directory_that_cannot_be_written_leaves_the_calibration_usable() {
+        let dir = Dir::new("readonly");
+        // A file where the directory should be: refused for every user, root too.
+        let place = dir.0.join("file");
+        fs::write(&place, "").unwrap();
+        let made = made_up();
+        let Origin::Measured { saved: Err(why), .. } = made.store(Some(&place), None) else { panic!("saved?") };
+        assert!(why.contains("cannot write") && why.contains("file"), "{why}");
+    }
+}

@@ -1,0 +1,221 @@
+//! The graphs that prices are found with: each kind of kernel at several sizes, many calls to a run, so that what a run
+//! costs beside them is small. None is a network that anybody would predict.
+
+use super::Result;
+use super::roof::{Ready, numbers};
+use schwann_core::backend::cpu::Cpu;
+use schwann_core::op::{Activation, Op, Unary};
+use schwann_core::pass::PassOptions;
+use schwann_core::{DType, Graph, GraphBuilder, Tensor, Value};
+use schwann_nn::wiring::AutoNcp;
+
+/// A graph with inputs.
+pub(super) struct Piece {
+    pub(super) name: String,
+    graph: Graph,
+    inputs: Vec<(String, Tensor)>,
+    passes: PassOptions,
+}
+
+impl Piece {
+    pub(super) fn ready(self, cpu: &Cpu) -> Result<Ready> {
+        Ready::new(&self.graph, self.inputs, cpu, self.passes)
+    }
+}
+
+fn piece(name: String, b: GraphBuilder, inputs: Vec<(&str, Tensor)>) -> Result<Piece> {
+    let inputs = inputs.into_iter().map(|(n, t)| (n.to_owned(), t)).collect();
+    Ok(Piece { name, graph: b.build()?, inputs, passes: PassOptions::default() })
+}
+
+fn data(shape: &[usize]) -> Result<Tensor> {
+    numbers(DType::F32, shape, -1.0, 1.0)
+}
+
+/// Products there and back, x·w or (turned) w·x, until their weights are about so many bytes.
+fn products(rows: usize, [k, n]: [usize; 2], turned: bool, bytes: usize, tanh: bool) -> Result<Piece> {
+    let pairs = (bytes / (8 * k * n)).clamp(1, 24);
+    let mut b = GraphBuilder::new();
+    let shape = if turned { [k, rows] } else { [rows, k] };
+    let mut x = b.input("x", DType::F32, &shape[..])?;
+    for pair in 0..pairs {
+        for (half, [from, to]) in [[k, n], [n, k]].into_iter().enumerate() {
+            let (weight, bias) = if turned { ([to, from], [to, 1]) } else { ([from, to], [1, to]) };
+            let w = b.weight(&format!("w{pair}.{half}"), data(&weight)?)?;
+            let product = if turned { b.matmul(w, x)? } else { b.matmul(x, w)? };
+            let bias = b.weight(&format!("b{pair}.{half}"), data(&bias)?)?;
+            x = b.add(product, bias)?;
+            if tanh {
+                x = b.tanh(x)?;
+            }
+        }
+    }
+    b.output("y", x)?;
+    let kind = if turned { "turned" } else { "rows" };
+    let then = if tanh { ", tanh" } else { "" };
+    piece(format!("{} products of {rows} {kind}, {k} to {n}{then}", 2 * pairs), b, vec![("x", data(&shape)?)])
+}
+
+/// An elementwise program over three operands in each order of them.
+fn maps(
+    name: &str,
+    shape: [usize; 2],
+    f: fn(&mut GraphBuilder, [Value; 3]) -> schwann_core::Result<Value>,
+) -> Result<Piece> {
+    let mut b = GraphBuilder::new();
+    let mut x = [b.input("a", DType::F32, &shape[..])?; 3];
+    x[1] = b.input("b", DType::F32, &shape[..])?;
+    x[2] = b.input("c", DType::F32, &shape[..])?;
+    for (i, order) in [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]].into_iter().enumerate() {
+        let y = f(&mut b, order.map(|j| x[j]))?;
+        b.output(&format!("y{i}"), y)?;
+    }
+    let inputs = vec![("a", data(&shape)?), ("b", data(&shape)?), ("c", data(&shape)?)];
+    piece(format!("{name} of {}×{}", shape[0], shape[1]), b, inputs)
+}
+
+/// Sums over the synapses of a circuit, one after the other; `turned` has rows inside. Circuits have layers, so a
+/// destination's sources lie together: random ones would be slower.
+fn synapses(rows: usize, units: usize, turned: bool) -> Result<Piece> {
+    let mut b = GraphBuilder::new();
+    let shape = if turned { [units, rows] } else { [rows, units] };
+    let mut x = b.input("x", DType::F32, &shape[..])?;
+    let mut wiring = AutoNcp::new(units, units / 4).wiring()?;
+    wiring.build(8)?;
+    let (from, to): (Vec<i32>, Vec<i32>) = wiring.synapses().map(|(s, d, _)| (s as i32, d as i32)).unzip();
+    let count = from.len();
+    for layer in 0..6 {
+        let mut lists = vec![x];
+        for (name, index) in [("from", &from), ("to", &to)] {
+            lists.push(b.weight(&format!("{name}{layer}"), Tensor::new(&[count], index)?)?);
+        }
+        for name in ["scale", "shift", "one", "two"] {
+            lists.push(b.weight(&format!("{name}{layer}"), data(&[count])?)?);
+        }
+        let axis = usize::from(!turned);
+        let op = Op::SynapseSum { activation: Activation::Sigmoid, axis, sums: 2, segments: units };
+        x = b.push(op, &lists)?;
+    }
+    b.output("y", x)?;
+    let kind = if turned { "turned" } else { "rows" };
+    piece(format!("{count} synapses of {units}, {rows} {kind}"), b, vec![("x", data(&shape)?)])
+}
+
+/// Two parts joined.
+fn joins(shape: [usize; 2], axis: usize) -> Result<Piece> {
+    let mut b = GraphBuilder::new();
+    let one = b.input("a", DType::F32, &shape[..])?;
+    let two = b.input("b", DType::F32, &shape[..])?;
+    for (i, parts) in [[one, two], [two, one], [one, one], [two, two]].iter().enumerate() {
+        let y = b.concat(parts, axis)?;
+        b.output(&format!("y{i}"), y)?;
+    }
+    piece(
+        format!("joins of {}×{} along {axis}", shape[0], shape[1]),
+        b,
+        vec![("a", data(&shape)?), ("b", data(&shape)?)],
+    )
+}
+
+/// A loop that does next to nothing: h ← |h|·x.
+fn loops(rows: usize, width: usize, steps: usize) -> Result<Piece> {
+    let mut body = GraphBuilder::new();
+    let h = body.input("h", DType::F32, &[rows, width][..])?;
+    let x = body.input("x", DType::F32, &[rows, width][..])?;
+    let next = body.abs(h)?;
+    let next = body.mul(next, x)?;
+    body.output("h", next)?;
+    body.output("y", next)?;
+    let mut b = GraphBuilder::new();
+    let h = b.input("h", DType::F32, &[rows, width][..])?;
+    let x = b.input("x", DType::F32, &[rows, steps, width][..])?;
+    let outs = b.scan(body.build()?, &[h], &[x], &[], 1)?;
+    b.output("hn", outs[0])?;
+    b.output("y", outs[1])?;
+    let inputs = vec![("h", data(&[rows, width])?), ("x", data(&[rows, steps, width])?)];
+    piece(format!("a loop of {steps} steps over {rows}×{width}"), b, inputs)
+}
+
+/// tanh a + sigmoid c · (tanh b − tanh a): the gate of recurrent cells.
+fn gate(b: &mut GraphBuilder, [x, y, t]: [Value; 3]) -> schwann_core::Result<Value> {
+    let (x, y, t) = (b.tanh(x)?, b.tanh(y)?, b.sigmoid(t)?);
+    let by = b.sub(y, x)?;
+    let by = b.mul(t, by)?;
+    b.add(x, by)
+}
+
+fn quotient(b: &mut GraphBuilder, [x, y, z]: [Value; 3]) -> schwann_core::Result<Value> {
+    let top = b.mul(x, y)?;
+    let top = b.add(top, z)?;
+    let square = b.push(Op::Unary(Unary::Square), &[z])?;
+    let one = b.scalar(1.5)?;
+    let below = b.add(square, one)?;
+    b.div(top, below)
+}
+
+fn plain(b: &mut GraphBuilder, [x, y, z]: [Value; 3]) -> schwann_core::Result<Value> {
+    let p = b.mul(x, y)?;
+    b.add(p, z)
+}
+
+fn sum(b: &mut GraphBuilder, [x, y, _]: [Value; 3]) -> schwann_core::Result<Value> {
+    b.add(x, y)
+}
+
+fn tanh(b: &mut GraphBuilder, [x, y, _]: [Value; 3]) -> schwann_core::Result<Value> {
+    let p = b.mul(x, y)?;
+    b.tanh(p)
+}
+
+/// The whole suite, for caches of these sizes.
+pub(super) fn all(l1: usize, l2: usize) -> Result<Vec<Piece>> {
+    let mut all = vec![];
+    for sizes in [[16, 16], [32, 32], [64, 64], [80, 56], [40, 90], [64, 192], [128, 128]] {
+        for bytes in [l1 / 2, l2 / 4] {
+            all.push(products(1, sizes, false, bytes, false)?);
+        }
+    }
+    all.push(products(1, [64, 64], false, l1 / 2, true)?);
+    all.push(products(1, [128, 96], false, l2 / 4, true)?);
+    for rows in [2, 4, 8, 24] {
+        for sizes in [[32, 32], [64, 64], [80, 160]] {
+            all.push(products(rows, sizes, false, l2 / 8, false)?);
+        }
+    }
+    for rows in [16, 32, 48] {
+        for sizes in [[24, 40], [64, 64], [37, 90], [80, 56], [64, 192], [128, 128]] {
+            all.push(products(rows, sizes, true, l2 / 8, false)?);
+        }
+        all.push(products(rows, [64, 64], true, l2 / 8, true)?);
+    }
+    all.push(products(96, [256, 256], false, l2 / 4, false)?);
+    for shape in [[1, 16], [1, 64], [64, 16], [64, 32], [64, 48], [1, 4096]] {
+        all.push(maps("gate", shape, gate)?);
+        all.push(maps("quotient", shape, quotient)?);
+        all.push(maps("x·y + z", shape, plain)?);
+        all.push(maps("x + y", shape, sum)?);
+        all.push(maps("tanh", shape, tanh)?);
+    }
+    for (rows, turned) in [(1, false), (4, false), (16, true), (32, true), (48, true)] {
+        for units in [32, 48, 80, 96] {
+            all.push(synapses(rows, units, turned)?);
+        }
+    }
+    for (shape, axis) in [([1, 16], 1), ([1, 64], 1), ([16, 32], 0), ([64, 32], 0), ([40, 48], 0)] {
+        all.push(joins(shape, axis)?);
+    }
+    for (rows, width, steps) in [
+        (1, 8, 64),
+        (1, 64, 64),
+        (1, 16, 1),
+        (1, 16, 4),
+        (16, 16, 32),
+        (32, 16, 32),
+        (32, 64, 16),
+        (48, 32, 16),
+        (128, 16, 16),
+    ] {
+        all.push(loops(rows, width, steps)?);
+    }
+    Ok(all)
+}
