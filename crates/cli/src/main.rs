@@ -13,6 +13,7 @@ mod load;
 mod machine;
 mod measure;
 mod out;
+mod profile;
 mod roof;
 mod run;
 mod svg;
@@ -35,6 +36,7 @@ use std::process::ExitCode;
   schwann graph net.safetensors --svg net.svg
   schwann graph net.safetensors --plan --set B=32
   schwann run net.safetensors --input x.npy --output y.npy
+  schwann profile net.safetensors           where the time goes, operation by operation
   schwann bench ops --filter gemm
   schwann bench circuits
   schwann wiring auto --units 64 --outputs 16 --inputs 8 --svg circuit.svg
@@ -60,6 +62,8 @@ enum Command {
     Graph(graph::Args),
     /// Run a network on inputs from .npy or .npz files, or row by row from stdin.
     Run(run::Args),
+    /// Run models, watch every operation, and say where the time goes.
+    Profile(profile::Args),
     /// Time what the library does on this machine.
     Bench(bench::Args),
     /// Write a small example network to try the other commands on.
@@ -103,6 +107,7 @@ fn main() -> ExitCode {
         Some(Command::Machine(args)) => machine::run(&args),
         Some(Command::Graph(args)) => graph::run(&args),
         Some(Command::Run(args)) => run::run(&args),
+        Some(Command::Profile(args)) => profile::run(&args),
         Some(Command::Bench(args)) => bench::run(&args),
         Some(Command::Demo(args)) => demo::run(&args),
         Some(Command::Import(args)) => import::run(&args),

@@ -2,6 +2,11 @@
 //! document that every view, export and comparison reads.
 #![forbid(unsafe_code)]
 
+pub mod models;
 pub mod profile;
+pub mod profiler;
+pub mod scope;
 
 pub use profile::Profile;
+pub use profiler::{Profiler, quick_profile};
+pub use scope::Scopes;

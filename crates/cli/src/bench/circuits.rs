@@ -8,16 +8,15 @@ use crate::roof::{Ready, numbers, peak_flops};
 use crate::{Outcome, cpu, load, out};
 use anyhow::{Context, Result, anyhow, bail};
 use schwann::backend::cpu::Cpu;
-use schwann::nn::wiring::AutoNcp;
-use schwann::nn::{self, Adam, Cfc, GraphOptions, InitialState, Ltc, Model};
+use schwann::nn::{self, Adam, GraphOptions, InitialState, Model};
 use schwann::pass::PassOptions;
+use schwann::prof::models::{INPUTS, Sizes, built_in};
 use schwann::{Bindings, CompileOptions, Cost, DType, Graph, Isa, Program, Tensor, plan};
 use serde::Serialize;
 use std::io::Write;
 use std::path::Path;
 
-/// Features of a sample, and Adam's rate, as in the comparison with other libraries.
-const INPUTS: usize = 8;
+/// Adam's rate, as in the comparison with other libraries.
 const RATE: f32 = 1e-3;
 const SHAPES: [(usize, usize); 4] = [(1, 1), (1, 16), (32, 16), (256, 64)];
 /// Seconds to measure multiply-adds in registers.
@@ -203,31 +202,18 @@ pub(super) fn run(args: &Args) -> Result<Outcome> {
 
 /// The models by name, with the options that were given.
 fn models(args: &Args) -> Result<Vec<(String, Model)>> {
-    let units = args.units.unwrap_or(64);
-    let outputs = args.outputs.unwrap_or(16);
+    let usual = Sizes::default();
+    let sizes = Sizes {
+        units: args.units.unwrap_or(usual.units),
+        outputs: args.outputs.unwrap_or(usual.outputs),
+        backbone_layers: args.backbone_layers.unwrap_or(usual.backbone_layers),
+        sparsity: args.sparsity,
+    };
     let mut models = vec![];
     for name in &args.model {
-        let wired = || -> Result<_> {
-            let mut options = AutoNcp::new(units, outputs);
-            options.sparsity_level = args.sparsity.unwrap_or(options.sparsity_level);
-            let mut wiring = options.wiring().map_err(in_flags)?;
-            wiring.build(INPUTS).map_err(in_flags)?;
-            Ok(wiring)
-        };
-        let model = match name.as_str() {
-            "P" => Model::new(
-                Cfc {
-                    proj_size: Some(outputs),
-                    backbone_units: Some(64),
-                    backbone_layers: Some(args.backbone_layers.unwrap_or(2)),
-                    ..Cfc::new(INPUTS, units)
-                },
-                1,
-            )
-            .map_err(in_flags)?,
-            "W" => Model::new(Cfc::new(INPUTS, wired()?), 1)?,
-            "L" => Model::new(Ltc::new(INPUTS, wired()?), 1)?,
-            file => {
+        let model = match (name.as_str(), built_in(name, &sizes)) {
+            ("P" | "W" | "L", Some(model)) => model.map_err(in_flags)?,
+            (file, _) => {
                 let given = [("--units", args.units.is_some()), ("--outputs", args.outputs.is_some())];
                 if let Some((flag, _)) = given.iter().find(|(_, given)| *given) {
                     bail!("{flag} is for P, W and L; --model is {file}, whose sizes are its own");
