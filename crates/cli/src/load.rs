@@ -101,6 +101,15 @@ impl std::str::FromStr for Setting {
     }
 }
 
+impl Setting {
+    pub(crate) fn symbol(&self) -> &str {
+        &self.0
+    }
+    pub(crate) fn size(&self) -> usize {
+        self.1
+    }
+}
+
 /// The sizes for a graph's symbols; one that is missing or unknown is an error that says what to write.
 pub(crate) fn bindings(graph: &Graph, settings: &[Setting]) -> Result<Bindings> {
     let symbols = graph.symbols();

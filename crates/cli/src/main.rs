@@ -6,10 +6,8 @@
 mod baseline;
 mod bench;
 mod compare;
-mod cpu;
 mod demo;
 mod gate;
-mod demo;
 mod devices;
 mod graph;
 mod import;
@@ -18,6 +16,7 @@ mod load;
 mod machine;
 mod out;
 mod predict;
+mod profile;
 mod run;
 mod schema;
 mod svg;
@@ -40,6 +39,7 @@ use std::process::ExitCode;
   schwann graph net.safetensors --svg net.svg
   schwann graph net.safetensors --plan --set B=32
   schwann run net.safetensors --input x.npy --output y.npy
+  schwann profile net.safetensors           where the time goes, operation by operation
   schwann bench ops --filter gemm
   schwann bench circuits
   schwann wiring auto --units 64 --outputs 16 --inputs 8 --svg circuit.svg
@@ -69,6 +69,8 @@ enum Command {
     Run(run::Args),
     /// Keep profiles, to hold later ones against: save, list, show, track, export.
     Baseline(baseline::Args),
+    /// Run models, watch every operation, and say where the time goes.
+    Profile(profile::Args),
     /// Time what the library does on this machine.
     Bench(bench::Args),
     /// Hold two profiles against each other.
@@ -126,6 +128,7 @@ fn main() -> ExitCode {
         Some(Command::Compare(args)) => compare::run(&args),
         Some(Command::Gate(args)) => gate::run(&args),
         Some(Command::Schema(args)) => schema::run(&args),
+        Some(Command::Profile(args)) => profile::run(&args),
         Some(Command::Bench(args)) => bench::run(&args),
         Some(Command::Demo(args)) => demo::run(&args),
         Some(Command::Import(args)) => import::run(&args),

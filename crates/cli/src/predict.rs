@@ -66,7 +66,7 @@ fn size(text: &str) -> Result<usize, String> {
 /// The network as a graph, from states of zero where it is a model.
 fn graph(name: &str) -> Result<Graph> {
     let zero = GraphOptions::default().state(InitialState::Zero);
-    if let Some(model) = models::named(name, &models::Sizes::default()) {
+    if let Some(model) = models::built_in(name, &models::Sizes::default()) {
         return Ok(model?.graph(&zero)?);
     }
     if !Path::new(name).exists() {

@@ -209,20 +209,30 @@ impl Session {
     pub fn run_observed(
         &mut self,
         inputs: &[(&str, &Tensor)],
-        observer: Option<&mut dyn Observer>,
+        mut observer: Option<&mut dyn Observer>,
     ) -> Result<&[Tensor]> {
+        if let Some(recorder) = observer.as_mut().and_then(|o| o.recorder()) {
+            recorder.start();
+        }
         if !self.take_inputs(inputs)? {
             self.bind(inputs)?;
             self.lay_out()?;
         }
         let given = Given { arguments: inputs, given: &self.given, carried: &self.carried };
         let stream = &mut self.layout.as_mut().expect("just laid out").stream;
-        let result = stream.run(&given, &mut self.outputs, observer, &self.cancel);
+        let watched: Option<&mut dyn Observer> = match &mut observer {
+            Some(observer) => Some(&mut **observer),
+            None => None,
+        };
+        let result = stream.run(&given, &mut self.outputs, watched, &self.cancel);
         if matches!(result, Err(Error::Cancelled)) {
             self.cancel.store(false, Ordering::Relaxed);
         }
         result?;
         self.carry_states()?;
+        if let Some(recorder) = observer.and_then(|o| o.recorder()) {
+            recorder.stop();
+        }
         Ok(&self.outputs)
     }
 

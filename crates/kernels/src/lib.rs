@@ -4,6 +4,7 @@
 //! checks a whole program of kernel calls once, so that running it needs neither checks nor `unsafe` outside.
 
 pub mod attention;
+pub mod clock;
 pub mod copy;
 pub mod exact;
 pub mod gather;

@@ -2,14 +2,19 @@
 //! document that every view, export and comparison reads.
 #![forbid(unsafe_code)]
 
+pub mod analyze;
 pub mod baseline;
+pub mod device;
 #[cfg(any(test, feature = "example"))]
 pub mod example;
 pub mod export;
-pub mod device;
 pub mod measure;
 pub mod models;
 pub mod profile;
+pub mod profiler;
+pub mod scope;
 pub mod stats;
 
 pub use profile::Profile;
+pub use profiler::{Profiler, quick_profile};
+pub use scope::Scopes;

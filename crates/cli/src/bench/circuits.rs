@@ -211,7 +211,7 @@ fn models(args: &Args) -> Result<Vec<(String, Model)>> {
     };
     let mut models = vec![];
     for name in &args.model {
-        let model = match (models::named(name, &sizes), name.as_str()) {
+        let model = match (models::built_in(name, &sizes), name.as_str()) {
             (Some(model), _) => model.map_err(in_flags)?,
             (None, file) => {
                 let given = [("--units", args.units.is_some()), ("--outputs", args.outputs.is_some())];

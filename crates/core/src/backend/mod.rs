@@ -13,6 +13,7 @@ use crate::pass::PassOptions;
 use crate::plan::Plan;
 use crate::shape::Bindings;
 use crate::tensor::Tensor;
+pub use schwann_kernels::tape::{Event, Recorder, Time};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
@@ -66,4 +67,17 @@ pub trait Observer {
     fn begin(&mut self, step: usize);
     /// It has run.
     fn end(&mut self, step: usize);
+    /// Tables of times, for whoever wants more than steps: a backend that can keeps them, for the calls in loops and
+    /// on every thread too, and calls neither [`Observer::begin`] nor [`Observer::end`] then.
+    fn recorder(&mut self) -> Option<&mut Recorder> {
+        None
+    }
+}
+
+impl Observer for Recorder {
+    fn begin(&mut self, _: usize) {}
+    fn end(&mut self, _: usize) {}
+    fn recorder(&mut self) -> Option<&mut Recorder> {
+        Some(self)
+    }
 }

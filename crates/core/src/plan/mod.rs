@@ -79,8 +79,12 @@ pub struct Loop {
     pub steps: usize,
     /// Rows of a block that one worker takes through all steps; `None` where rows depend on each other.
     pub block_rows: Option<usize>,
+    /// Whole blocks, each of which runs the body in every step; 1 where all rows are taken at once.
+    pub blocks: usize,
     /// The body for one block.
     pub body: Plan,
+    /// The body for the rows left over, which runs once in every step.
+    pub tail: Option<Plan>,
 }
 
 /// A schedule with its memory.

@@ -10,9 +10,11 @@ mod scan;
 #[cfg(test)]
 mod tests;
 mod verify;
+mod watch;
 
 pub use call::{Attend, Call, Epilogue, Gemm, GemmB, Map, Strided, pack};
 pub use scan::{Body, Scan, ScanState, Sequence};
+pub use watch::{Event, Recorder, Time, Watch, Watching};
 
 use crate::gemm::FewRows;
 use crate::{Isa, Team};
@@ -20,6 +22,7 @@ use scan::{Laid, Rooms};
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use watch::Cursor;
 
 /// What an arena's address is a multiple of.
 pub const ARENA_ALIGN: usize = 64;
@@ -187,14 +190,6 @@ pub enum Stopped {
     Buffer(String),
 }
 
-/// Sees calls begin and end; a run without one pays nothing for it.
-pub trait Watch {
-    /// A call is about to run.
-    fn begin(&mut self, call: usize);
-    /// It has run.
-    fn end(&mut self, call: usize);
-}
-
 /// A verified program of kernel calls.
 pub struct Tape {
     isa: Isa,
@@ -206,6 +201,9 @@ pub struct Tape {
     rooms: Vec<Rooms>,
     /// For each call, what is known ahead of a product of a few rows: such calls are so short that it counts.
     few_rows: Vec<Option<FewRows>>,
+    /// Each call's place in a table of times: calls in order, each followed by those inside it; and the table's length.
+    places: Vec<usize>,
+    extent: usize,
     memory: Spaces,
     /// Tells this tape's frames from those of another.
     id: u64,
@@ -265,7 +263,16 @@ impl Tape {
         let scans = calls.iter().filter_map(|c| if let Call::Scan(scan) = c { Some(scan.rooms()) } else { None });
         let rooms = scans.collect();
         let few_rows = calls.iter().map(|c| if let Call::Gemm(g) = c { g.few_rows(isa) } else { None }).collect();
-        Ok(Tape { isa, threads, used, rooms, few_rows, calls, memory, id: NEXT.fetch_add(1, Ordering::Relaxed) })
+        let mut extent = 0;
+        let places = calls.iter().map(|call| {
+            let place = extent;
+            let inside: usize = if let Call::Scan(scan) = call { scan.tapes().map(|t| t.extent).sum() } else { 0 };
+            extent += 1 + inside;
+            place
+        });
+        let places = places.collect();
+        let id = NEXT.fetch_add(1, Ordering::Relaxed);
+        Ok(Tape { isa, threads, used, rooms, few_rows, places, extent, calls, memory, id })
     }
 
     /// Bytes of the arena.
@@ -317,7 +324,7 @@ impl Tape {
         arena: &mut [u8],
         inputs: impl IntoIterator<Item = &'i [u8]>,
         outputs: impl IntoIterator<Item = &'o mut [u8]>,
-        watch: Option<&mut dyn Watch>,
+        watch: Option<Watching<'_>>,
         cancel: &AtomicBool,
     ) -> Result<(), Stopped> {
         let refuse = |what: String| Err(Stopped::Buffer(what));
@@ -351,9 +358,14 @@ impl Tape {
         if given != want_outputs.len() {
             return refuse(format!("{given} of {} outputs", want_outputs.len()));
         }
+        let (steps, times) = match watch {
+            None => (None, None),
+            Some(Watching::Steps(steps)) => (Some(steps), None),
+            Some(Watching::Times(recorder)) => (None, Some(recorder.enter(self))),
+        };
         // SAFETY: every slot was just set to memory of the size that the calls were verified against: the inputs,
         // outputs and arena are borrowed for the whole run, the constants are kept alive by `self`.
-        unsafe { self.run_calls(frame, team, watch, cancel) }
+        unsafe { self.run_calls(frame, team, steps, times, cancel) }
     }
 
     /// # Safety
@@ -363,7 +375,8 @@ impl Tape {
         &self,
         frame: &mut Frame,
         team: &Team,
-        mut watch: Option<&mut dyn Watch>,
+        mut steps: Option<&mut dyn Watch>,
+        mut times: Option<Cursor<'_>>,
         cancel: &AtomicBool,
     ) -> Result<(), Stopped> {
         let Frame { slots, scans, .. } = frame;
@@ -373,9 +386,10 @@ impl Tape {
             if cancel.load(Ordering::Relaxed) {
                 return Err(Stopped::Cancelled);
             }
-            if let Some(watch) = &mut watch {
+            if let Some(watch) = &mut steps {
                 watch.begin(i);
             }
+            let began = times.as_ref().map_or(0, |t| t.lane.last());
             // SAFETY: the call was verified against memories of these sizes.
             let result = unsafe {
                 match (call, few_rows) {
@@ -385,7 +399,8 @@ impl Tape {
                     }
                     (Call::Scan(scan), _) => {
                         let (workers, rooms) = scans.next().expect("a frame has one entry a scan");
-                        Laid { scan, rooms }.run(slots, workers, team, cancel)
+                        let times = times.as_mut().map(|t| t.at(t.base + self.places[i]));
+                        Laid { scan, rooms }.run(slots, workers, team, times, cancel)
                     }
                     (other, _) => other.run(self.isa, slots, team),
                 }
@@ -397,7 +412,10 @@ impl Tape {
                 }
                 other => other,
             })?;
-            if let Some(watch) = &mut watch {
+            if let Some(times) = &mut times {
+                times.lane.end(times.base + self.places[i], began);
+            }
+            if let Some(watch) = &mut steps {
                 watch.end(i);
             }
         }

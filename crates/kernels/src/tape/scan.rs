@@ -8,6 +8,7 @@
 //! A body may want its rows as columns: feature by feature, the block's rows side by side, so that they fill the lanes.
 //! Then states are turned at the start and the end of the block, and sequences in every step.
 
+use super::watch::{Cursor, Lane};
 use super::{Frame, Ref, Slots, Space, Stopped, Tape};
 use crate::{Isa, Team, copy};
 use std::sync::Mutex;
@@ -134,6 +135,8 @@ impl Scan {
 }
 
 impl Laid<'_> {
+    /// `times` has the scan's own place as its base.
+    ///
     /// # Safety
     /// As [`super::Call::run`]; the frames must be this scan's.
     pub(super) unsafe fn run(
@@ -141,6 +144,7 @@ impl Laid<'_> {
         slots: Slots<'_>,
         workers: &mut [Vec<Frame>],
         team: &Team,
+        mut times: Option<Cursor<'_>>,
         cancel: &AtomicBool,
     ) -> Result<(), Stopped> {
         let scan = self.scan;
@@ -149,31 +153,49 @@ impl Laid<'_> {
         let Some((rows, block)) = scan.blocks else {
             // SAFETY: one worker, all rows; the rest is the caller's promise.
             return unsafe {
-                self.run_block(slots, 0..usize::MAX, &scan.body, &mut workers[0][0], scratch, team, cancel)
+                self.run_block(slots, 0..usize::MAX, &scan.body, &mut workers[0][0], scratch, team, times, cancel)
             };
         };
         let blocks = rows.div_ceil(block);
-        let run = |worker: &mut Vec<Frame>, slots: Slots<'_>, scratch: *mut u8, b: usize| {
+        let run = |worker: &mut Vec<Frame>, slots: Slots<'_>, scratch: *mut u8, times: Option<Cursor<'_>>, b: usize| {
             let range = b * block..rows.min((b + 1) * block);
             let whole = range.len() == block;
             let body = if whole { &scan.body } else { scan.tail.as_ref().expect("verified: there is a tail") };
             let frame = &mut worker[usize::from(!whole)];
             // SAFETY: the caller's promise; blocks are disjoint, and a worker has its own frames and scratch memory.
-            unsafe { self.run_block(slots, range, body, frame, scratch, Team::solo(), cancel) }
+            unsafe { self.run_block(slots, range, body, frame, scratch, Team::solo(), times, cancel) }
         };
         if blocks == 1 || team.threads() == 1 {
-            return (0..blocks).try_for_each(|b| run(&mut workers[0], slots, scratch, b));
+            let mut each = |b| run(&mut workers[0], slots, scratch, times.as_mut().map(|t| t.at(t.base)), b);
+            return (0..blocks).try_for_each(&mut each);
         }
-        let shared = Shared { workers: workers.as_mut_ptr(), scratch, slots };
+        let seen = times.as_mut().filter(|t| t.workers.len() >= team.threads());
+        let lanes = seen.map(|t| (t.workers.as_mut_ptr(), t.base));
+        let shared = Shared { workers: workers.as_mut_ptr(), lanes, scratch, slots };
         let stopped: Mutex<Option<Stopped>> = Mutex::new(None);
         team.split(blocks, 1, &|part, range| {
             let shared = &shared;
             // SAFETY: `part` is below the thread count, for which frames and scratch exist, and no two threads share one.
             let (worker, scratch) = unsafe { (&mut *shared.workers.add(part), shared.scratch.add(part * stride)) };
-            if let Err(why) = range.into_iter().try_for_each(|b| run(worker, shared.slots, scratch, b)) {
+            // SAFETY: likewise; a recorder has a table for each of the tape's threads.
+            let mut lane = shared.lanes.map(|(lanes, base)| (unsafe { &mut *lanes.add(part) }, base));
+            if let Some((lane, _)) = &mut lane {
+                lane.start();
+            }
+            let mut each = |b| {
+                let times = lane.as_mut().map(|(lane, base)| Cursor { lane, workers: &mut [], base: *base });
+                run(worker, shared.slots, scratch, times, b)
+            };
+            if let Err(why) = range.into_iter().try_for_each(&mut each) {
                 *stopped.lock().expect("nobody panics holding this") = Some(why);
             }
+            if let Some((lane, base)) = lane {
+                lane.lap(base);
+            }
         });
+        if let Some(times) = times {
+            times.lane.span(times.base, team.threads().min(blocks));
+        }
         stopped.into_inner().expect("nobody panics holding this").map_or(Ok(()), Err)
     }
 
@@ -190,6 +212,7 @@ impl Laid<'_> {
         frame: &mut Frame,
         scratch: *mut u8,
         team: &Team,
+        mut times: Option<Cursor<'_>>,
         cancel: &AtomicBool,
     ) -> Result<(), Stopped> {
         let part = |rows: usize| {
@@ -199,6 +222,8 @@ impl Laid<'_> {
         let Laid { scan, rooms } = *self;
         let Body { tape, columns } = body;
         let memory = &tape.memory;
+        // The places of the body come after the loop's own, those of the tail after the body's.
+        let inside = 1 + if std::ptr::eq(body, &scan.body) { 0 } else { scan.body.tape.extent };
         frame.slots[0] = scratch;
         for &(i, slot) in &rooms.fixed {
             frame.slots[slot as usize] = slots.at(&scan.fixed[i]);
@@ -260,8 +285,12 @@ impl Laid<'_> {
                 frame.slots[memory.slot(Space::Output(scan.states.len() + i)) as usize] =
                     if in_place { slots.at(&s.at).wrapping_add(first) } else { scratch.wrapping_add(copy) };
             }
+            let calls = times.as_mut().map(|t| {
+                t.lane.lap(t.base);
+                t.at(t.base + inside)
+            });
             // SAFETY: the slots now point to memory as the body's tape was verified against.
-            unsafe { tape.run_calls(frame, team, None, cancel)? };
+            unsafe { tape.run_calls(frame, team, None, calls, cancel)? };
             for (s, copy) in scan.outputs.iter().zip(&rooms.outputs) {
                 let (start, n) = part(s.rows);
                 let copy = scratch.wrapping_add(*copy);
@@ -324,6 +353,8 @@ unsafe fn turn(isa: Isa, rows: usize, row_bytes: usize, from: *const u8, apart: 
 #[derive(Clone, Copy)]
 struct Shared<'a> {
     workers: *mut Vec<Frame>,
+    /// Each worker's table of times and the scan's place in it, where somebody looks on.
+    lanes: Option<(*mut Lane, usize)>,
     scratch: *mut u8,
     slots: Slots<'a>,
 }

@@ -18,7 +18,7 @@ use crate::shape::Bindings;
 use crate::tensor::{Bytes, Tensor};
 use lower::{Lowered, Target};
 use packs::Packs;
-use schwann_kernels::tape::{Frame, Stopped, Watch};
+use schwann_kernels::tape::{Frame, Stopped, Watch, Watching};
 use schwann_kernels::{Isa, Team};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -111,8 +111,8 @@ struct CpuStream {
 }
 
 /// The tape's view of an observer.
-struct Watching<'a>(&'a mut dyn Observer);
-impl Watch for Watching<'_> {
+struct Steps<'a>(&'a mut dyn Observer);
+impl Watch for Steps<'_> {
     fn begin(&mut self, call: usize) {
         self.0.begin(call);
     }
@@ -137,8 +137,13 @@ impl Stream for CpuStream {
         let count = bound.lowered.tape.inputs();
         let given = (0..count).map(|i| inputs.bytes(i));
         let taken = outputs.iter_mut().map(Tensor::bytes_mut);
-        let mut watching = observer.map(Watching);
-        let watch = watching.as_mut().map(|w| w as &mut dyn Watch);
+        let mut steps = observer.map(Steps);
+        let records = steps.as_mut().is_some_and(|s| s.0.recorder().is_some());
+        let watch = match &mut steps {
+            None => None,
+            Some(Steps(observer)) if records => observer.recorder().map(Watching::Times),
+            Some(steps) => Some(Watching::Steps(steps)),
+        };
         let tape = &bound.lowered.tape;
         tape.run(frame, &bound.team, arena, given, taken, watch, cancel).map_err(|stopped| match stopped {
             Stopped::Cancelled => Error::Cancelled,

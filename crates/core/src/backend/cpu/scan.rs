@@ -129,6 +129,10 @@ pub(super) fn lower(l: &mut Lower<'_>, id: u32, scan: &Scan) -> Result<()> {
         let at = l.write(out(slot))?;
         outputs.push(Sequence { at, rows, row_bytes: bytes.checked_div(rows).unwrap_or(0) });
     }
+    let (tail, tail_plan) = match tail {
+        Some(Block { lowered, columns }) => (Some(tape::Body { tape: lowered.tape, columns }), Some(lowered.plan)),
+        None => (None, None),
+    };
     let turned = if body.columns { " as columns" } else { "" };
     let Lowered { plan, tape } = body.lowered;
     let mut call = tape::Scan {
@@ -141,7 +145,7 @@ pub(super) fn lower(l: &mut Lower<'_>, id: u32, scan: &Scan) -> Result<()> {
         outputs,
         blocks,
         body: tape::Body { tape, columns: body.columns },
-        tail: tail.map(|t| tape::Body { tape: t.lowered.tape, columns: t.columns }),
+        tail,
         scratch: Ref { slot: 0, offset: 0, len: 0 },
     };
     let workers = if blocks.is_some() { threads } else { 1 };
@@ -150,7 +154,9 @@ pub(super) fn lower(l: &mut Lower<'_>, id: u32, scan: &Scan) -> Result<()> {
         problem: "its working memory does not fit the address space".into(),
     })?;
     call.scratch = l.scratch(bytes);
-    let looped = Loop { steps, block_rows: blocks.map(|(_, rows)| rows), body: plan };
+    let whole = blocks.map_or(1, |(rows, block)| rows / block);
+    let block_rows = blocks.map(|(_, rows)| rows);
+    let looped = Loop { steps, block_rows, blocks: whole, body: plan, tail: tail_plan };
     let kernel = match blocks {
         Some((rows, block)) => format!("scan of {steps} steps, {rows} rows by {block}{turned}"),
         None => format!("scan of {steps} steps"),

@@ -1,0 +1,340 @@
+//! `schwann profile`: runs models, watches every operation, and says where the time goes.
+
+use crate::load::{self, Network, Setting};
+use crate::{Outcome, out};
+use anyhow::{Context, Result, bail};
+use indicatif::ProgressBar;
+use schwann::plan::{bytes, count, seconds};
+use schwann::prof::profile::{Bound, Op, Profile, SCHEMA};
+use schwann::prof::profiler::{Options, Profiler, Subject, Way};
+use schwann::prof::{models, profiler};
+use schwann::{DType, Figure, Isa};
+use serde::Serialize;
+use std::io::Write;
+use std::path::Path;
+
+#[derive(clap::Args, Default)]
+#[command(
+    after_help = "Models: a file with a model or a graph (`schwann run` takes the same), or a built-in one: W is \
+CfC(8, AutoNCP(64, 16)), G is CfC(8, 64 units, backbone 2 × 64), P is G projected to 16, L is LTC(8, AutoNCP(64, 16)). \
+Without one: W and G.
+
+Times are of Session::run, unwatched. In turns with them the same session runs watched, which gives each operation its \
+time; what watching costs is measured, shown, and taken off.
+
+Examples:
+  schwann profile                              the built-in models, in some seconds
+  schwann profile circuit.safetensors --batch 1 --steps 1
+  schwann profile P --compare                  node by node, on more threads, in bfloat16
+  schwann profile W L --sweep=1,32,256 --json
+  schwann profile net.safetensors --set N=128 --threads 0"
+)]
+pub(crate) struct Args {
+    /// Files or built-in models: P, W, L, G.
+    #[arg(value_name = "MODEL")]
+    models: Vec<String>,
+    /// Sequences in a batch (32).
+    #[arg(long, value_name = "B", value_parser = size)]
+    batch: Option<usize>,
+    /// Steps of a sequence (16).
+    #[arg(long, value_name = "T", value_parser = size)]
+    steps: Option<usize>,
+    /// Other sizes of a graph.
+    #[arg(long, value_name = "SYMBOL=SIZE")]
+    set: Vec<Setting>,
+    /// Timed samples (200), fewer where the seconds are over before.
+    #[arg(long, value_name = "N", value_parser = size)]
+    runs: Option<usize>,
+    /// Seconds for each measurement (2).
+    #[arg(long, value_name = "S", value_parser = load::seconds)]
+    seconds: Option<f64>,
+    /// Threads (1); 0 for one a core.
+    #[arg(long, value_name = "N", value_parser = load::threads)]
+    threads: Option<usize>,
+    /// The instruction set, where it is not to be the widest.
+    #[arg(long, value_name = "NAME", value_parser = load::isa)]
+    isa: Option<Isa>,
+    /// Run each node of the graph as it was built, without the compiler's passes.
+    #[arg(long)]
+    node_by_node: bool,
+    /// Compute products in bfloat16.
+    #[arg(long)]
+    bf16: bool,
+    /// Measure other ways in turns with this one: node by node, more threads, bfloat16.
+    #[arg(long)]
+    compare: bool,
+    /// Measure other batch sizes too.
+    #[arg(long, value_name = "B,B", value_delimiter = ',', num_args = 0.., require_equals = true, default_missing_value = "1,4,16,64,256", value_parser = size)]
+    sweep: Vec<usize>,
+    /// Measure other numbers of steps too.
+    #[arg(long, value_name = "T,T", value_delimiter = ',', num_args = 0.., require_equals = true, default_missing_value = "1,4,16,64", value_parser = size)]
+    sweep_steps: Vec<usize>,
+    /// Print one JSON document.
+    #[arg(long)]
+    json: bool,
+}
+
+fn size(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(n) if (1..=1 << 20).contains(&n) => Ok(n),
+        _ => Err(format!("expected a whole number from 1 to {}", 1 << 20)),
+    }
+}
+
+/// The document that scripts read.
+#[derive(Serialize)]
+struct Document<'a> {
+    schema: u32,
+    profiles: &'a [Profile],
+}
+
+impl Args {
+    fn options(&self) -> Options {
+        let usual = Options::default();
+        Options {
+            batch: self.batch.unwrap_or(usual.batch),
+            steps: self.steps.unwrap_or(usual.steps),
+            sizes: self.set.iter().map(|s| (s.symbol().to_owned(), s.size())).collect(),
+            runs: self.runs.unwrap_or(usual.runs),
+            seconds: self.seconds.unwrap_or(usual.seconds),
+            threads: self.threads.unwrap_or(usual.threads),
+            isa: self.isa,
+            dtype: if self.bf16 { DType::Bf16 } else { usual.dtype },
+            fused: !self.node_by_node,
+        }
+    }
+
+    /// Ways worth comparing with what was asked for.
+    fn ways(&self) -> Vec<Way> {
+        let mut ways = vec![if self.node_by_node { Way::Fused } else { Way::NodeByNode }];
+        let (cores, threads) = (crate::cpu::cores(), self.options().threads);
+        if threads != 0 && threads != cores {
+            ways.push(Way::Threads(cores));
+        }
+        if threads != 1 {
+            ways.push(Way::Threads(1));
+        }
+        ways.push(Way::Products(if self.bf16 { DType::F32 } else { DType::Bf16 }));
+        if self.compare { ways } else { vec![] }
+    }
+
+    /// The sizes of the sweep: every batch with every number of steps.
+    fn points(&self) -> Vec<(usize, usize)> {
+        let options = self.options();
+        let or = |list: &[usize], one: usize| if list.is_empty() { vec![one] } else { list.to_vec() };
+        if self.sweep.is_empty() && self.sweep_steps.is_empty() {
+            return vec![];
+        }
+        let (batches, steps) = (or(&self.sweep, options.batch), or(&self.sweep_steps, options.steps));
+        steps.iter().flat_map(|&t| batches.iter().map(move |&b| (b, t))).collect()
+    }
+}
+
+/// A built-in model or a file.
+fn subject(name: &str) -> Result<Subject> {
+    if let Some(model) = models::built_in(name, &models::Sizes::default()) {
+        return Ok(model?.into());
+    }
+    if !Path::new(name).exists() {
+        let names = models::NAMES.map(|(name, _)| name).join(", ");
+        bail!("there is no model `{name}`; expected a file, or one of {names}");
+    }
+    Ok(match load::network(Path::new(name))? {
+        Network::Graph(graph) => (*graph).into(),
+        Network::Model(model) => (*model).into(),
+    })
+}
+
+pub(crate) fn run(args: &Args) -> Result<Outcome> {
+    let names: Vec<&str> = match &args.models[..] {
+        [] => models::DEFAULT.to_vec(),
+        given => given.iter().map(String::as_str).collect(),
+    };
+    // All of them are looked at before the first is measured.
+    let subjects = names.iter().map(|name| Ok((*name, subject(name)?))).collect::<Result<Vec<_>>>()?;
+    let (ways, points) = (args.ways(), args.points());
+    let bar = out::progress(100 * (subjects.len() * (2 + ways.len() + points.len())) as u64);
+    let mut profiles = vec![];
+    for (name, subject) in subjects {
+        let mut profiler = Profiler::new(subject)
+            .named(name)
+            .with(args.options())
+            .compared(ways.clone())
+            .swept(points.clone())
+            .telling(stages(&bar, name));
+        profiles.push(profiler.profile_all().map_err(in_flags).with_context(|| format!("model {name}"))?);
+    }
+    bar.finish_and_clear();
+    let mut out = out::stdout();
+    if args.json {
+        writeln!(out, "{}", serde_json::to_string_pretty(&Document { schema: SCHEMA, profiles: &profiles })?)?;
+    } else {
+        for (i, profile) in profiles.iter().enumerate() {
+            if i > 0 {
+                writeln!(out)?;
+            }
+            page(&mut out, profile)?;
+        }
+    }
+    out.flush()?;
+    Ok(Outcome::Done)
+}
+
+/// The library's refusal, with the flag that answers it.
+fn in_flags(error: profiler::Error) -> anyhow::Error {
+    match error {
+        profiler::Error::Size { symbol } => {
+            anyhow::anyhow!("no size for `{symbol}`: a profile is for fixed sizes; add --set {symbol}=32")
+        }
+        other => other.into(),
+    }
+}
+
+/// Moves the bar on by a stage whenever another thing is told of.
+fn stages<'a>(bar: &'a ProgressBar, name: &str) -> impl FnMut(&str, f64) + 'a {
+    let name = out::printable(name);
+    let (mut stage, mut last) = (bar.position() / 100, String::new());
+    move |what, part| {
+        if what != last {
+            stage += u64::from(!last.is_empty());
+            last = what.to_owned();
+        }
+        bar.set_position(100 * stage + (part * 100.0) as u64);
+        bar.set_message(format!("{name}: {what}"));
+    }
+}
+
+/// A figure for people; without a value, why.
+fn show(figure: &Figure, f: impl Fn(f64) -> String) -> String {
+    match figure.value {
+        Some(value) => f(value),
+        None => format!("unavailable ({})", out::printable(figure.reason.as_deref().unwrap_or("no reason given"))),
+    }
+}
+
+fn time(figure: &Figure) -> String {
+    show(figure, seconds)
+}
+
+/// Operations shown one by one.
+const MOST_OPS: usize = 6;
+/// Columns of a bar that stands for the whole run.
+const BAR: f64 = 30.0;
+
+/// What a person can read in ten seconds.
+fn page(out: &mut dyn Write, p: &Profile) -> std::io::Result<()> {
+    let (c, m, w) = (&p.compute, &p.memory, &p.workload);
+    let n = |f: &Figure| show(f, |v| format!("{v:.0}"));
+    let title = format!("{}  {}", out::printable(&p.model.name), out::printable(&p.model.description));
+    writeln!(out, "{}", out::paint(out::TITLE, title))?;
+    let threads = show(&w.threads, |v| out::threads(v as usize));
+    let how = format!(
+        "{} · {}, {threads} · batch {}, {} steps, {}, {}",
+        p.machine.cpu,
+        p.machine.isa,
+        n(&w.batch),
+        n(&w.steps),
+        w.dtype,
+        w.compilation
+    );
+    writeln!(out, "  {}", out::paint(out::DIM, how))?;
+    let line = |out: &mut dyn Write, name: &str, text: String| {
+        writeln!(out, "  {} {text}", out::paint(out::NAME, format!("{name:<11}")))
+    };
+    let median = out::paint(out::GOOD, time(&c.time_p50));
+    let rest = format!("least {}, p95 {}, p99 {}", time(&c.time_min), time(&c.time_p95), time(&c.time_p99));
+    line(out, "a run", format!("{median} median · {rest} · {} samples (measured)", n(&w.runs)))?;
+    let rate = |f: &Figure, unit: &str| show(f, |v| format!("{}{unit}", out::rate(v)));
+    let tflops = show(&c.tflops, |v| format!("{}flop/s", out::rate(v * 1e12)));
+    let work = format!(
+        "{tflops} · {} · {} moved (derived)",
+        rate(&c.throughput, " sequence steps/s"),
+        show(&m.bandwidth, |v| format!("{v:.1} GB/s"))
+    );
+    line(out, "throughput", work)?;
+    line(out, "of roof", show(&c.of_roof, |v| format!("{v:.0}% (derived)")))?;
+    let sizes = [("arena", &m.arena), ("weights", &m.weights), ("held", &m.held), ("RSS", &m.rss)];
+    // What nobody measured here is in the JSON, with the reason.
+    let known = sizes.iter().filter_map(|(name, f)| Some(format!("{name} {}", bytes(f.value? as u64))));
+    line(out, "memory", known.collect::<Vec<_>>().join(" · "))?;
+    let watching = format!(
+        "watching added {} to a run ({}) and is taken off; operations sum to {} of the runs",
+        show(&c.overhead, |v| format!("{v:+.1}%")),
+        c.overhead.source.rsplit(", ").next().unwrap_or_default(),
+        show(&c.attributed, |v| format!("{v:.1}%"))
+    );
+    line(out, "operations", watching)?;
+    operations(out, &c.ops)?;
+    for comparison in &p.comparisons {
+        let gain = show(&comparison.speedup, |v| {
+            let spread = comparison.speedup.spread.map(|s| format!(" ({:.2} to {:.2})", s.low, s.high));
+            let off = show(&comparison.difference, |d| format!("{d:.1e}"));
+            format!(
+                "{v:.2}× as fast{}, {}; outputs differ by {off} at most",
+                spread.unwrap_or_default(),
+                time(&comparison.time)
+            )
+        });
+        line(out, "compared", format!("{}: {gain}", comparison.name))?;
+    }
+    if !p.sweep.is_empty() {
+        let mut table =
+            out::Table::new(&[">batch", ">steps", ">a run", ">flop/s", ">GB/s", ">sequence steps/s", ">memory"]);
+        for point in &p.sweep {
+            table.row([
+                n(&point.batch),
+                n(&point.steps),
+                time(&point.time),
+                show(&point.tflops, |v| out::rate(v * 1e12)),
+                show(&point.bandwidth, |v| format!("{v:.1}")),
+                show(&point.throughput, out::rate),
+                show(&point.memory, |v| bytes(v as u64)),
+            ]);
+        }
+        table.write(out)?;
+    }
+    for doubt in &p.doubts {
+        line(out, "doubt", out::printable(doubt))?;
+    }
+    Ok(())
+}
+
+/// The operations that take longest, each with its part of the run.
+fn operations(out: &mut dyn Write, ops: &[Op]) -> std::io::Result<()> {
+    let mut order: Vec<&Op> = ops.iter().collect();
+    order.sort_by(|a, b| b.self_time.value.unwrap_or(0.0).total_cmp(&a.self_time.value.unwrap_or(0.0)));
+    let (shown, rest) = order.split_at(order.len().min(MOST_OPS));
+    let cut = |text: &str, width: usize| {
+        let text = out::printable(text);
+        if text.chars().count() <= width { text } else { text.chars().take(width - 1).chain(['…']).collect() }
+    };
+    for op in shown {
+        let share = op.share.value.unwrap_or(0.0);
+        let bar = "█".repeat((share / 100.0 * BAR).round() as usize);
+        let what = if op.path.is_empty() { "(run)".into() } else { cut(&op.name, 18) };
+        let rate = op.gflops.value.filter(|g| *g > 0.0).map(|g| format!("{g:.1} Gflop/s"));
+        let bound = match op.bound {
+            Bound::Compute => "compute-bound",
+            Bound::Functions => "functions-bound",
+            Bound::Memory => "memory-bound",
+            Bound::Overhead => "overhead",
+            Bound::Unknown => "",
+        };
+        let notes: Vec<String> = rate.into_iter().chain((!bound.is_empty()).then(|| bound.into())).collect();
+        let is_loop = op.op == "scan";
+        let kernel = if is_loop { "the loop itself: rows in and out, states".into() } else { cut(&op.kernel, 44) };
+        let line = format!(
+            "    {:>8} {share:>5.1}% {bar:<30} {what:<18} {kernel}  {}",
+            time(&op.self_time),
+            out::paint(out::DIM, notes.join(", "))
+        );
+        writeln!(out, "{}", line.trim_end())?;
+    }
+    if !rest.is_empty() {
+        let sum: f64 = rest.iter().filter_map(|o| o.self_time.value).sum();
+        let share: f64 = rest.iter().filter_map(|o| o.share.value).sum();
+        let bar = "█".repeat((share / 100.0 * BAR).round() as usize);
+        writeln!(out, "    {:>8} {share:>5.1}% {bar:<30} {} more", seconds(sum), count(rest.len() as u64))?;
+    }
+    Ok(())
+}

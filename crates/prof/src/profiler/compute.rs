@@ -1,0 +1,384 @@
+//! Times and work: of whole runs, and of each operation.
+
+use super::rig::Rig;
+use super::sample::{Block, Samples};
+use super::{Profiler, Result};
+use crate::profile::{Bound, Compute, Named, Op, Roof};
+use schwann_core::plan::{Plan, Step};
+use schwann_core::{Cost, Error, Figure, Series};
+use schwann_kernels::clock;
+use std::collections::{BTreeMap, HashMap};
+
+/// The machine's limits, and what its levels of memory hold.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Ceiling {
+    /// The limits with the workload's threads.
+    pub roof: Roof,
+    /// Bytes that each level of [`Roof::bandwidth`] holds for these threads, in the same order; the last, main memory,
+    /// need not be given. Without them nothing is said about memory.
+    pub level_bytes: Vec<u64>,
+}
+
+/// The least seconds that some work takes, by what it needs.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Least {
+    /// Plain arithmetic.
+    pub compute: f64,
+    /// Exponentials and the like.
+    pub functions: f64,
+    /// Bytes, at the level that holds the working set.
+    pub memory: f64,
+    /// What the calls cost beside their work.
+    pub overhead: f64,
+}
+
+impl Ceiling {
+    /// The least time for some work in so many calls, over a working set of so many bytes; `None` where a limit is not
+    /// known.
+    pub fn least(&self, cost: &Cost, calls: f64, working_set: u64) -> Option<Least> {
+        let plain = cost.flops.saturating_sub(cost.transcendentals) as f64;
+        Some(Least {
+            compute: plain / self.roof.flops.value?,
+            functions: cost.transcendentals as f64 / self.roof.functions.value?,
+            memory: cost.bytes() as f64 / self.level(working_set)?.figure.value?,
+            overhead: calls * self.roof.step_overhead.value?,
+        })
+    }
+}
+
+impl Ceiling {
+    /// The nearest level that holds so many bytes; `None` where it is not known what the levels hold.
+    pub fn level(&self, working_set: u64) -> Option<&Named> {
+        let levels = &self.roof.bandwidth;
+        let known = !levels.is_empty() && self.level_bytes.len() + 1 >= levels.len();
+        let holds = self.level_bytes.iter().position(|bytes| *bytes >= working_set);
+        levels.get(holds.unwrap_or(levels.len()).min(levels.len().checked_sub(1)?)).filter(|_| known)
+    }
+}
+
+impl Least {
+    /// The least time of the work itself: functions are arithmetic too, and memory may be busy at the same time.
+    pub fn work(&self) -> f64 {
+        (self.compute + self.functions).max(self.memory)
+    }
+
+    /// What limits it.
+    pub fn bound(&self) -> Bound {
+        let all = [
+            (self.compute, Bound::Compute),
+            (self.functions, Bound::Functions),
+            (self.memory, Bound::Memory),
+            (self.overhead, Bound::Overhead),
+        ];
+        all.into_iter().max_by(|a, b| a.0.total_cmp(&b.0)).map_or(Bound::Unknown, |(_, bound)| bound)
+    }
+}
+
+/// One place of a plan: a step, or a step of a loop's body.
+pub(super) struct Site<'p> {
+    pub(super) path: Vec<usize>,
+    pub(super) step: &'p Step,
+    pub(super) within: Option<&'p Step>,
+    /// How often a run calls it.
+    pub(super) calls: u64,
+    /// Bytes of the memory that it works in, with everything beside it: arena and weights.
+    pub(super) working_set: u64,
+}
+
+impl Site<'_> {
+    /// The work of a run at this place alone: a loop has none but that of its body.
+    pub(super) fn own_cost(&self) -> Cost {
+        if self.step.looped.is_some() { Cost::default() } else { self.step.cost.times(self.calls) }
+    }
+}
+
+/// Every place of a plan in the order that it runs, loops before what is in them; the rows left over after whole blocks
+/// come after the blocks, numbered on from the body's last step.
+pub(super) fn sites(plan: &Plan) -> Vec<Site<'_>> {
+    fn walk<'p>(
+        plan: &'p Plan,
+        first: usize,
+        path: &[usize],
+        within: Option<&'p Step>,
+        calls: u64,
+        into: &mut Vec<Site<'p>>,
+    ) {
+        let working_set = (plan.arena_bytes + plan.weight_bytes) as u64;
+        for (i, step) in plan.steps.iter().enumerate() {
+            let path = [path, &[first + i]].concat();
+            into.push(Site { path: path.clone(), step, within, calls, working_set });
+            if let Some(looped) = &step.looped {
+                let steps = calls.saturating_mul(looped.steps as u64);
+                walk(&looped.body, 0, &path, Some(step), steps.saturating_mul(looped.blocks as u64), into);
+                if let Some(tail) = &looped.tail {
+                    walk(tail, looped.body.steps.len(), &path, Some(step), steps, into);
+                }
+            }
+        }
+    }
+    let mut into = vec![];
+    walk(plan, 0, &[], None, 1, &mut into);
+    into
+}
+
+/// What one place took, a run.
+#[derive(Clone, Copy, Default)]
+struct Taken {
+    seconds: f64,
+    calls: f64,
+}
+
+/// Means of the middle half of watched runs, without what the readings cost: in no call, and at each path.
+fn taken(samples: &Samples) -> (Taken, HashMap<Vec<usize>, Taken>) {
+    let cost = samples.reading_cost();
+    let blocks: Vec<&Block> = samples.usual_blocks().collect();
+    let runs: f64 = blocks.iter().map(|b| b.runs as f64).sum();
+    let seconds = |ticks: f64, readings: f64| (ticks * samples.seconds_per_tick - readings * cost).max(0.0) / runs;
+    let sum = |f: &dyn Fn(&Block) -> f64| blocks.iter().map(|b| f(b)).sum::<f64>();
+    let outside = seconds(sum(&|b| b.outside as f64), sum(&|b| b.outside_readings as f64));
+    let mut places = HashMap::new();
+    for (i, time) in blocks.first().map_or(&[][..], |b| &b.times).iter().enumerate() {
+        let taken = Taken {
+            seconds: seconds(sum(&|b| b.times[i].ticks), sum(&|b| b.times[i].readings)),
+            calls: sum(&|b| b.times[i].calls as f64) / runs,
+        };
+        places.insert(time.path.clone(), taken);
+    }
+    (Taken { seconds: outside, calls: 1.0 }, places)
+}
+
+const FROM_SHAPES: &str = "the compiled plan's shapes";
+
+impl Profiler<'_> {
+    /// Measures times, work and operations; also what the counters read meanwhile, and doubts.
+    pub(super) fn compute_of(&mut self, rig: &mut Rig) -> Result<(Compute, BTreeMap<String, Figure>, Vec<String>)> {
+        if let Some(counters) = &mut self.counters {
+            counters.start();
+        }
+        let samples = self.sample(rig);
+        // Counters end with the measurement, however it ended.
+        let hardware = self.counters.as_mut().map(|c| c.stop()).unwrap_or_default();
+        let samples = samples?;
+        let plan = rig.plan();
+        let sorted = samples.sorted();
+        let clock = format!("system clock around {} of Session::run", times(samples.runs_per_sample));
+        let time = |value: f64| Figure::measured(value, "s", clock.clone());
+        let p50 = time(sorted.median());
+        let p50 = if let Some(spread) = sorted.median_spread() { p50.with_spread(spread) } else { p50 };
+        let mean = time(sorted.mean());
+        let (low, high) = sorted.fences();
+        let outliers = samples.plain.iter().filter(|s| **s < low || **s > high).count();
+        let cost = plan.cost();
+        let counted = |n: u64, unit: &str| Figure::derived(n as f64, unit, FROM_SHAPES);
+        let (flops, bytes) = (counted(cost.flops, "flop"), counted(cost.bytes(), "B"));
+
+        let (ops, least) = self.ops(plan, &samples)?;
+        let overhead = samples.overhead();
+        let way = match samples.one_in {
+            1 => "every run watched".to_owned(),
+            n => format!("one run in {n} watched"),
+        };
+        let source = format!("watched over unwatched samples in turns, {way}");
+        let watching = Figure::measured(overhead.median() * 100.0, "%", source);
+        let watching = match overhead.median_spread() {
+            Some(s) => {
+                watching.with_spread(schwann_core::figure::Spread { low: s.low * 100.0, high: s.high * 100.0, ..s })
+            }
+            None => watching,
+        };
+        let seconds: f64 = samples.blocks.iter().map(|b| b.seconds).sum();
+        let in_blocks = |b: &Block| b.outside as f64 + b.times.iter().map(|t| t.ticks).sum::<f64>();
+        let ticks: f64 = samples.blocks.iter().map(in_blocks).sum();
+        let attributed = ticks * samples.seconds_per_tick / seconds * 100.0;
+        let source = format!("{} of all operations over the system clock, {}", clock::NAME, "watched runs");
+        let compute = Compute {
+            time_mean: if let Some(spread) = sorted.mean_spread() { mean.with_spread(spread) } else { mean },
+            time_std: time(sorted.std()),
+            time_min: time(sorted.quantile(0.0)),
+            time_p95: time(sorted.quantile(0.95)),
+            time_p99: time(sorted.quantile(0.99)),
+            samples: Series::measured(samples.plain.iter().copied(), "s", clock.clone()),
+            runs_per_sample: Figure::measured(
+                samples.runs_per_sample as f64,
+                "1",
+                "runs that a sample is long enough for",
+            ),
+            warm_up_runs: Figure::measured(samples.warm_up_runs as f64, "1", "runs until times no longer fell"),
+            outliers: Figure::derived(outliers as f64, "1", "samples beyond 1.5 times the middle half's width from it"),
+            functions: counted(cost.transcendentals, "1"),
+            tflops: flops.derive2(&p50, "Tflop/s", "flops over the median time", |f, t| f / t / 1e12),
+            of_roof: match least {
+                Some(least) => {
+                    p50.derive("%", "the operations' least times over the median time", |t| least / t * 100.0)
+                }
+                None => unknown("%"),
+            },
+            throughput: p50.derive("1/s", "sequences × steps over the median time", |t| {
+                (self.options.batch * self.options.steps) as f64 / t
+            }),
+            overhead: watching,
+            attributed: Figure::measured(attributed, "%", source),
+            flops,
+            bytes,
+            time_p50: p50,
+            ops,
+        };
+        let doubts = self.doubts(&samples, &compute, outliers);
+        Ok((compute, hardware, doubts))
+    }
+
+    /// Each operation, and the least seconds of all of them where limits are known.
+    fn ops(&self, plan: &Plan, samples: &Samples) -> Result<(Vec<Op>, Option<f64>)> {
+        let (outside, mut places) = taken(samples);
+        let total: f64 = outside.seconds + places.values().map(|t| t.seconds).sum::<f64>();
+        let source = format!("{}, mean of the middle half of watched runs, without what watching cost", clock::NAME);
+        let resolution = samples.seconds_per_tick;
+        let measured = |taken: Taken| {
+            let time = Figure::measured(taken.seconds, "s", source.clone()).with_resolution(resolution);
+            let share = time.derive("%", "of all operations' times", |t| t / total * 100.0);
+            (time, share, Figure::measured(taken.calls, "1", "calls counted while watched"))
+        };
+        let mut ops = vec![];
+        let mut least_of_all = self.ceiling.is_some().then_some(0.0);
+        for site in sites(plan) {
+            let step = site.step;
+            let taken = places
+                .remove(&site.path)
+                .ok_or_else(|| Error::Internal(format!("step `{}` at {:?} was not watched", step.name, site.path)))?;
+            let (self_time, share, calls) = measured(taken);
+            let cost = site.own_cost();
+            let counted = |n: u64, unit: &str| Figure::derived(n as f64, unit, FROM_SHAPES);
+            let (flops, functions) = (counted(cost.flops, "flop"), counted(cost.transcendentals, "1"));
+            let is_loop = step.looped.is_some();
+            let bytes = match is_loop {
+                false => counted(cost.bytes(), "B"),
+                true => Figure::unavailable(
+                    "B",
+                    FROM_SHAPES,
+                    "what a loop itself moves is not counted: rows are read in place, copied or turned as its body needs",
+                ),
+            };
+            let least = if is_loop {
+                None
+            } else {
+                self.ceiling.as_ref().and_then(|c| c.least(&cost, taken.calls, site.working_set))
+            };
+            if !is_loop {
+                least_of_all = least_of_all.zip(least).map(|(sum, l)| sum + l.work());
+            }
+            let (dtype, shape) = step.out.split_at(step.out.find('[').unwrap_or(step.out.len()));
+            let none = |unit: &str| {
+                if is_loop {
+                    Figure::unavailable(unit, "roofline", "a loop's own work is not counted")
+                } else {
+                    unknown(unit)
+                }
+            };
+            ops.push(Op {
+                name: step.name.clone(),
+                op: step.op.clone(),
+                kernel: step.kernel.clone(),
+                shape: shape.into(),
+                dtype: dtype.into(),
+                within: site.within.map(|s| s.name.clone()),
+                share,
+                calls,
+                gflops: flops.derive2(&self_time, "Gflop/s", "flops over its time", |f, t| f / t / 1e9),
+                gbps: bytes.derive2(&self_time, "GB/s", "bytes over its time", |b, t| b / t / 1e9),
+                bound: match (is_loop, least) {
+                    (true, _) => Bound::Overhead,
+                    (_, Some(least)) => least.bound(),
+                    (_, None) => Bound::Unknown,
+                },
+                of_roof: least.map_or_else(
+                    || none("%"),
+                    |l| self_time.derive("%", "its least time over the measured", |t| l.work() / t * 100.0),
+                ),
+                predicted: least.map_or_else(
+                    || none("s"),
+                    |l| Figure::predicted(l.work() + l.overhead, "s", "roofline and the cost of its calls"),
+                ),
+                path: site.path,
+                self_time,
+                flops,
+                functions,
+                bytes,
+            });
+        }
+        ops.insert(0, run_op(measured(outside)));
+        Ok((ops, least_of_all))
+    }
+
+    fn doubts(&self, samples: &Samples, compute: &Compute, outliers: usize) -> Vec<String> {
+        let mut doubts = vec![];
+        let sorted = samples.sorted();
+        let (least, median) = (sorted.quantile(0.0), sorted.median());
+        if median > 1.2 * least {
+            let times = median / least;
+            doubts.push(format!(
+                "the median time is {times:.2} times the least: something else was running; close it, or measure longer"
+            ));
+        }
+        if !samples.settled {
+            doubts.push("times were still falling when measuring began; give more seconds".into());
+        }
+        if outliers * 20 > sorted.len() {
+            let text = "are far from the others; p95 and p99 tell of the disturbance, not of the model";
+            doubts.push(format!("{outliers} of {} samples {text}", sorted.len()));
+        }
+        if sorted.len() < self.options.runs {
+            let (got, wanted, seconds) = (sorted.len(), self.options.runs, self.options.seconds);
+            doubts.push(format!("{got} of {wanted} samples were taken in {seconds} s; give more seconds for all"));
+        }
+        if let Some(part) = compute.attributed.value.filter(|a| (a - 100.0).abs() > 3.0) {
+            doubts.push(format!("the operations' times sum to {part:.1}% of the runs'; expected 97% to 103%"));
+        }
+        let sum: f64 = compute.ops.iter().filter_map(|op| op.self_time.value).sum();
+        let beside = sum / median * 100.0;
+        if (beside - 100.0).abs() > 5.0 {
+            doubts.push(format!(
+                "the operations' times sum to {beside:.0}% of the median unwatched run: watched and unwatched runs met \
+                 different conditions; measure again on a quiet machine"
+            ));
+        }
+        // Only what is surely over the limit is worth a word.
+        let surely = compute.overhead.spread.map(|s| s.low).or(compute.overhead.value);
+        if let Some(percent) = surely.filter(|p| *p > 5.0) {
+            doubts.push(format!("watching added {percent:.1}% or more to a run; the operations' times may be off"));
+        }
+        doubts
+    }
+}
+
+/// What a run does outside its steps.
+fn run_op((self_time, share, calls): (Figure, Figure, Figure)) -> Op {
+    let none = |unit: &str| Figure::unavailable(unit, "roofline", "a run's own work is not counted");
+    Op {
+        name: "(run)".into(),
+        op: "run".into(),
+        kernel: "the call itself: checks, inputs, outputs, states".into(),
+        shape: String::new(),
+        dtype: String::new(),
+        path: vec![],
+        within: None,
+        self_time,
+        share,
+        calls,
+        flops: Figure::derived(0.0, "flop", FROM_SHAPES),
+        functions: Figure::derived(0.0, "1", FROM_SHAPES),
+        bytes: none("B"),
+        gflops: none("Gflop/s"),
+        gbps: none("GB/s"),
+        bound: Bound::Overhead,
+        of_roof: none("%"),
+        predicted: none("s"),
+    }
+}
+
+fn unknown(unit: &str) -> Figure {
+    Figure::unavailable(unit, "roofline", "this machine's limits were not measured for this profile")
+}
+
+fn times(n: usize) -> String {
+    if n == 1 { "each run".into() } else { format!("every {n} runs") }
+}

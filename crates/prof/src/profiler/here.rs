@@ -1,0 +1,90 @@
+//! What can be said at once about where and when a profile was made, without measuring.
+
+use crate::profile::Machine;
+use schwann_core::{Figure, Graph};
+use schwann_kernels::Isa;
+use sha2::{Digest, Sha256};
+use std::hash::{BuildHasher, Hasher};
+
+/// The time now, RFC 3339 in UTC.
+pub(super) fn now() -> String {
+    jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+}
+
+/// A name that no other profile has: the time and 64 random bits.
+pub(super) fn id() -> String {
+    let random = std::hash::RandomState::new().build_hasher().finish();
+    format!("{}-{random:016x}", jiff::Timestamp::now().strftime("%Y%m%dT%H%M%S"))
+}
+
+/// The commit of the current directory, where that is a git checkout and git is there to say.
+pub fn commit() -> Option<String> {
+    let out = std::process::Command::new("git").args(["rev-parse", "HEAD"]).output().ok()?;
+    let text = String::from_utf8(out.stdout).ok()?;
+    let text = text.trim();
+    let hex = text.len() >= 40 && text.chars().all(|c| c.is_ascii_hexdigit());
+    (out.status.success() && hex).then(|| text.to_owned())
+}
+
+/// SHA-256 of a graph and its weights.
+pub(super) fn hash(graph: &Graph) -> String {
+    let mut hash = Sha256::new();
+    hash.update(graph.to_json().as_bytes());
+    for (name, data) in graph.weights() {
+        hash.update((name.len() as u64).to_le_bytes());
+        hash.update(name.as_bytes());
+        hash.update((data.bytes().len() as u64).to_le_bytes());
+        hash.update(data.bytes());
+    }
+    hex(&hash.finalize())
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|b| format!("{b:02x}")).collect()
+}
+
+/// What the system says about this machine, run with an instruction set.
+pub fn machine(isa: Isa) -> Machine {
+    let cpu = cpu_name().unwrap_or_else(|why| format!("unknown CPU ({why})"));
+    let cores = std::thread::available_parallelism();
+    let cores = match cores {
+        Ok(n) => Figure::measured(n.get() as f64, "1", "the system's count of CPUs for this process"),
+        Err(e) => Figure::unavailable("1", "the system's count of CPUs", e.to_string()),
+    };
+    let memory = match schwann_core::memory::machine_bytes() {
+        Ok(bytes) => Figure::measured(bytes as f64, "B", "the system's memory size"),
+        Err(e) => Figure::unavailable("B", "the system's memory size", e.to_string()),
+    };
+    let os = format!("{}{}", std::env::consts::OS, os_version().map(|v| format!(" {v}")).unwrap_or_default());
+    let parts = format!("{cpu}|{}|{isa}|{:?}|{:?}", std::env::consts::ARCH, cores.value, memory.value);
+    let fingerprint = hex(&Sha256::digest(parts.as_bytes())[..8]);
+    let unified_memory = cfg!(all(target_os = "macos", target_arch = "aarch64"));
+    Machine { fingerprint, cpu, isa: isa.to_string(), os, cores, memory, unified_memory }
+}
+
+fn cpu_name() -> Result<String, String> {
+    if cfg!(target_os = "linux") {
+        let text = std::fs::read_to_string("/proc/cpuinfo").map_err(|e| format!("/proc/cpuinfo: {e}"))?;
+        let line = text.lines().find(|l| l.starts_with("model name") || l.starts_with("Model"));
+        let name = line.and_then(|l| l.split_once(':')).map(|(_, name)| name.trim().to_owned());
+        name.ok_or_else(|| "/proc/cpuinfo has no model name".into())
+    } else if cfg!(target_os = "macos") {
+        let out = std::process::Command::new("/usr/sbin/sysctl").args(["-n", "machdep.cpu.brand_string"]).output();
+        let out = out.map_err(|e| format!("sysctl: {e}"))?;
+        Ok(String::from_utf8_lossy(&out.stdout).trim().to_owned())
+    } else {
+        Err("this system is not asked yet".into())
+    }
+}
+
+fn os_version() -> Option<String> {
+    let text = std::fs::read_to_string("/proc/sys/kernel/osrelease").ok()?;
+    Some(text.trim().to_owned())
+}
+
+/// Doubts that the way this program was built gives rise to.
+pub(super) fn doubts() -> Option<String> {
+    let text =
+        "this is a build with debug assertions: times are longer than those of a release build; build with --release";
+    cfg!(debug_assertions).then(|| text.to_owned())
+}

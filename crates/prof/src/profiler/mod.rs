@@ -1,0 +1,435 @@
+//! The profiler: runs a model, watches it, and writes down what was seen.
+//!
+//! Times are of runs that nobody watches. In turns with them the same session runs watched, which gives each operation
+//! its part and, beside the unwatched runs, what watching costs; that cost is taken off the operations' times. Where
+//! runs are so short that reading the clock would show, only one run in several is watched.
+//!
+//! What other parts of the program know better is handed in: the machine's limits ([`Ceiling`]), counters and sensors
+//! ([`Counters`]), a count of allocations. What is not handed in is unavailable, with that as the reason.
+
+mod compare;
+mod compute;
+mod here;
+mod memory;
+mod realtime;
+mod rig;
+mod sample;
+mod stats;
+mod trace;
+
+pub use compare::Way;
+pub use compute::{Ceiling, Least};
+pub use here::{commit, machine};
+pub use realtime::{Live, Realtime, RealtimeOptions, Window};
+pub use trace::{OpEvent, Trace};
+
+use crate::profile::{Compute, Machine, Memory, Model as Told, Named, Profile, Roof, SCHEMA, Workload};
+use rig::Rig;
+use schwann_core::{DType, Figure, Graph};
+use schwann_kernels::Isa;
+use schwann_nn::Model;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Everything that profiling refuses.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The graph could not be compiled or run.
+    #[error(transparent)]
+    Core(#[from] schwann_core::Error),
+    /// The model could not become a graph.
+    #[error(transparent)]
+    Model(#[from] schwann_nn::Error),
+    /// An option that makes no sense.
+    #[error("{option} is {got}; expected {expected}")]
+    Option {
+        /// The option.
+        option: &'static str,
+        /// What was given.
+        got: String,
+        /// What would do.
+        expected: String,
+    },
+    /// A size of the graph that no option gives.
+    #[error("the graph's size `{symbol}` has no value; `B` is the batch and `T` the steps, others are given by name")]
+    Size {
+        /// The symbol.
+        symbol: String,
+    },
+    /// Somebody asked for it to stop.
+    #[error("cancelled")]
+    Cancelled,
+}
+
+impl Error {
+    fn option(option: &'static str, got: impl ToString, expected: impl Into<String>) -> Error {
+        Error::Option { option, got: got.to_string(), expected: expected.into() }
+    }
+}
+
+/// The profiler's result.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// What is profiled.
+#[derive(Clone, Debug)]
+pub enum Subject {
+    /// A model; its states start at zero in every run.
+    Model(Box<Model>),
+    /// A graph; its states go on from run to run.
+    Graph(Box<Graph>),
+}
+
+impl From<Model> for Subject {
+    fn from(model: Model) -> Subject {
+        Subject::Model(Box::new(model))
+    }
+}
+
+impl From<Graph> for Subject {
+    fn from(graph: Graph) -> Subject {
+        Subject::Graph(Box::new(graph))
+    }
+}
+
+/// How to run.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Options {
+    /// Sequences in a batch: the graph's `B`.
+    pub batch: usize,
+    /// Steps of a sequence: the graph's `T`.
+    pub steps: usize,
+    /// Other sizes of the graph, by name.
+    pub sizes: Vec<(String, usize)>,
+    /// Timed samples; fewer where `seconds` are over before.
+    pub runs: usize,
+    /// Seconds that one measurement may take (the profile, each comparison, each point of a sweep).
+    pub seconds: f64,
+    /// Threads; 0 for one a core.
+    pub threads: usize,
+    /// The instruction set; `None` for the widest.
+    pub isa: Option<Isa>,
+    /// The type that products are computed in: `f32` as built, or `bf16`.
+    pub dtype: DType,
+    /// Whether the compiler's passes run, or each node is a kernel call.
+    pub fused: bool,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options {
+            batch: 32,
+            steps: 16,
+            sizes: vec![],
+            runs: 200,
+            seconds: 2.0,
+            threads: 1,
+            isa: None,
+            dtype: DType::F32,
+            fused: true,
+        }
+    }
+}
+
+/// Samples and sizes beyond this are slips of the finger.
+const MOST: usize = 1 << 20;
+
+impl Options {
+    fn check(&self) -> Result<()> {
+        let sizes = [("batch", self.batch), ("steps", self.steps), ("runs", self.runs)];
+        if let Some((option, got)) = sizes.into_iter().find(|(_, n)| !(1..=MOST).contains(n)) {
+            return Err(Error::option(option, got, format!("a whole number from 1 to {MOST}")));
+        }
+        if !(self.seconds > 0.0 && self.seconds <= 3600.0) {
+            return Err(Error::option("seconds", self.seconds, "more than 0 and at most 3600"));
+        }
+        Ok(())
+    }
+}
+
+/// Counters and sensors of the machine, for a stretch of time.
+pub trait Counters {
+    /// The stretch begins.
+    fn start(&mut self);
+    /// It ends: what was read, by name. `rss`, `rss_peak` and `page_faults` are also shown with the memory.
+    fn stop(&mut self) -> BTreeMap<String, Figure>;
+}
+
+/// Told how far a profile is: what is being done, and which part of it, from 0 to 1.
+pub type Progress<'a> = Box<dyn FnMut(&str, f64) + 'a>;
+
+/// A model with everything that is needed to profile it, and the profiles made so far.
+///
+/// ```
+/// # use schwann_prof::{models, profiler::{Options, Profiler}};
+/// let model = models::built_in("W", &models::Sizes::default()).unwrap()?;
+/// let mut profiler = Profiler::new(model).named("W").with(Options { seconds: 0.1, ..Options::default() });
+/// let profile = profiler.profile_all()?;
+/// println!("{:?} s, {:?} Tflop/s", profile.compute.time_p50.value, profile.compute.tflops.value);
+/// # Ok::<(), schwann_prof::profiler::Error>(())
+/// ```
+pub struct Profiler<'a> {
+    subject: Subject,
+    name: String,
+    options: Options,
+    machine: Option<Machine>,
+    ceiling: Option<Ceiling>,
+    counters: Option<Box<dyn Counters + 'a>>,
+    allocations: Option<fn() -> u64>,
+    cancel: Arc<AtomicBool>,
+    progress: Option<Progress<'a>>,
+    ways: Vec<Way>,
+    sweep: Vec<(usize, usize)>,
+    history: Vec<Profile>,
+}
+
+/// Times, operations and memory of a model with the options' defaults, in about a second.
+pub fn quick_profile(subject: impl Into<Subject>) -> Result<Profile> {
+    Profiler::new(subject).with(Options { runs: 100, seconds: 0.5, ..Options::default() }).profile_all()
+}
+
+impl<'a> Profiler<'a> {
+    /// A profiler of a model or a graph.
+    pub fn new(subject: impl Into<Subject>) -> Profiler<'a> {
+        Profiler {
+            subject: subject.into(),
+            name: "model".into(),
+            options: Options::default(),
+            machine: None,
+            ceiling: None,
+            counters: None,
+            allocations: None,
+            cancel: Arc::default(),
+            progress: None,
+            ways: vec![],
+            sweep: vec![],
+            history: vec![],
+        }
+    }
+
+    /// With the model's file or built-in name.
+    pub fn named(mut self, name: impl Into<String>) -> Self {
+        self.name = name.into();
+        self
+    }
+    /// With these options.
+    pub fn with(mut self, options: Options) -> Self {
+        self.options = options;
+        self
+    }
+    /// On this machine; without it, what the system says at once.
+    pub fn on(mut self, machine: Machine) -> Self {
+        self.machine = Some(machine);
+        self
+    }
+    /// Compared with these limits.
+    pub fn under(mut self, ceiling: Ceiling) -> Self {
+        self.ceiling = Some(ceiling);
+        self
+    }
+    /// With counters to read while it runs.
+    pub fn counting(mut self, counters: impl Counters + 'a) -> Self {
+        self.counters = Some(Box::new(counters));
+        self
+    }
+    /// With a count of the process's heap allocations so far, such as a counting allocator keeps.
+    pub fn allocations(mut self, count: fn() -> u64) -> Self {
+        self.allocations = Some(count);
+        self
+    }
+    /// Stops between two samples when this becomes true.
+    pub fn cancelled_by(mut self, cancel: Arc<AtomicBool>) -> Self {
+        self.cancel = cancel;
+        self
+    }
+    /// Tells how far it is.
+    pub fn telling(mut self, progress: impl FnMut(&str, f64) + 'a) -> Self {
+        self.progress = Some(Box::new(progress));
+        self
+    }
+    /// Also compared with the same workload run in these ways.
+    pub fn compared(mut self, ways: impl IntoIterator<Item = Way>) -> Self {
+        self.ways = ways.into_iter().collect();
+        self
+    }
+    /// Also at these batch sizes and numbers of steps.
+    pub fn swept(mut self, points: impl IntoIterator<Item = (usize, usize)>) -> Self {
+        self.sweep = points.into_iter().collect();
+        self
+    }
+
+    /// How it runs.
+    pub fn options(&self) -> &Options {
+        &self.options
+    }
+    /// Changes how it runs, for the profiles to come.
+    pub fn options_mut(&mut self) -> &mut Options {
+        &mut self.options
+    }
+
+    /// The profiles made so far, the latest last.
+    pub fn history(&self) -> &[Profile] {
+        &self.history
+    }
+
+    /// How the latest profile differs from the one before: new over old for its main figures.
+    pub fn changes(&self) -> Vec<Named> {
+        let [.., old, new] = &self.history[..] else { return vec![] };
+        let source = "latest profile over the one before";
+        let pairs = [
+            ("time_p50", &old.compute.time_p50, &new.compute.time_p50),
+            ("time_p95", &old.compute.time_p95, &new.compute.time_p95),
+            ("tflops", &old.compute.tflops, &new.compute.tflops),
+            ("throughput", &old.compute.throughput, &new.compute.throughput),
+            ("arena", &old.memory.arena, &new.memory.arena),
+            ("rss_peak", &old.memory.rss_peak, &new.memory.rss_peak),
+        ];
+        let ratio = |(name, old, new): (&str, &Figure, &Figure)| Named {
+            name: name.into(),
+            figure: old.derive2(new, "×", source, |old, new| new / old),
+        };
+        pairs.into_iter().map(ratio).collect()
+    }
+
+    fn check_cancelled(&self) -> Result<()> {
+        if self.cancel.load(Ordering::Relaxed) { Err(Error::Cancelled) } else { Ok(()) }
+    }
+
+    fn tell(&mut self, what: &str, part: f64) {
+        if let Some(progress) = &mut self.progress {
+            progress(what, part);
+        }
+    }
+
+    fn rig(&self) -> Result<Rig> {
+        Rig::new(&self.subject, &self.options)
+    }
+
+    /// Times, work and operations.
+    pub fn profile_compute(&mut self) -> Result<Compute> {
+        let mut rig = self.rig()?;
+        Ok(self.compute_of(&mut rig)?.0)
+    }
+
+    /// Memory: planned, held, resident.
+    pub fn profile_memory(&mut self) -> Result<Memory> {
+        let mut rig = self.rig()?;
+        let (compute, hardware, _) = self.compute_of(&mut rig)?;
+        self.memory_of(&mut rig, &compute, &hardware)
+    }
+
+    /// Counters and sensors while it runs.
+    pub fn profile_hardware(&mut self) -> Result<BTreeMap<String, Figure>> {
+        let mut rig = self.rig()?;
+        Ok(self.compute_of(&mut rig)?.1)
+    }
+
+    /// Everything: times, operations, memory, counters, and the comparisons and the sweep that were asked for. The
+    /// profile is also kept in the [history](Profiler::history).
+    pub fn profile_all(&mut self) -> Result<Profile> {
+        let mut rig = self.rig()?;
+        let (compute, hardware, mut doubts) = self.compute_of(&mut rig)?;
+        let memory = self.memory_of(&mut rig, &compute, &hardware)?;
+        let told = self.told()?;
+        let mut comparisons = vec![];
+        for way in self.ways.clone() {
+            self.tell(&format!("compared with {way}"), 0.0);
+            comparisons.push(self.compare(&mut rig, &way)?);
+        }
+        let mut sweep = vec![];
+        for (i, (batch, steps)) in self.sweep.clone().into_iter().enumerate() {
+            self.tell(&format!("batch {batch}, {steps} steps"), i as f64 / self.sweep.len() as f64);
+            sweep.push(self.sweep_point(batch, steps)?);
+        }
+        doubts.extend(here::doubts());
+        let machine = self.machine.clone().unwrap_or_else(|| machine(rig.isa));
+        let none = |unit: &str| {
+            Figure::unavailable(unit, "calibration", "this machine's limits were not measured for this profile")
+        };
+        let roof = self.ceiling.as_ref().map_or_else(
+            || Roof {
+                device: machine.cpu.clone(),
+                flops: none("flop/s"),
+                functions: none("1/s"),
+                bandwidth: vec![],
+                step_overhead: none("s"),
+            },
+            |c| c.roof.clone(),
+        );
+        let o = &self.options;
+        let option = |value: usize, name: &str| Figure::derived(value as f64, "1", format!("option {name}"));
+        let profile = Profile {
+            schema: SCHEMA,
+            id: here::id(),
+            created: here::now(),
+            version: env!("CARGO_PKG_VERSION").into(),
+            commit: commit(),
+            model: told,
+            workload: Workload {
+                batch: option(o.batch, "batch"),
+                steps: option(o.steps, "steps"),
+                threads: option(rig.threads, "threads"),
+                runs: compute.samples_figure(),
+                dtype: o.dtype.to_string(),
+                compilation: if o.fused { "fused" } else { "node by node" }.into(),
+            },
+            machine,
+            roof,
+            compute,
+            memory,
+            hardware,
+            comparisons,
+            sweep,
+            devices: vec![],
+            requirements: vec![],
+            bottlenecks: vec![],
+            recommendations: vec![],
+            doubts,
+        };
+        self.history.push(profile.clone());
+        Ok(profile)
+    }
+
+    /// What the document says of the model.
+    fn told(&self) -> Result<Told> {
+        let graph = self.subject.graph()?;
+        let (parameters, description) = match &self.subject {
+            Subject::Model(model) => {
+                let parameters: usize = model.params().iter().map(schwann_nn::Param::count).sum();
+                (parameters, described(model)?)
+            }
+            Subject::Graph(graph) => {
+                let parameters = graph.weights().values().map(schwann_core::Tensor::len).sum();
+                (parameters, format!("graph of {} nodes", graph.nodes().len()))
+            }
+        };
+        let bytes: usize = graph.weights().values().map(|w| w.bytes().len()).sum();
+        Ok(Told {
+            name: self.name.clone(),
+            description,
+            hash: here::hash(&graph),
+            parameters: Figure::derived(parameters as f64, "1", "the weights' shapes"),
+            weight_bytes: Figure::derived(bytes as f64, "B", "the weights' shapes and types"),
+        })
+    }
+}
+
+/// A model in a line: `CfC, 64 neurons, 25936 parameters`.
+fn described(model: &Model) -> Result<String> {
+    let info = model.info()?;
+    let layer = |layer: &schwann_nn::LayerInfo| {
+        let units = layer.units.map(|n| format!(", {n} neurons")).unwrap_or_default();
+        let synapses = layer.synapses.zip(layer.sensory_synapses);
+        let synapses = synapses.map(|(own, sensory)| format!(", {own} synapses and {sensory} from inputs"));
+        format!("{}{units}{}", layer.class, synapses.unwrap_or_default())
+    };
+    let layers: Vec<String> = info.layers.iter().map(layer).collect();
+    Ok(format!("{}, {} parameters", layers.join(" → "), info.parameters))
+}
+
+impl Compute {
+    fn samples_figure(&self) -> Figure {
+        Figure::measured(self.samples.values.len() as f64, "1", "samples taken")
+    }
+}

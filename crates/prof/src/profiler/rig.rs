@@ -1,0 +1,206 @@
+//! A model made ready to run: compiled one way, for one size, with numbers to run on.
+
+use super::{Error, Options, Result, Subject};
+use schwann_core::backend::Recorder;
+use schwann_core::backend::cpu::Cpu;
+use schwann_core::memory::Budget;
+use schwann_core::op::{Op, Scan};
+use schwann_core::pass::PassOptions;
+use schwann_core::plan::Plan;
+use schwann_core::{Bindings, CompileOptions, DType, Graph, Program, Session, Tensor, Value};
+use schwann_kernels::Isa;
+use schwann_nn::{GraphOptions, InitialState};
+use std::collections::HashMap;
+use std::time::Instant;
+
+/// A compiled model with a session and inputs.
+pub(crate) struct Rig {
+    session: Session,
+    inputs: Vec<(String, Tensor)>,
+    budget: Budget,
+    pub(crate) threads: usize,
+    pub(crate) isa: Isa,
+}
+
+impl Subject {
+    /// The graph that is run. A model's states start at zero in every run.
+    pub(crate) fn graph(&self) -> Result<Graph> {
+        Ok(match self {
+            Subject::Graph(graph) => (**graph).clone(),
+            Subject::Model(model) => model.graph(&GraphOptions::default().state(InitialState::Zero))?,
+        })
+    }
+}
+
+/// Sizes for all of a graph's symbols: `B` and `T` are the batch and the steps.
+pub(crate) fn bindings(graph: &Graph, options: &Options) -> Result<Bindings> {
+    let mut sizes = Bindings::new();
+    for symbol in graph.symbols() {
+        let size = match symbol.as_str() {
+            "B" => Some(options.batch),
+            "T" => Some(options.steps),
+            other => options.sizes.iter().find(|(name, _)| name == other).map(|(_, size)| *size),
+        };
+        let Some(size) = size else { return Err(Error::Size { symbol }) };
+        if sizes.bind(&symbol, size).is_err() {
+            return Err(Error::Size { symbol });
+        }
+    }
+    Ok(sizes)
+}
+
+/// Numbers between −1 and 1 that look random and are the same in every run; zeros of types that count.
+fn numbers(dtype: DType, shape: &[usize]) -> Result<Tensor> {
+    let mut tensor = Tensor::zeros(dtype, shape)?;
+    if !dtype.is_float() {
+        return Ok(tensor);
+    }
+    let mut state = 0x9E37_79B9_7F4A_7C15u64;
+    let mut next = || {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 40) as f64 / (1u64 << 23) as f64 - 1.0
+    };
+    if dtype == DType::F32 {
+        tensor.values_mut::<f32>()?.iter_mut().for_each(|v| *v = next() as f32);
+        return Ok(tensor);
+    }
+    let values: Vec<f64> = (0..tensor.len()).map(|_| next()).collect();
+    Ok(Tensor::from_f64(dtype, shape, &values)?)
+}
+
+impl Rig {
+    pub(crate) fn new(subject: &Subject, options: &Options) -> Result<Rig> {
+        options.check()?;
+        let mut graph = subject.graph()?;
+        match options.dtype {
+            DType::F32 => {}
+            DType::Bf16 => graph = with_bf16_products(&graph)?,
+            other => return Err(Error::option("dtype", other, "f32 or bf16")),
+        }
+        let sizes = bindings(&graph, options)?;
+        let mut inputs = vec![];
+        for (name, value) in graph.inputs() {
+            // States are the session's own.
+            if !graph.states().iter().any(|s| s.input == name) {
+                let ty = graph.ty(value);
+                inputs.push((name.to_owned(), numbers(ty.dtype, &ty.shape.eval(&sizes)?)?));
+            }
+        }
+        let isa = options.isa.unwrap_or_else(Isa::detect);
+        let cpu = Cpu::with_isa(isa, options.threads)?;
+        let passes = if options.fused { PassOptions::default() } else { PassOptions::none() };
+        // The limit keeps a size that does not fit from taking the machine down; where it is unknown there is none.
+        let budget = Budget::fraction(0.9).unwrap_or_default();
+        let compile = CompileOptions::default().passes(passes).budget(budget.clone());
+        let program = Program::compile_for(&graph, &cpu, &compile)?;
+        let mut rig = Rig { session: program.session(), inputs, budget, threads: cpu.threads(), isa };
+        rig.run(1)?;
+        Ok(rig)
+    }
+
+    fn repeat(&mut self, runs: usize, mut observer: Option<&mut Recorder>) -> Result<f64> {
+        let inputs: Vec<(&str, &Tensor)> = self.inputs.iter().map(|(n, t)| (n.as_str(), t)).collect();
+        let start = Instant::now();
+        match &mut observer {
+            None => {
+                for _ in 0..runs {
+                    self.session.run(&inputs)?;
+                }
+            }
+            Some(recorder) => {
+                recorder.link(true);
+                for _ in 0..runs {
+                    self.session.run_observed(&inputs, Some(&mut **recorder))?;
+                }
+            }
+        }
+        Ok(start.elapsed().as_secs_f64())
+    }
+
+    /// Runs so often, and gives the seconds that this took.
+    pub(crate) fn run(&mut self, runs: usize) -> Result<f64> {
+        self.repeat(runs, None)
+    }
+
+    /// Likewise, watched.
+    pub(crate) fn watch(&mut self, runs: usize, recorder: &mut Recorder) -> Result<f64> {
+        self.repeat(runs, Some(recorder))
+    }
+
+    /// Allocations that a counter counts during one run.
+    pub(crate) fn allocations(&mut self, count: fn() -> u64) -> Result<u64> {
+        let inputs: Vec<(&str, &Tensor)> = self.inputs.iter().map(|(n, t)| (n.as_str(), t)).collect();
+        let before = count();
+        self.session.run(&inputs)?;
+        Ok(count().saturating_sub(before))
+    }
+
+    pub(crate) fn plan(&self) -> &Plan {
+        self.session.plan().expect("it has run once")
+    }
+
+    pub(crate) fn budget(&self) -> &Budget {
+        &self.budget
+    }
+
+    /// The results of one run from states of zero, by name.
+    pub(crate) fn outputs(&mut self) -> Result<Vec<(String, Tensor)>> {
+        self.session.reset();
+        self.run(1)?;
+        let names: Vec<String> = self.session.program().graph().outputs().iter().map(|o| o.name.clone()).collect();
+        names.into_iter().map(|n| Ok((n.clone(), self.session.output(&n)?.clone()))).collect()
+    }
+}
+
+/// The graph with every product of f32 computed from operands rounded to bfloat16. What is a weight is rounded ahead.
+fn with_bf16_products(graph: &Graph) -> Result<Graph> {
+    let mut products = 0;
+    let cast = rewrite(graph, &mut products)?;
+    if products == 0 {
+        let problem = "f32, for the graph has no product that could be computed in bfloat16";
+        return Err(Error::option("dtype", DType::Bf16, problem));
+    }
+    Ok(cast)
+}
+
+fn rewrite(graph: &Graph, products: &mut usize) -> Result<Graph> {
+    let mut new = Graph::default();
+    let mut places: HashMap<Value, Value> = HashMap::new();
+    for (id, node) in graph.nodes().iter().enumerate() {
+        let inputs: Vec<Value> = node.inputs.iter().map(|v| places[v]).collect();
+        let own = |slot: usize| Value { node: id as u32, slot: slot as u16 };
+        let made = match &node.op {
+            Op::MatMul { .. } if node.outs[0].dtype == DType::F32 => {
+                *products += 1;
+                let mut sides = vec![];
+                for (i, &side) in inputs.iter().enumerate() {
+                    sides.push(new.push(
+                        Op::Cast { dtype: DType::Bf16 },
+                        vec![side],
+                        format!("{}.bf16.{i}", node.name),
+                    )?);
+                }
+                let product = new.push(node.op.clone(), sides, format!("{}.bf16", node.name))?;
+                new.push(Op::Cast { dtype: DType::F32 }, vec![product], node.name.clone())?
+            }
+            Op::Scan(scan) => {
+                let body = rewrite(&scan.body, products)?;
+                new.push(Op::Scan(Box::new(Scan { body, ..(**scan).clone() })), inputs, node.name.clone())?
+            }
+            other => new.push(other.clone(), inputs, node.name.clone())?,
+        };
+        for slot in 0..node.outs.len() {
+            places.insert(own(slot), Value { slot: slot as u16, ..made });
+        }
+    }
+    for (name, data) in graph.weights() {
+        new.set_weight(name, data.clone())?;
+    }
+    for output in graph.outputs() {
+        new.push_output(output.name.clone(), places[&output.value])?;
+    }
+    for state in graph.states() {
+        new.push_state(&state.input, &state.output)?;
+    }
+    Ok(new)
+}

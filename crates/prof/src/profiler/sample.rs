@@ -1,0 +1,202 @@
+//! Taking samples: warm up until times settle, then unwatched and watched samples in turns.
+
+use super::rig::Rig;
+use super::stats::Sorted;
+use super::{Profiler, Result};
+use schwann_core::backend::{Recorder, Time};
+use schwann_kernels::clock;
+use std::hint::black_box;
+use std::time::Instant;
+
+/// A sample lasts at least this long: reading the clock costs some tens of nanoseconds, a part in a thousand of it.
+const LEAST_SAMPLE: f64 = 50e-6;
+/// So does what is watched of one, for the same reason; the clock is read once more for it.
+const LEAST_WATCHED: f64 = 10e-6;
+/// What watching may add to a run: where it would add more, fewer runs are watched.
+const MOST_OVERHEAD: f64 = 0.012;
+/// Samples of even the slowest thing.
+const LEAST_SAMPLES: usize = 5;
+/// Samples whose medians are compared to see whether times still fall.
+const WINDOW: usize = 8;
+/// Times have settled when a window's median is no more than this part below the one before.
+const SETTLED: f64 = 0.02;
+
+/// What was measured.
+pub(super) struct Samples {
+    /// Seconds a run, of unwatched samples in order.
+    pub(super) plain: Vec<f64>,
+    /// Seconds a run, of the samples in which runs were watched, each beside the unwatched one of the same turn.
+    pub(super) watched: Vec<f64>,
+    /// The watched runs of each sample.
+    pub(super) blocks: Vec<Block>,
+    pub(super) runs_per_sample: usize,
+    /// One run in so many of a watched sample is watched.
+    pub(super) one_in: usize,
+    pub(super) warm_up_runs: usize,
+    pub(super) settled: bool,
+    pub(super) seconds_per_tick: f64,
+    /// Seconds that a reading of the tick counter takes, one after the other.
+    pub(super) reading_s: f64,
+}
+
+/// Watched runs that followed each other.
+pub(super) struct Block {
+    pub(super) seconds: f64,
+    pub(super) runs: u64,
+    pub(super) times: Vec<Time>,
+    /// Ticks and readings that were in no call.
+    pub(super) outside: u64,
+    pub(super) outside_readings: u64,
+}
+
+impl Block {
+    /// Seconds a run.
+    pub(super) fn each(&self) -> f64 {
+        self.seconds / self.runs as f64
+    }
+
+    /// Readings of the counter a run.
+    pub(super) fn readings(&self) -> f64 {
+        (self.times.iter().map(|t| t.readings).sum::<f64>() + self.outside_readings as f64) / self.runs as f64
+    }
+}
+
+impl Samples {
+    pub(super) fn sorted(&self) -> Sorted {
+        Sorted::of(&self.plain)
+    }
+
+    /// The watched runs of the middle half by time: what disturbed single runs is not in them, and their mean lies
+    /// where the median does.
+    pub(super) fn usual_blocks(&self) -> impl Iterator<Item = &Block> {
+        let sorted = Sorted::of(&self.blocks.iter().map(Block::each).collect::<Vec<_>>());
+        let (low, high) = (sorted.quantile(0.25), sorted.quantile(0.75));
+        self.blocks.iter().filter(move |b| (low..=high).contains(&b.each()))
+    }
+
+    /// What watching added to the samples in which runs were watched: ratio less 1, of each turn.
+    pub(super) fn overhead(&self) -> Sorted {
+        Sorted::of(&self.watched.iter().zip(&self.plain).map(|(w, p)| w / p - 1.0).collect::<Vec<_>>())
+    }
+
+    /// What one reading added to a watched run: the difference to unwatched ones, as far as readings explain it.
+    pub(super) fn reading_cost(&self) -> f64 {
+        let watched = Sorted::of(&self.usual_blocks().map(Block::each).collect::<Vec<_>>()).median();
+        let readings = self.blocks.first().map_or(f64::NAN, Block::readings);
+        let cost = (watched - self.sorted().median()) / readings;
+        if cost.is_finite() { cost.clamp(0.0, 2.0 * self.reading_s) } else { 0.0 }
+    }
+}
+
+/// Seconds of one reading of the tick counter.
+fn reading_s() -> f64 {
+    const READINGS: u32 = 2000;
+    let mut least = f64::INFINITY;
+    for _ in 0..5 {
+        let start = Instant::now();
+        for _ in 0..READINGS {
+            black_box(clock::ticks());
+        }
+        least = least.min(start.elapsed().as_secs_f64() / f64::from(READINGS));
+    }
+    least
+}
+
+impl Profiler<'_> {
+    /// Runs until times no longer fall, for a fifth of the time at most; gives the seconds of a run, how many runs that
+    /// took, and whether they settled.
+    fn warm_up(&self, rig: &mut Rig) -> Result<(f64, usize, bool)> {
+        let limit = self.options.seconds * 0.2;
+        let start = Instant::now();
+        let mut each = rig.run(1)?;
+        let (mut runs, mut last) = (2, f64::NAN);
+        loop {
+            let per_sample = ((LEAST_SAMPLE / each.max(1e-9)).ceil() as usize).clamp(1, 1 << 20);
+            let mut window = vec![];
+            for _ in 0..WINDOW {
+                self.check_cancelled()?;
+                window.push(rig.run(per_sample)? / per_sample as f64);
+                runs += per_sample;
+                if start.elapsed().as_secs_f64() > limit {
+                    break;
+                }
+            }
+            let median = Sorted::of(&window).median();
+            each = median;
+            if median > last * (1.0 - SETTLED) {
+                return Ok((each, runs, true));
+            }
+            if start.elapsed().as_secs_f64() > limit {
+                return Ok((each, runs, false));
+            }
+            last = median;
+        }
+    }
+
+    /// Warms up and takes the samples.
+    pub(super) fn sample(&mut self, rig: &mut Rig) -> Result<Samples> {
+        let rate = clock::Rate::start();
+        let reading_s = reading_s();
+        self.tell("warming up", 0.0);
+        let (each, warm_up_runs, settled) = self.warm_up(rig)?;
+        let mut recorder = Recorder::default();
+        // The first watched run makes the tables, the second says how often the counter is read.
+        rig.watch(1, &mut recorder)?;
+        recorder.clear();
+        rig.watch(1, &mut recorder)?;
+        let readings = recorder.times().iter().map(|t| t.readings).sum::<f64>() + recorder.outside_readings() as f64;
+        let one_in = (readings * reading_s / each / MOST_OVERHEAD).ceil().clamp(1.0, 1000.0) as usize;
+        let watched = ((LEAST_WATCHED / each).ceil() as usize).clamp(1, 1 << 20);
+        // A sample is so long that what is watched of it is long enough.
+        let runs_per_sample = ((LEAST_SAMPLE / each).ceil() as usize).max(watched * one_in).next_multiple_of(one_in);
+        let watched = runs_per_sample / one_in;
+        let mut samples = Samples {
+            plain: vec![],
+            watched: vec![],
+            blocks: vec![],
+            runs_per_sample,
+            one_in,
+            warm_up_runs,
+            settled,
+            seconds_per_tick: f64::NAN,
+            reading_s,
+        };
+        let start = Instant::now();
+        let wanted = self.options.runs;
+        while samples.plain.len() < wanted {
+            self.check_cancelled()?;
+            let spent = start.elapsed().as_secs_f64() / self.options.seconds;
+            if spent > 1.0 && samples.plain.len() >= LEAST_SAMPLES.min(wanted) {
+                break;
+            }
+            if samples.plain.len().is_multiple_of(8) {
+                self.tell("measuring", spent.max(samples.plain.len() as f64 / wanted as f64).min(1.0));
+            }
+            // In turns, and by turns first, so that whatever changes in between favours neither; what was done with the
+            // last turn's tables has taken the caches.
+            let mut plain = 0.0;
+            let mut block = (0.0, 0.0);
+            rig.run(1)?;
+            for turn in 0..2 {
+                if (turn + samples.plain.len()).is_multiple_of(2) {
+                    plain = rig.run(runs_per_sample)?;
+                } else {
+                    recorder.clear();
+                    block.0 = rig.watch(watched, &mut recorder)?;
+                    block.1 = if one_in > 1 { rig.run(runs_per_sample - watched)? } else { 0.0 };
+                }
+            }
+            samples.plain.push(plain / runs_per_sample as f64);
+            samples.watched.push((block.0 + block.1) / runs_per_sample as f64);
+            samples.blocks.push(Block {
+                seconds: block.0,
+                runs: recorder.runs(),
+                times: recorder.times(),
+                outside: recorder.outside(),
+                outside_readings: recorder.outside_readings(),
+            });
+        }
+        samples.seconds_per_tick = rate.seconds_per_tick();
+        Ok(samples)
+    }
+}
