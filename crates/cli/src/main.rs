@@ -13,6 +13,7 @@ mod load;
 mod machine;
 mod measure;
 mod out;
+mod report;
 mod roof;
 mod run;
 mod svg;
@@ -68,6 +69,8 @@ enum Command {
     Import(import::Args),
     /// What a model is and what it costs: options, parameters, synapses, work and memory of a step.
     Info(info::Args),
+    /// Show a saved profile: one HTML page, plots, flame graphs.
+    Report(report::Args),
     /// Compare models with results that they gave elsewhere.
     Verify(verify::Args),
     /// Draw a neural circuit: its synapses as text or picture, and what they are in numbers.
@@ -107,6 +110,7 @@ fn main() -> ExitCode {
         Some(Command::Demo(args)) => demo::run(&args),
         Some(Command::Import(args)) => import::run(&args),
         Some(Command::Info(args)) => info::run(&args),
+        Some(Command::Report(args)) => report::run(&args),
         Some(Command::Verify(args)) => verify::run(&args),
         Some(Command::Wiring(args)) => wiring::run(&args),
     };

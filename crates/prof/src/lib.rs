@@ -2,6 +2,10 @@
 //! document that every view, export and comparison reads.
 #![forbid(unsafe_code)]
 
+pub mod flame;
+pub mod plot;
 pub mod profile;
+pub mod report;
+pub mod trace;
 
 pub use profile::Profile;
