@@ -17,6 +17,7 @@ mod machine;
 mod out;
 mod predict;
 mod profile;
+mod report;
 mod run;
 mod schema;
 mod svg;
@@ -89,6 +90,8 @@ enum Command {
     Devices(devices::Args),
     /// What a model would take on a device, operation by operation, before anyone has that device.
     Predict(predict::Args),
+    /// Show a saved profile: one HTML page, plots, flame graphs.
+    Report(report::Args),
     /// Compare models with results that they gave elsewhere.
     Verify(verify::Args),
     /// Draw a neural circuit: its synapses as text or picture, and what they are in numbers.
@@ -135,6 +138,7 @@ fn main() -> ExitCode {
         Some(Command::Info(args)) => info::run(&args),
         Some(Command::Devices(args)) => devices::run(&args),
         Some(Command::Predict(args)) => predict::run(&args),
+        Some(Command::Report(args)) => report::run(&args),
         Some(Command::Verify(args)) => verify::run(&args),
         Some(Command::Wiring(args)) => wiring::run(&args),
     };

@@ -8,12 +8,16 @@ pub mod device;
 #[cfg(any(test, feature = "example"))]
 pub mod example;
 pub mod export;
+pub mod flame;
 pub mod measure;
 pub mod models;
+pub mod plot;
 pub mod profile;
 pub mod profiler;
+pub mod report;
 pub mod scope;
 pub mod stats;
+pub mod trace;
 
 pub use profile::Profile;
 pub use profiler::{Profiler, quick_profile};

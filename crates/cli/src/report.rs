@@ -1,0 +1,152 @@
+//! `schwann report`: a profile that was saved, as a page, plots, and flame graphs.
+
+use crate::{Outcome, out};
+use anyhow::{Context, Result, bail};
+use schwann::prof::plot::{PLOTS, Size};
+use schwann::prof::{Profile, flame, report};
+use std::path::{Path, PathBuf};
+
+/// A report's JSON beyond this is no report of small networks.
+const MOST_JSON_BYTES: u64 = 256 << 20;
+/// Dots of a PNG for each pixel of a plot: sharp on screens of today.
+const DOTS: f32 = 2.0;
+
+#[derive(clap::Args)]
+#[command(after_help = "Examples:
+  schwann profile --json > run.json && schwann report run.json --open
+  schwann report run.json -o report.html
+  schwann report run.json --plots plots        every plot as SVG and PNG
+  schwann report run.json --flame flame.svg --folded stacks.txt")]
+pub(crate) struct Args {
+    /// What `schwann profile --json` printed: one profile, or several in a list.
+    #[arg(value_name = "RUN")]
+    run: PathBuf,
+    /// Where the page goes; `-` for stdout. Without this and without other outputs: RUN with .html.
+    #[arg(short, long, value_name = "FILE.html")]
+    output: Option<PathBuf>,
+    /// Show the page in the browser.
+    #[arg(long)]
+    open: bool,
+    /// Write every plot as SVG and PNG into this directory.
+    #[arg(long, value_name = "DIR")]
+    plots: Option<PathBuf>,
+    /// Write a flame graph.
+    #[arg(long, value_name = "FILE.svg")]
+    flame: Option<PathBuf>,
+    /// Write folded stacks, with nanoseconds, for other flame graph tools; `-` for stdout.
+    #[arg(long, value_name = "FILE")]
+    folded: Option<PathBuf>,
+}
+
+pub(crate) fn run(args: &Args) -> Result<Outcome> {
+    let profiles = profiles(&args.run)?;
+    if let Some(folder) = &args.plots {
+        plots(&profiles, folder)?;
+    }
+    let stacks: Vec<flame::Stack> = profiles.iter().flat_map(flame::of_profile).collect();
+    if let Some(path) = &args.flame {
+        let drawing = flame::drawing(&stacks, Size::WIDE).context("there is no flame graph to draw")?;
+        out::deliver(path, &drawing.file())?;
+    }
+    if let Some(path) = &args.folded {
+        if stacks.is_empty() {
+            bail!("there are no stacks to write: no operation was timed");
+        }
+        let mut text = vec![];
+        flame::write_folded(&stacks, &mut text)?;
+        out::deliver(path, &String::from_utf8_lossy(&text))?;
+    }
+    let other = args.plots.is_some() || args.flame.is_some() || args.folded.is_some();
+    let page = match &args.output {
+        Some(path) => Some(path.clone()),
+        None if other && !args.open => None,
+        None => Some(beside(&args.run)?),
+    };
+    if let Some(path) = page {
+        out::deliver(&path, &report::html(&profiles))?;
+        if args.open {
+            open(&path)?;
+        }
+    }
+    Ok(Outcome::Done)
+}
+
+/// The profiles that RUN names. Saved baselines, by name or id, belong here too: whatever is no file.
+fn profiles(run: &Path) -> Result<Vec<Profile>> {
+    let bytes = std::fs::metadata(run).with_context(|| format!("cannot read {}", run.display()))?.len();
+    if bytes > MOST_JSON_BYTES {
+        bail!("{} has {bytes} bytes; at most {MOST_JSON_BYTES} are read", run.display());
+    }
+    let text = std::fs::read(run).with_context(|| format!("cannot read {}", run.display()))?;
+    let expected = "what `schwann profile --json` prints";
+    report::read(&text).with_context(|| format!("{} holds no profiles (expected {expected})", run.display()))
+}
+
+/// The page's place where none is given.
+fn beside(run: &Path) -> Result<PathBuf> {
+    let path = run.with_extension("html");
+    if path == run {
+        bail!("{} would be overwritten by its report; say where it goes with -o", run.display());
+    }
+    Ok(path)
+}
+
+/// Every plot in two forms; with several profiles, each in a folder of its own.
+fn plots(profiles: &[Profile], folder: &Path) -> Result<()> {
+    let work = profiles.len() * PLOTS.len();
+    let bar = out::progress(work as u64);
+    let (mut written, mut missing) = (0, vec![]);
+    for (i, profile) in profiles.iter().enumerate() {
+        let place =
+            if profiles.len() == 1 { folder.to_owned() } else { folder.join(format!("{}-{}", i + 1, slug(profile))) };
+        std::fs::create_dir_all(&place).with_context(|| format!("cannot make {}", place.display()))?;
+        for (name, plot, size) in PLOTS {
+            bar.set_message(name);
+            match plot(profile, size) {
+                Ok(drawing) => {
+                    let save = |kind: &str, bytes: &[u8]| {
+                        let path = place.join(name).with_extension(kind);
+                        std::fs::write(&path, bytes).with_context(|| format!("cannot write {}", path.display()))
+                    };
+                    save("svg", drawing.file().as_bytes())?;
+                    save("png", &drawing.png(DOTS)?)?;
+                    written += 2;
+                }
+                Err(reason) => missing.push(format!("no {name} of {}: {reason}", profile.model.name)),
+            }
+            bar.inc(1);
+        }
+    }
+    bar.finish_and_clear();
+    missing.iter().for_each(|line| out::note(line));
+    out::note(&format!("wrote {written} plots to {}", folder.display()));
+    Ok(())
+}
+
+/// A model's name as part of a file's: letters and digits alone, so that no name leads out of the folder.
+fn slug(profile: &Profile) -> String {
+    let plain = |c: char| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '-' };
+    let text: String = profile.model.name.chars().take(40).map(plain).collect();
+    text.split('-').filter(|part| !part.is_empty()).collect::<Vec<_>>().join("-")
+}
+
+/// Shows a file in the browser, by the system's own way.
+fn open(path: &Path) -> Result<()> {
+    if path == Path::new("-") {
+        bail!("a page on stdout cannot be opened; give -o FILE.html");
+    }
+    let (program, before): (&str, &[&str]) = match std::env::consts::OS {
+        "macos" => ("open", &[]),
+        "windows" => ("cmd", &["/C", "start", ""]),
+        _ => ("xdg-open", &[]),
+    };
+    let status = std::process::Command::new(program)
+        .args(before)
+        .arg(path)
+        .status()
+        .with_context(|| format!("cannot start `{program}` to show {}", path.display()))?;
+    if !status.success() {
+        bail!("`{program}` could not show {}; open it in a browser", path.display());
+    }
+    Ok(())
+}

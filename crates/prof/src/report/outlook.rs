@@ -1,0 +1,162 @@
+//! What follows: other devices, requirements, what costs most, what to change; and the machine's counters.
+
+use super::cell::{Cell, Table, escape, figure, why};
+use super::{Panel, plotted};
+use crate::Profile;
+use crate::plot::unit::known;
+use crate::plot::{self, Size};
+use crate::profile::Verdict;
+use std::fmt::Write;
+
+pub(super) fn panels(profile: &Profile) -> Vec<Panel> {
+    vec![
+        devices(profile),
+        predictions(profile),
+        requirements(profile),
+        bottlenecks(profile),
+        recommendations(profile),
+        hardware(profile),
+    ]
+}
+
+fn devices(profile: &Profile) -> Panel {
+    let say = "The same workload on every catalogued device. Pale dashed bars are predictions from costs and the device's \
+               limits; nobody ran those.";
+    let body = plotted(plot::devices, profile, Size::WIDE, "No devices.", "");
+    Panel::new("devices", "Across devices", say, body)
+}
+
+fn predictions(profile: &Profile) -> Panel {
+    let all = &profile.devices;
+    if all.is_empty() {
+        return Panel::new("predictions", "Predictions", "", why("No predictions.", "no devices were compared"));
+    }
+    let host = all.iter().find(|d| d.host);
+    let say = match host.filter(|h| known(&h.error).is_some()) {
+        Some(host) => format!(
+            "On this machine the prediction is {} beside {} measured: {} off.",
+            figure(&host.time),
+            figure(&profile.compute.time_p50),
+            figure(&host.error)
+        ),
+        None => "There is no prediction for this machine to hold against a measurement.".into(),
+    };
+    let heads = ["device", ">time of a run", ">error here", ">Neural Engine", "takes longest there"];
+    let mut table = Table::new("Predicted time of a run by device", "sortable", &heads);
+    for outlook in all {
+        let slowest: Vec<String> =
+            outlook.slowest.iter().take(3).map(|op| format!("{} {}", escape(&op.name), figure(&op.figure))).collect();
+        let note = if outlook.host { "where this profile was made" } else { "" };
+        table.row(
+            if outlook.host { "own" } else { "" },
+            [
+                Cell::name(&outlook.device, note),
+                Cell::figure(&outlook.time),
+                Cell::figure(&outlook.error),
+                Cell::figure(&outlook.neural_engine),
+                Cell::html(slowest.join(", "), None).class("words"),
+            ],
+        );
+    }
+    Panel::new("predictions", "Predictions", say, table.html()).class("long")
+}
+
+fn requirements(profile: &Profile) -> Panel {
+    let say =
+        "What a device asks of a workload, and what this one reaches: measured on this machine, predicted elsewhere.";
+    if profile.requirements.is_empty() {
+        let body = why("No requirements.", "add --device to hold the workload against a device's");
+        return Panel::new("requirements", "Requirements", say, body);
+    }
+    let heads = ["device", "level", "of", ">asked for", ">reached", "verdict"];
+    let mut table = Table::new("Requirements and whether they are met", "sortable", &heads);
+    for r in &profile.requirements {
+        let (class, words, order) = match r.met {
+            Some(true) => ("good", "✓ met", 2.0),
+            Some(false) => ("bad", "× not met", 0.0),
+            None => ("dim", "? unknown", 1.0),
+        };
+        table.row(
+            "",
+            [
+                Cell::name(&r.device, ""),
+                Cell::text(&r.level),
+                Cell::text(&r.metric),
+                Cell::figure(&r.required),
+                Cell::figure(&r.reached),
+                Cell::html(format!("<span class=\"state {class}\">{words}</span>"), order),
+            ],
+        );
+    }
+    Panel::new("requirements", "Requirements", say, table.html()).class("long")
+}
+
+fn bottlenecks(profile: &Profile) -> Panel {
+    let say = "By the time of a run that would be won at the machine's limit.";
+    let mut body = String::from("<ul class=\"items\">");
+    for b in &profile.bottlenecks {
+        let _ = write!(
+            body,
+            "<li><b>{}</b><p>{}</p><div class=\"aside\">{} <small>{} of a run</small></div></li>",
+            escape(&b.what),
+            escape(&b.why),
+            figure(&b.could_win),
+            figure(&b.share)
+        );
+    }
+    body += "</ul>";
+    if profile.bottlenecks.is_empty() {
+        body = why("None known.", "either nothing stands out, or times or the machine's limits are missing");
+    }
+    Panel::new("bottlenecks", "Bottlenecks", say, body).class("half")
+}
+
+fn recommendations(profile: &Profile) -> Panel {
+    let say = "Each with what speaks for it, and what came of trying.";
+    let mut body = String::from("<ul class=\"items\">");
+    for r in &profile.recommendations {
+        let (class, words) = match r.verdict {
+            Verdict::Gain => ("good", "✓ proven gain"),
+            Verdict::None => ("dim", "no difference"),
+            Verdict::Loss => ("bad", "× worse"),
+            Verdict::Untested => ("dim", "not tried"),
+        };
+        let _ = write!(
+            body,
+            "<li><b>{}</b><p>{}</p><p><code>{}</code></p><div class=\"aside\"><span class=\"state {class}\">{words}</span> \
+             <small>expected {}</small> <small>measured {}</small></div></li>",
+            escape(&r.title),
+            escape(&r.evidence),
+            escape(&r.how),
+            figure(&r.expected),
+            figure(&r.measured)
+        );
+    }
+    body += "</ul>";
+    if profile.recommendations.is_empty() {
+        body = why("None.", "no rule found something to change, or too little is known");
+    }
+    Panel::new("recommendations", "Recommendations", say, body).class("half")
+}
+
+fn hardware(profile: &Profile) -> Panel {
+    let say = "What the machine itself told while the workload ran.";
+    if profile.hardware.is_empty() {
+        let body = why("Nothing was read.", "the profile holds no counters and no sensors");
+        return Panel::new("hardware", "Counters and sensors", say, body);
+    }
+    let mut table = Table::new("Counters and sensors", "sortable", &["what", ">value", "from, or why not"]);
+    for (name, of) in &profile.hardware {
+        let words = match known(of) {
+            Some(_) => escape(&of.source),
+            None => {
+                format!("<span class=\"dim\">{}</span>", escape(of.reason.as_deref().unwrap_or("no reason is given")))
+            }
+        };
+        table.row(
+            "",
+            [Cell::name(&name.replace('_', " "), ""), Cell::figure(of), Cell::html(words, None).class("words")],
+        );
+    }
+    Panel::new("hardware", "Counters and sensors", say, table.html()).class("long")
+}

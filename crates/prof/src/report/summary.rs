@@ -1,0 +1,153 @@
+//! The picture in ten seconds: one sentence, six figures, and what follows from them.
+
+use super::Panel;
+use super::cell::{escape, figure, plural, spread_words};
+use crate::Profile;
+use crate::plot::by_time;
+use crate::plot::unit::known;
+use crate::profile::{Requirement, Verdict};
+use schwann_core::Figure;
+use std::fmt::Write;
+
+/// How a verdict is meant; a sign and a word, so that colour is not all that tells.
+#[derive(Clone, Copy)]
+enum Tone {
+    Good,
+    Bad,
+    Warn,
+    Plain,
+}
+
+impl Tone {
+    fn mark(self) -> String {
+        let (class, sign, word) = match self {
+            Tone::Good => ("good", "✓", "good"),
+            Tone::Bad => ("bad", "×", "not met"),
+            Tone::Warn => ("warn", "!", "doubt"),
+            Tone::Plain => ("dim", "→", "note"),
+        };
+        format!("<span class=\"mark {class}\" role=\"img\" aria-label=\"{word}\">{sign}</span>")
+    }
+}
+
+pub(super) fn summary(profile: &Profile) -> Panel {
+    let (c, w) = (&profile.compute, &profile.workload);
+    let lead = format!(
+        "<p class=\"lead\">A run of {} × {} takes {} on {}: {}, {} of what this machine could do.</p>",
+        figure(&w.batch),
+        figure(&w.steps),
+        figure(&c.time_p50),
+        figure(&w.threads),
+        figure(&c.throughput),
+        figure(&c.of_roof)
+    );
+    let mean = match &c.time_mean.spread {
+        Some(spread) if known(&c.time_mean).is_some() => spread_words(&c.time_mean, spread),
+        _ => "of the samples".into(),
+    };
+    let tile = |name: &str, of: &Figure, below: String| {
+        format!("<div><dt>{name}</dt><dd>{}<small>{below}</small></dd></div>", figure(of))
+    };
+    let tiles = [
+        tile("median time", &c.time_p50, format!("p99 {}", figure(&c.time_p99))),
+        tile("mean time", &c.time_mean, escape(&mean)),
+        tile("arithmetic", &c.tflops, format!("roof {}", figure(&profile.roof.flops))),
+        tile("of the roof", &c.of_roof, "least possible over measured time".into()),
+        tile(
+            "bandwidth",
+            &profile.memory.bandwidth,
+            format!("{} in use", figure(&profile.memory.bandwidth_utilization)),
+        ),
+        tile("memory", &profile.memory.live_peak, format!("weights {}", figure(&profile.memory.weights))),
+    ]
+    .concat();
+    let body = format!("{lead}<dl class=\"tiles\">{tiles}</dl><ul class=\"verdicts\">{}</ul>", verdicts(profile));
+    Panel::new("summary", "Summary", "", body)
+}
+
+fn verdicts(profile: &Profile) -> String {
+    let mut out = String::new();
+    let mut say = |tone: Tone, html: String| {
+        let _ = write!(out, "<li>{}<span>{html}</span></li>", tone.mark());
+    };
+    for level in ["minimum", "target"] {
+        let asked: Vec<&Requirement> = profile.requirements.iter().filter(|r| r.level == level).collect();
+        if !asked.is_empty() {
+            let (tone, words) = requirements(level, &asked);
+            say(tone, words);
+        }
+    }
+    if let Some(op) = by_time(profile).first().filter(|op| known(&op.self_time).is_some()) {
+        let name = escape(&op.name);
+        let limit = crate::plot::bound_words(op.bound);
+        say(Tone::Plain, format!("<b>{name}</b> takes longest: {} of a run, limited by {limit}.", figure(&op.share)));
+    }
+    if let Some(worst) = profile.bottlenecks.first() {
+        let (what, why) = (escape(&worst.what), escape(&worst.why));
+        let win = figure(&worst.could_win);
+        say(Tone::Plain, format!("<b>Most to win:</b> {what}, up to {win} a run ({}). {why}.", figure(&worst.share)));
+    }
+    for advice in &profile.recommendations {
+        let title = escape(&advice.title);
+        match advice.verdict {
+            Verdict::Gain => {
+                say(Tone::Good, format!("<b>Proven:</b> {title}, {} as fast.", figure(&advice.measured)));
+            }
+            Verdict::Loss => {
+                say(Tone::Bad, format!("<b>Tried, and worse:</b> {title}, {} as fast.", figure(&advice.measured)))
+            }
+            Verdict::Untested | Verdict::None => {}
+        }
+    }
+    let untested = profile.recommendations.iter().filter(|r| r.verdict == Verdict::Untested).count();
+    if untested > 0 {
+        let words = plural(untested, "recommendation");
+        say(Tone::Plain, format!("<b>{words} not yet tried.</b> <code>--prove</code> applies and measures them."));
+    }
+    let c = &profile.compute;
+    say(
+        Tone::Plain,
+        format!(
+            "<b>The measurement itself:</b> watching added {}; operations account for {} of the time.",
+            figure(&c.overhead),
+            figure(&c.attributed)
+        ),
+    );
+    let absent = profile.hardware.values().filter(|f| known(f).is_none()).count();
+    if absent > 0 {
+        let all = profile.hardware.len();
+        say(
+            Tone::Plain,
+            format!("<b>{absent} of {all} counters and sensors</b> are not available here; reasons below."),
+        );
+    }
+    for doubt in &profile.doubts {
+        say(Tone::Warn, escape(doubt));
+    }
+    out
+}
+
+fn requirements(level: &str, asked: &[&Requirement]) -> (Tone, String) {
+    let count = |met: Option<bool>| asked.iter().filter(|r| r.met == met).count();
+    let (met, missed, unknown) = (count(Some(true)), count(Some(false)), count(None));
+    let mut devices: Vec<&str> = asked.iter().map(|r| r.device.as_str()).collect();
+    devices.dedup();
+    let of = match devices.as_slice() {
+        [one] => escape(one),
+        many => plural(many.len(), "device"),
+    };
+    let mut words = format!("<b>{met} of {} {level} requirements</b> of {of} met", asked.len());
+    if let Some(worst) = asked.iter().find(|r| r.met == Some(false)) {
+        let (metric, reached) = (escape(&worst.metric), figure(&worst.reached));
+        words += &format!("; {metric} is {reached}, and {} is asked for", figure(&worst.required));
+    }
+    if unknown > 0 {
+        words += &format!("; {unknown} unknown");
+    }
+    let tone = match (missed, unknown) {
+        (0, 0) => Tone::Good,
+        (0, _) => Tone::Warn,
+        _ => Tone::Bad,
+    };
+    (tone, words + ".")
+}

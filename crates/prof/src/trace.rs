@@ -1,0 +1,223 @@
+//! What happened when: operations on their threads, and counters beside them, on one clock.
+//!
+//! [`Trace::write_chrome`] writes the JSON that Perfetto (ui.perfetto.dev) and Chrome's tracing page open. The writer is
+//! our own, since it is short and the crates for it are not kept. It streams: a trace of a million events needs no
+//! string of them all. Times are seconds from the trace's beginning, and are rounded to nanoseconds at both ends, so
+//! that what was nested stays nested.
+
+use crate::plot::unit::known;
+use crate::profile::MemoryPoint;
+use schwann_core::figure::Provenance;
+use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+
+/// Something that took time on a thread.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Event {
+    /// What: the operation's node.
+    pub name: String,
+    /// Which kind: `op`, `loop`, `run`, a user's own.
+    pub category: String,
+    /// Where: a place in [`Trace::threads`].
+    pub thread: usize,
+    /// Seconds from the beginning of the trace.
+    pub start_s: f64,
+    /// Seconds.
+    pub duration_s: f64,
+    /// What else there is to say of it, by name.
+    pub args: Map<String, Value>,
+}
+
+impl Event {
+    /// An event without further words.
+    pub fn new(
+        name: impl Into<String>,
+        category: impl Into<String>,
+        thread: usize,
+        start_s: f64,
+        duration_s: f64,
+    ) -> Event {
+        Event { name: name.into(), category: category.into(), thread, start_s, duration_s, args: Map::new() }
+    }
+
+    /// With something more to say of it.
+    pub fn arg(mut self, name: impl Into<String>, value: impl Into<Value>) -> Event {
+        self.args.insert(name.into(), value.into());
+        self
+    }
+
+    /// Its start and its end in nanoseconds.
+    pub fn span_ns(&self) -> (i64, i64) {
+        // A cast of a float is bounded, and what is no number becomes 0.
+        let start = (self.start_s * 1e9).round() as i64;
+        let end = ((self.start_s + self.duration_s.max(0.0)) * 1e9).round() as i64;
+        (start, end.max(start))
+    }
+}
+
+/// A number that changes over time: memory, a counter, a sensor.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Track {
+    /// What it is.
+    pub name: String,
+    /// Its unit.
+    pub unit: String,
+    /// How its values came about.
+    pub provenance: Provenance,
+    /// From where exactly.
+    pub source: String,
+    /// Seconds from the beginning of the trace, and the value from then on; `None` where it was not known.
+    pub points: Vec<(f64, Option<f64>)>,
+}
+
+/// Two events of which neither holds the other.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("on thread {thread}, `{first}` and `{second}` overlap, and neither lies inside the other")]
+pub struct Overlap {
+    /// On which thread.
+    pub thread: usize,
+    /// The one that began first.
+    pub first: String,
+    /// The other.
+    pub second: String,
+}
+
+/// Events and tracks on one clock.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Trace {
+    /// Who ran: the model's or the program's name.
+    pub process: String,
+    /// The threads' names.
+    pub threads: Vec<String>,
+    /// What took time, in any order.
+    pub events: Vec<Event>,
+    /// What changed over time.
+    pub tracks: Vec<Track>,
+    /// More about the trace, by name: machine, commit, settings.
+    pub about: BTreeMap<String, String>,
+}
+
+impl Trace {
+    /// An empty trace of a process.
+    pub fn new(process: impl Into<String>) -> Trace {
+        Trace { process: process.into(), ..Trace::default() }
+    }
+
+    /// A thread's name; those that were not named are numbered.
+    pub fn thread_name(&self, thread: usize) -> String {
+        self.threads.get(thread).cloned().unwrap_or_else(|| format!("thread {thread}"))
+    }
+
+    /// Each thread's events as they began, those around others first.
+    pub fn by_thread(&self) -> Vec<Vec<&Event>> {
+        let mut threads: BTreeMap<usize, Vec<&Event>> = BTreeMap::new();
+        for event in self.events.iter().filter(|e| e.start_s.is_finite() && e.duration_s.is_finite()) {
+            threads.entry(event.thread).or_default().push(event);
+        }
+        for events in threads.values_mut() {
+            events.sort_by_key(|e| {
+                let (start, end) = e.span_ns();
+                (start, -end)
+            });
+        }
+        threads.into_values().collect()
+    }
+
+    /// Checks that on each thread events lie inside one another or apart, as calls do.
+    pub fn check(&self) -> Result<(), Overlap> {
+        for events in self.by_thread() {
+            let mut open: Vec<&Event> = vec![];
+            for event in events {
+                let (start, end) = event.span_ns();
+                while open.last().is_some_and(|o| o.span_ns().1 <= start) {
+                    open.pop();
+                }
+                if let Some(around) = open.last().filter(|o| o.span_ns().1 < end) {
+                    let (first, second) = (around.name.clone(), event.name.clone());
+                    return Err(Overlap { thread: event.thread, first, second });
+                }
+                open.push(event);
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds a track of the plan's live bytes: each step's, from where an event of its name begins.
+    pub fn add_memory(&mut self, timeline: &[MemoryPoint]) {
+        let live: BTreeMap<&str, &MemoryPoint> = timeline.iter().map(|p| (p.step.as_str(), p)).collect();
+        let mut points: Vec<(f64, Option<f64>)> =
+            self.events.iter().filter_map(|e| live.get(e.name.as_str()).map(|p| (e.start_s, known(&p.live)))).collect();
+        let Some(first) = timeline.first().filter(|_| !points.is_empty()) else { return };
+        points.sort_by(|a, b| a.0.total_cmp(&b.0));
+        self.tracks.push(Track {
+            name: "live memory".into(),
+            unit: first.live.unit.clone(),
+            provenance: first.live.provenance,
+            source: first.live.source.clone(),
+            points,
+        });
+    }
+
+    /// Writes the trace for Perfetto and Chrome: names of process and threads, complete events, counter tracks.
+    pub fn write_chrome(&self, out: &mut dyn Write) -> io::Result<()> {
+        let mut about: Map<String, Value> = self.about.iter().map(|(k, v)| (k.clone(), v.as_str().into())).collect();
+        for track in &self.tracks {
+            about
+                .insert(format!("track {}", track.label()), json!(format!("{:?}: {}", track.provenance, track.source)));
+        }
+        write!(out, "{{\"displayTimeUnit\":\"ns\",\"otherData\":{},\"traceEvents\":[", Value::Object(about))?;
+        let mut lines = Lines { out, first: true };
+        lines.write(&json!({"ph": "M", "pid": 1, "name": "process_name", "args": {"name": self.process}}))?;
+        let threads = self.by_thread();
+        let used = threads.iter().filter_map(|t| t.first()).map(|e| e.thread);
+        for thread in used.chain(0..self.threads.len()).collect::<std::collections::BTreeSet<_>>() {
+            let (tid, name) = (thread + 1, self.thread_name(thread));
+            lines.write(&json!({"ph": "M", "pid": 1, "tid": tid, "name": "thread_name", "args": {"name": name}}))?;
+            let order = json!({"sort_index": thread});
+            lines.write(&json!({"ph": "M", "pid": 1, "tid": tid, "name": "thread_sort_index", "args": order}))?;
+        }
+        for event in threads.into_iter().flatten() {
+            let (start, end) = event.span_ns();
+            lines.write(&json!({
+                "ph": "X", "pid": 1, "tid": event.thread + 1, "ts": us(start), "dur": us(end - start),
+                "name": event.name, "cat": event.category, "args": event.args,
+            }))?;
+        }
+        for track in &self.tracks {
+            let label = track.label();
+            for (at, value) in &track.points {
+                // A counter track cannot show that nothing is known; it shows no point then.
+                let Some(value) = value.filter(|v| v.is_finite() && at.is_finite()) else { continue };
+                let at = us((at * 1e9).round() as i64);
+                lines.write(&json!({"ph": "C", "pid": 1, "ts": at, "name": label, "args": {"value": value}}))?;
+            }
+        }
+        lines.out.write_all(b"\n]}\n")
+    }
+}
+
+impl Track {
+    fn label(&self) -> String {
+        if self.unit.is_empty() { self.name.clone() } else { format!("{} ({})", self.name, self.unit) }
+    }
+}
+
+/// Microseconds, exact to the nanosecond.
+fn us(ns: i64) -> f64 {
+    ns as f64 / 1e3
+}
+
+/// The events' list, a line each.
+struct Lines<'a> {
+    out: &'a mut dyn Write,
+    first: bool,
+}
+
+impl Lines<'_> {
+    fn write(&mut self, event: &Value) -> io::Result<()> {
+        self.out.write_all(if self.first { b"\n" } else { b",\n" })?;
+        self.first = false;
+        serde_json::to_writer(&mut *self.out, event).map_err(io::Error::from)
+    }
+}
