@@ -48,7 +48,7 @@ pub use schwann_core::{
     Series, Session, Shape, Tensor, Type, Value, backend, cases, dtype, error, figure, grad, graph, io, memory, op,
     pass, plan, run, shape, tensor,
 };
-pub use schwann_kernels::{Isa, peak};
+pub use schwann_kernels::{Isa, heap, peak};
 pub use schwann_nn as nn;
 pub use schwann_prof as prof;
 pub use schwann_sensors as sensors;

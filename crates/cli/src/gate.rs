@@ -5,12 +5,13 @@ mod live;
 mod serve;
 
 use crate::baseline::Place;
-use crate::{Outcome, compare, cpu, load, out};
+use crate::{Outcome, compare, load, out};
 use anyhow::{Context, Result, bail};
 use live::Workload;
 use schwann::Isa;
 use schwann::prof::Profile;
 use schwann::prof::baseline::{self, Budget, Decision, Rule, Ruling};
+use schwann::prof::device::cpu;
 use serde::Serialize;
 use std::io::Write;
 use std::path::PathBuf;
@@ -74,10 +75,10 @@ pub(crate) struct Args {
 #[derive(clap::Args, Clone, Debug, Default)]
 struct Shape {
     /// Sequences in a batch (32, or as in the baseline).
-    #[arg(long, value_name = "B", value_parser = size)]
+    #[arg(long, value_name = "B", value_parser = load::size)]
     batch: Option<usize>,
     /// Steps of a sequence (16, or as in the baseline).
-    #[arg(long, value_name = "T", value_parser = size)]
+    #[arg(long, value_name = "T", value_parser = load::size)]
     steps: Option<usize>,
     /// Threads; 0 for one a core (1, or as in the baseline).
     #[arg(long, value_name = "N", value_parser = load::threads)]
@@ -91,13 +92,6 @@ enum What {
     /// Measures on demand, for another process's gate.
     #[command(hide = true)]
     Serve(serve::Args),
-}
-
-fn size(text: &str) -> Result<usize, String> {
-    match text.parse() {
-        Ok(n) if (1..=1 << 20).contains(&n) => Ok(n),
-        _ => Err(format!("expected a whole number from 1 to {}", 1 << 20)),
-    }
 }
 
 /// `3%` as 0.03. The sign is asked for, since 0.03 could be meant either way.

@@ -5,6 +5,7 @@ use schwann::backend::cpu::Cpu;
 use schwann::io::safetensors::Reader;
 use schwann::memory::Budget;
 use schwann::nn::{self, GraphOptions, Model};
+use schwann::prof::models;
 use schwann::{Bindings, Graph, Isa, io};
 use std::path::Path;
 
@@ -75,6 +76,26 @@ fn json_network(path: &Path) -> Result<Graph> {
     }
     let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
     Graph::from_json(&text).map_err(|e| e.in_file(path).into())
+}
+
+/// A built-in model by its name, or a network from a file.
+pub(crate) fn named(name: &str) -> Result<Network> {
+    if let Some(model) = models::built_in(name, &models::Sizes::default()) {
+        return Ok(Network::Model(Box::new(model?)));
+    }
+    if !Path::new(name).exists() {
+        let names = models::NAMES.map(|(name, _)| name).join(", ");
+        bail!("there is no model `{name}`; expected a file, or one of {names}");
+    }
+    network(Path::new(name))
+}
+
+/// Reads a size: sequences in a batch, steps, units.
+pub(crate) fn size(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(n) if (1..=1 << 20).contains(&n) => Ok(n),
+        _ => Err(format!("expected a whole number from 1 to {}", 1 << 20)),
+    }
 }
 
 /// A size that a symbol stands for, as given on the command line: `B=32`.

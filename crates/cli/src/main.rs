@@ -7,8 +7,9 @@ mod baseline;
 mod bench;
 mod compare;
 mod demo;
-mod gate;
 mod devices;
+mod doctor;
+mod gate;
 mod graph;
 mod import;
 mod info;
@@ -21,20 +22,27 @@ mod report;
 mod run;
 mod schema;
 mod svg;
+mod validate;
 mod verify;
 mod wiring;
+
+/// Counted, so that a profile can say how often a run allocates.
+#[global_allocator]
+static HEAP: schwann::heap::Counting = schwann::heap::Counting;
 
 use clap::{CommandFactory, Parser, Subcommand};
 use std::process::ExitCode;
 
-/// Compiles, runs and measures small neural networks on this CPU. Without a command: what this machine can do.
+/// Compiles, runs, measures and explains small neural networks on this CPU. Without a command: a profile of two
+/// built-in models on this machine.
 #[derive(Parser)]
 #[command(
     name = "schwann",
     version,
     arg_required_else_help = false,
     after_help = "Examples:
-  schwann                                   what this machine can do, measured in some seconds
+  schwann                                   two built-in models profiled on this machine, and a report
+  schwann machine                           what this machine can do, measured in some seconds
   schwann demo net.safetensors --input x.npy
   schwann graph net.safetensors             look at a network
   schwann graph net.safetensors --svg net.svg
@@ -62,7 +70,7 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    /// What this machine can do, and what compiling a small network gains on it (also without a command).
+    /// What this machine can do, and what compiling a small network gains on it.
     Machine(machine::Args),
     /// Show a network: text, DOT, JSON or a picture; as built, optimized, or as it will run.
     Graph(graph::Args),
@@ -92,6 +100,10 @@ enum Command {
     Predict(predict::Args),
     /// Show a saved profile: one HTML page, plots, flame graphs.
     Report(report::Args),
+    /// Whether a model meets a device's requirements: an exit code for scripts.
+    Validate(validate::Args),
+    /// Look at this machine and a model for what commonly makes models slow.
+    Doctor(doctor::Args),
     /// Compare models with results that they gave elsewhere.
     Verify(verify::Args),
     /// Draw a neural circuit: its synapses as text or picture, and what they are in numbers.
@@ -123,7 +135,7 @@ fn main() -> ExitCode {
         clap::ColorChoice::Never => anstream::ColorChoice::Never.write_global(),
     }
     let result = match cli.command {
-        None => machine::run(&machine::Args::default()),
+        None => profile::run(&profile::everything()),
         Some(Command::Machine(args)) => machine::run(&args),
         Some(Command::Graph(args)) => graph::run(&args),
         Some(Command::Run(args)) => run::run(&args),
@@ -139,6 +151,8 @@ fn main() -> ExitCode {
         Some(Command::Devices(args)) => devices::run(&args),
         Some(Command::Predict(args)) => predict::run(&args),
         Some(Command::Report(args)) => report::run(&args),
+        Some(Command::Validate(args)) => validate::run(&args),
+        Some(Command::Doctor(args)) => doctor::run(&args),
         Some(Command::Verify(args)) => verify::run(&args),
         Some(Command::Wiring(args)) => wiring::run(&args),
     };

@@ -37,10 +37,10 @@ pub(crate) struct Args {
     #[arg(long, value_name = "NAME")]
     device: Option<String>,
     /// Sequences in a batch.
-    #[arg(long, value_name = "B", default_value_t = 1, value_parser = size)]
+    #[arg(long, value_name = "B", default_value_t = 1, value_parser = load::size)]
     batch: usize,
     /// Steps of a sequence.
-    #[arg(long, value_name = "T", default_value_t = 1, value_parser = size)]
+    #[arg(long, value_name = "T", default_value_t = 1, value_parser = load::size)]
     steps: usize,
     /// A size that a graph leaves open, such as B=32; for graphs whose sizes are not B and T.
     #[arg(long = "set", value_name = "SYMBOL=SIZE")]
@@ -54,13 +54,6 @@ pub(crate) struct Args {
     /// Print JSON.
     #[arg(long)]
     json: bool,
-}
-
-fn size(text: &str) -> Result<usize, String> {
-    match text.parse() {
-        Ok(n) if (1..=1 << 20).contains(&n) => Ok(n),
-        _ => Err(format!("expected a whole number from 1 to {}", 1 << 20)),
-    }
 }
 
 /// The network as a graph, from states of zero where it is a model.

@@ -1,17 +1,24 @@
 //! `schwann profile`: runs models, watches every operation, and says where the time goes.
 
+use crate::baseline::Place;
 use crate::load::{self, Network, Setting};
-use crate::{Outcome, out};
+use crate::{Outcome, devices, out};
 use anyhow::{Context, Result, bail};
 use indicatif::ProgressBar;
 use schwann::plan::{bytes, count, seconds};
+use schwann::prof::baseline::Store;
+use schwann::prof::device::{Calibration, Catalog, Entry, data_dir};
 use schwann::prof::profile::{Bound, Op, Profile, SCHEMA};
+use schwann::prof::profile::{Recommendation, Verdict};
 use schwann::prof::profiler::{Options, Profiler, Subject, Way};
-use schwann::prof::{models, profiler};
-use schwann::{DType, Figure, Isa};
+use schwann::prof::study::{self, Instruments};
+use schwann::prof::{models, profiler, report, trace};
+use schwann::{DType, Figure, Isa, heap};
 use serde::Serialize;
 use std::io::Write;
-use std::path::Path;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 #[derive(clap::Args, Default)]
 #[command(
@@ -27,23 +34,27 @@ Examples:
   schwann profile circuit.safetensors --batch 1 --steps 1
   schwann profile P --compare                  node by node, on more threads, in bfloat16
   schwann profile W L --sweep=1,32,256 --json
-  schwann profile net.safetensors --set N=128 --threads 0"
+  schwann profile net.safetensors --set N=128 --threads 0
+  schwann profile P --prove                    try what is recommended, and say what came of it
+  schwann profile W --device \"M1 Max\"         with what that device's requirements say
+  schwann profile W --trace run.trace.json     for Perfetto or Chrome's tracing page
+  schwann profile W --save main                keep it, to hold later ones against"
 )]
 pub(crate) struct Args {
     /// Files or built-in models: P, W, L, G.
     #[arg(value_name = "MODEL")]
     models: Vec<String>,
     /// Sequences in a batch (32).
-    #[arg(long, value_name = "B", value_parser = size)]
+    #[arg(long, value_name = "B", value_parser = load::size)]
     batch: Option<usize>,
     /// Steps of a sequence (16).
-    #[arg(long, value_name = "T", value_parser = size)]
+    #[arg(long, value_name = "T", value_parser = load::size)]
     steps: Option<usize>,
     /// Other sizes of a graph.
     #[arg(long, value_name = "SYMBOL=SIZE")]
     set: Vec<Setting>,
     /// Timed samples (200), fewer where the seconds are over before.
-    #[arg(long, value_name = "N", value_parser = size)]
+    #[arg(long, value_name = "N", value_parser = load::size)]
     runs: Option<usize>,
     /// Seconds for each measurement (2).
     #[arg(long, value_name = "S", value_parser = load::seconds)]
@@ -64,21 +75,34 @@ pub(crate) struct Args {
     #[arg(long)]
     compare: bool,
     /// Measure other batch sizes too.
-    #[arg(long, value_name = "B,B", value_delimiter = ',', num_args = 0.., require_equals = true, default_missing_value = "1,4,16,64,256", value_parser = size)]
+    #[arg(long, value_name = "B,B", value_delimiter = ',', num_args = 0.., require_equals = true, default_missing_value = "1,4,16,64,256", value_parser = load::size)]
     sweep: Vec<usize>,
     /// Measure other numbers of steps too.
-    #[arg(long, value_name = "T,T", value_delimiter = ',', num_args = 0.., require_equals = true, default_missing_value = "1,4,16,64", value_parser = size)]
+    #[arg(long, value_name = "T,T", value_delimiter = ',', num_args = 0.., require_equals = true, default_missing_value = "1,4,16,64", value_parser = load::size)]
     sweep_steps: Vec<usize>,
+    /// Hold it against this device's requirements, such as \"M1 Max\".
+    #[arg(long, value_name = "NAME")]
+    device: Option<String>,
+    /// Apply what is recommended, measure again, and say what came of it.
+    #[arg(long)]
+    prove: bool,
+    /// Where the report goes; without it, into the user's data directory.
+    #[arg(long, value_name = "FILE.html")]
+    html: Option<PathBuf>,
+    /// Write some runs as they happened, call by call and thread by thread.
+    #[arg(long, value_name = "FILE.json")]
+    trace: Option<PathBuf>,
+    /// Keep the profile under this name (several models: NAME-MODEL).
+    #[arg(long, value_name = "NAME")]
+    save: Option<String>,
+    #[command(flatten)]
+    place: Place,
+    /// Leave out this machine's limits, and everything that needs them: no calibration, no predictions.
+    #[arg(long)]
+    no_roof: bool,
     /// Print one JSON document.
     #[arg(long)]
     json: bool,
-}
-
-fn size(text: &str) -> Result<usize, String> {
-    match text.parse() {
-        Ok(n) if (1..=1 << 20).contains(&n) => Ok(n),
-        _ => Err(format!("expected a whole number from 1 to {}", 1 << 20)),
-    }
 }
 
 /// The document that scripts read.
@@ -107,7 +131,7 @@ impl Args {
     /// Ways worth comparing with what was asked for.
     fn ways(&self) -> Vec<Way> {
         let mut ways = vec![if self.node_by_node { Way::Fused } else { Way::NodeByNode }];
-        let (cores, threads) = (crate::cpu::cores(), self.options().threads);
+        let (cores, threads) = (schwann::prof::device::cpu::cores(), self.options().threads);
         if threads != 0 && threads != cores {
             ways.push(Way::Threads(cores));
         }
@@ -130,19 +154,19 @@ impl Args {
     }
 }
 
-/// A built-in model or a file.
-fn subject(name: &str) -> Result<Subject> {
-    if let Some(model) = models::built_in(name, &models::Sizes::default()) {
-        return Ok(model?.into());
-    }
-    if !Path::new(name).exists() {
-        let names = models::NAMES.map(|(name, _)| name).join(", ");
-        bail!("there is no model `{name}`; expected a file, or one of {names}");
-    }
-    Ok(match load::network(Path::new(name))? {
-        Network::Graph(graph) => (*graph).into(),
-        Network::Model(model) => (*model).into(),
-    })
+/// What a whole profile needs to know of the machine and of devices.
+struct Known {
+    calibration: Option<Calibration>,
+    catalog: Catalog,
+    device: Option<Entry>,
+}
+
+/// Runs that a trace holds: enough to see what is usual.
+const TRACED_RUNS: usize = 4;
+
+/// Without any option, other ways and sizes are measured too.
+pub(crate) fn everything() -> Args {
+    Args { seconds: Some(0.8), compare: true, sweep: vec![1, 8, 32, 128], prove: true, ..Args::default() }
 }
 
 pub(crate) fn run(args: &Args) -> Result<Outcome> {
@@ -150,24 +174,95 @@ pub(crate) fn run(args: &Args) -> Result<Outcome> {
         [] => models::DEFAULT.to_vec(),
         given => given.iter().map(String::as_str).collect(),
     };
-    // All of them are looked at before the first is measured.
+    // All of them are looked at before the first is measured, and so is the device.
     let subjects = names.iter().map(|name| Ok((*name, subject(name)?))).collect::<Result<Vec<_>>>()?;
+    let catalog = Catalog::load()?;
+    let device = args.device.as_deref().map(|name| catalog.find(name).cloned()).transpose()?;
+    let calibration = if args.no_roof { None } else { Some(devices::calibration()?) };
+    let known = Known { calibration, catalog, device };
+    let cancel = Arc::new(AtomicBool::new(false));
+    let stop = Arc::clone(&cancel);
+    // The first Ctrl-C ends the measurement between two samples; what was measured before is still shown and saved.
+    let _ = ctrlc::set_handler(move || {
+        if stop.swap(true, Ordering::Relaxed) {
+            std::process::exit(130);
+        }
+    });
     let (ways, points) = (args.ways(), args.points());
     let bar = out::progress(100 * (subjects.len() * (2 + ways.len() + points.len())) as u64);
-    let mut profiles = vec![];
+    let (mut profiles, mut traces) = (vec![], vec![]);
     for (name, subject) in subjects {
-        let mut profiler = Profiler::new(subject)
-            .named(name)
-            .with(args.options())
-            .compared(ways.clone())
-            .swept(points.clone())
-            .telling(stages(&bar, name));
-        profiles.push(profiler.profile_all().map_err(in_flags).with_context(|| format!("model {name}"))?);
+        match one(args, name, subject, &known, &cancel, &bar) {
+            Ok((profile, trace)) => {
+                profiles.push(profile);
+                traces.extend(trace);
+            }
+            Err(e) if e.downcast_ref::<profiler::Error>().is_some_and(profiler::Error::is_cancelled) => break,
+            Err(e) => return Err(e.context(format!("model {name}"))),
+        }
     }
     bar.finish_and_clear();
+    if profiles.is_empty() {
+        bail!("stopped before the first profile was done; nothing was written");
+    }
+    deliver(args, &profiles, &traces)?;
+    if cancel.load(Ordering::Relaxed) {
+        bail!("stopped: {} of {} profiles were done, and are shown and saved", profiles.len(), names.len());
+    }
+    Ok(Outcome::Done)
+}
+
+/// A built-in model or a file.
+pub(crate) fn subject(name: &str) -> Result<Subject> {
+    Ok(match load::named(name)? {
+        Network::Graph(graph) => (*graph).into(),
+        Network::Model(model) => (*model).into(),
+    })
+}
+
+/// Everything about one model.
+fn one(
+    args: &Args,
+    name: &str,
+    subject: Subject,
+    known: &Known,
+    cancel: &Arc<AtomicBool>,
+    bar: &ProgressBar,
+) -> Result<(Profile, Option<trace::Trace>)> {
+    let options = args.options();
+    let threads = load::cpu(options.isa, options.threads)?.threads();
+    let mut profiler = Profiler::new(subject)
+        .named(name)
+        .with(options)
+        .compared(args.ways())
+        .swept(args.points())
+        .counting(Instruments::default())
+        .allocations(heap::allocations)
+        .cancelled_by(Arc::clone(cancel))
+        .telling(stages(bar, name));
+    if let Some(calibration) = &known.calibration {
+        profiler = profiler.under(calibration.ceiling(threads));
+    }
+    let mut profile = profiler.profile_all().map_err(in_flags)?;
+    if let Some(calibration) = &known.calibration {
+        let plan = profiler.plan()?;
+        let mut advice = study::conclude(&mut profile, &plan, calibration, &known.catalog, known.device.as_ref());
+        if args.prove {
+            study::prove(&mut profile, &mut advice, &mut profiler)?;
+        }
+    }
+    let trace = match &args.trace {
+        Some(_) => Some(profiler.record(TRACED_RUNS)?.told(&profile)),
+        None => None,
+    };
+    Ok((profile, trace))
+}
+
+/// Writes what was asked for: the report, the trace, the baselines, and what is printed.
+fn deliver(args: &Args, profiles: &[Profile], traces: &[trace::Trace]) -> Result<()> {
     let mut out = out::stdout();
     if args.json {
-        writeln!(out, "{}", serde_json::to_string_pretty(&Document { schema: SCHEMA, profiles: &profiles })?)?;
+        writeln!(out, "{}", serde_json::to_string_pretty(&Document { schema: SCHEMA, profiles })?)?;
     } else {
         for (i, profile) in profiles.iter().enumerate() {
             if i > 0 {
@@ -176,8 +271,43 @@ pub(crate) fn run(args: &Args) -> Result<Outcome> {
             page(&mut out, profile)?;
         }
     }
-    out.flush()?;
-    Ok(Outcome::Done)
+    if let Some(path) = &args.trace {
+        let file = std::fs::File::create(path).with_context(|| format!("cannot write {}", path.display()))?;
+        let mut file = std::io::BufWriter::new(file);
+        trace::write_all(traces, &mut file).with_context(|| format!("cannot write {}", path.display()))?;
+        file.flush()?;
+        out::note(&format!("wrote {}: open it at ui.perfetto.dev or chrome://tracing", path.display()));
+    }
+    if let Some(name) = &args.save {
+        let path = args.place.path()?;
+        let mut store = Store::create(&path)?;
+        for profile in profiles {
+            let name = if profiles.len() == 1 { name.clone() } else { format!("{name}-{}", profile.model.name) };
+            store.save(&name, profile)?;
+            out::note(&format!("saved {} as `{name}` in {}", profile.id, path.display()));
+        }
+    }
+    match (&args.html, args.json) {
+        (Some(path), _) => out::deliver(path, &report::html(profiles))?,
+        (None, true) => {}
+        (None, false) => {
+            let line = match usual_report(profiles) {
+                Ok(path) => path.display().to_string(),
+                Err(why) => format!("not written ({why:#}); --html FILE says where it should go"),
+            };
+            writeln!(out, "\n  {} {line}", out::paint(out::NAME, format!("{:<11}", "report")))?;
+        }
+    }
+    Ok(out.flush()?)
+}
+
+/// Writes the report where it goes if nobody says: the latest one, in the user's data directory.
+fn usual_report(profiles: &[Profile]) -> Result<PathBuf> {
+    let folder = data_dir()?.join("reports");
+    std::fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    let path = folder.join("latest.html");
+    std::fs::write(&path, report::html(profiles)).with_context(|| format!("cannot write {}", path.display()))?;
+    Ok(path)
 }
 
 /// The library's refusal, with the flag that answers it.
@@ -293,10 +423,53 @@ fn page(out: &mut dyn Write, p: &Profile) -> std::io::Result<()> {
         }
         table.write(out)?;
     }
+    for b in p.bottlenecks.iter().take(2) {
+        let win = format!("{} ({}) could be won", time(&b.could_win), show(&b.share, |v| format!("{v:.0}%")));
+        line(out, "bottleneck", format!("{}: {win}; {} (derived)", out::printable(&b.what), b.why))?;
+    }
+    for r in &p.recommendations {
+        line(out, "advice", recommendation(r))?;
+    }
+    if let Some(host) = p.devices.iter().find(|d| d.host) {
+        let error = show(&host.error, |v| format!("{v:+.0}% off"));
+        let elsewhere = |name: &str| {
+            let found = p.devices.iter().find(|d| !d.host && d.device == name)?;
+            Some(format!("{name} {}", seconds(found.time.value?)))
+        };
+        let there: Vec<String> = ["M1", "M1 Max", "M4"].into_iter().filter_map(elsewhere).collect();
+        line(out, "predicted", format!("here {} ({error}); {}", time(&host.time), there.join(", ")))?;
+    }
+    for r in p.requirements.iter().filter(|_| p.requirements.len() <= 6) {
+        let met = match r.met {
+            Some(true) => out::paint(out::GOOD, "met"),
+            Some(false) => out::paint(out::BAD, "not met"),
+            None => "not known".into(),
+        };
+        let asked = format!("{} {} {}: wants {}", r.device, r.level, r.metric, devices::number(&r.required));
+        line(out, "required", format!("{asked}, reaches {}: {met}", devices::number(&r.reached)))?;
+    }
     for doubt in &p.doubts {
         line(out, "doubt", out::printable(doubt))?;
     }
     Ok(())
+}
+
+/// A recommendation in a line: what, why, and what came of it.
+fn recommendation(r: &Recommendation) -> String {
+    let came = match r.verdict {
+        Verdict::Untested => match r.expected.value {
+            Some(v) => format!("up to {v:.1}× (predicted, not tried)"),
+            None => "not tried".into(),
+        },
+        Verdict::Gain => out::paint(out::GOOD, format!("{} as fast (measured)", factor(&r.measured))),
+        Verdict::None => format!("no gain: {} (measured)", factor(&r.measured)),
+        Verdict::Loss => out::paint(out::BAD, format!("slower: {} (measured)", factor(&r.measured))),
+    };
+    format!("{}: {came} · {}", out::printable(&r.title), out::printable(&r.how))
+}
+
+fn factor(figure: &Figure) -> String {
+    show(figure, |v| format!("{v:.2}×"))
 }
 
 /// The operations that take longest, each with its part of the run.

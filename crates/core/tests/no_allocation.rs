@@ -2,32 +2,10 @@
 
 use schwann_core::cases;
 use schwann_core::{CompileOptions, Program, Tensor};
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::sync::atomic::{AtomicUsize, Ordering};
-
-struct Counting;
-static ALLOCATIONS: AtomicUsize = AtomicUsize::new(0);
-
-// SAFETY: every call goes to the system's allocator unchanged; only a counter is kept.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
-        // SAFETY: the caller's promise.
-        unsafe { System.alloc(layout) }
-    }
-    unsafe fn dealloc(&self, ptr: *mut u8, layout: Layout) {
-        // SAFETY: the caller's promise.
-        unsafe { System.dealloc(ptr, layout) }
-    }
-    unsafe fn realloc(&self, ptr: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
-        // SAFETY: the caller's promise.
-        unsafe { System.realloc(ptr, layout, size) }
-    }
-}
+use schwann_kernels::heap;
 
 #[global_allocator]
-static COUNTING: Counting = Counting;
+static HEAP: heap::Counting = heap::Counting;
 
 #[test]
 fn every_case_runs_without_allocating_after_the_first_run() {
@@ -43,9 +21,9 @@ fn every_case_runs_without_allocating_after_the_first_run() {
             // Other threads of the test harness may allocate now and then: the fewest of a few runs is the run's own.
             let fewest = (0..4)
                 .map(|_| {
-                    let before = ALLOCATIONS.load(Ordering::Relaxed);
+                    let before = heap::allocations();
                     session.run(&inputs).unwrap();
-                    ALLOCATIONS.load(Ordering::Relaxed) - before
+                    heap::allocations() - before
                 })
                 .min();
             cases_run += 1;

@@ -9,6 +9,7 @@ pub mod copy;
 pub mod exact;
 pub mod gather;
 pub mod gemm;
+pub mod heap;
 pub mod map;
 pub mod map_file;
 pub mod math;

@@ -1,35 +1,13 @@
 //! Thousands of streams share one model, and once a number of streams is known a step allocates nothing: counted.
 
 use schwann_core::CompileOptions;
+use schwann_kernels::heap;
 use schwann_nn::wiring::AutoNcp;
 use schwann_nn::{Cfc, GraphOptions, Ltc, Model, Runner, Sequential};
-use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-
-struct Counting;
-static ALLOCATIONS: AtomicUsize = AtomicUsize::new(0);
-
-// SAFETY: every call goes to the system's allocator unchanged; only a counter is kept.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
-        // SAFETY: the caller's promise.
-        unsafe { System.alloc(layout) }
-    }
-    unsafe fn dealloc(&self, ptr: *mut u8, layout: Layout) {
-        // SAFETY: the caller's promise.
-        unsafe { System.dealloc(ptr, layout) }
-    }
-    unsafe fn realloc(&self, ptr: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
-        // SAFETY: the caller's promise.
-        unsafe { System.realloc(ptr, layout, size) }
-    }
-}
 
 #[global_allocator]
-static COUNTING: Counting = Counting;
+static HEAP: heap::Counting = heap::Counting;
 
 #[test]
 fn thousands_of_streams_step_without_allocating() {
@@ -56,9 +34,9 @@ fn thousands_of_streams_step_without_allocating() {
         // Other threads of the test harness may allocate now and then: the fewest of a few runs is the steps' own.
         let fewest = (0..4)
             .map(|_| {
-                let before = ALLOCATIONS.load(Ordering::Relaxed);
+                let before = heap::allocations();
                 assert!(steps().is_finite());
-                ALLOCATIONS.load(Ordering::Relaxed) - before
+                heap::allocations() - before
             })
             .min();
         assert_eq!(fewest, Some(0), "{name}");

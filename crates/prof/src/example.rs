@@ -186,6 +186,16 @@ pub fn scaled(factor: f64, seed: u64) -> Profile {
                 met: Some(met),
             })
             .into(),
+        efficiency: vec![
+            Named {
+                name: "tflops_efficiency".into(), figure: Figure::derived(0.02, "×", "example: over the minimum")
+            },
+            Named { name: "compute_efficiency".into(), figure: Figure::derived(61.0, "%", FROM) },
+            Named {
+                name: "ne_utilization".into(),
+                figure: Figure::unavailable("%", "Neural Engine", "nothing counts its use"),
+            },
+        ],
         bottlenecks: vec![Bottleneck {
             what: "heads".into(),
             why: "bound by exponentials".into(),
@@ -224,6 +234,7 @@ pub fn nothing() -> Profile {
     profile.machine.memory = gone("B");
     profile.model.parameters = gone("parameters");
     profile.model.weight_bytes = gone("B");
+    profile.efficiency.iter_mut().for_each(|e| e.figure = gone("%"));
     profile.roof.flops = gone("flop/s");
     profile.roof.functions = gone("functions/s");
     profile.roof.step_overhead = gone("s");

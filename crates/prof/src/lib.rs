@@ -17,6 +17,7 @@ pub mod profiler;
 pub mod report;
 pub mod scope;
 pub mod stats;
+pub mod study;
 pub mod trace;
 
 pub use profile::Profile;

@@ -47,6 +47,8 @@ pub struct Profile {
     pub devices: Vec<DeviceOutlook>,
     /// The requirements it was held against.
     pub requirements: Vec<Requirement>,
+    /// How it stands against requirements and limits; the names are the guides'.
+    pub efficiency: Vec<Named>,
     /// What costs most, by the time that could be won.
     pub bottlenecks: Vec<Bottleneck>,
     /// What to change.

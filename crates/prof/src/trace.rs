@@ -71,6 +71,47 @@ pub struct Track {
     pub points: Vec<(f64, Option<f64>)>,
 }
 
+impl crate::profiler::Trace {
+    /// Some recorded runs, with what the profile of the same model says: one timeline of operations, threads, memory and
+    /// what the counters read.
+    pub fn told(&self, profile: &crate::Profile) -> Trace {
+        let mut trace = Trace::new(profile.model.name.clone());
+        let kernels: BTreeMap<&[usize], &str> =
+            profile.compute.ops.iter().map(|op| (&op.path[..], op.kernel.as_str())).collect();
+        for event in &self.events {
+            let kernel = kernels.get(&event.path[..]).copied().unwrap_or_default();
+            let category = if event.path.len() == 1 { "step" } else { "op" };
+            let told = Event::new(event.name.clone(), category, event.thread, event.start_s, event.duration_s);
+            trace.events.push(told.arg("kernel", kernel));
+        }
+        trace.tracks.push(Track {
+            name: "live memory".into(),
+            unit: "B".into(),
+            provenance: Provenance::Derived,
+            source: "the compiled plan".into(),
+            points: self.memory.iter().map(|(at, bytes)| (*at, Some(*bytes as f64))).collect(),
+        });
+        // Counters and sensors were read once around the timed runs, so each is a level line.
+        let end = self.events.iter().map(|e| e.start_s + e.duration_s).fold(0.0, f64::max);
+        for (name, figure) in &profile.hardware {
+            let Some(value) = figure.value else { continue };
+            trace.tracks.push(Track {
+                name: name.clone(),
+                unit: figure.unit.clone(),
+                provenance: figure.provenance,
+                source: format!("{}, over the timed runs", figure.source),
+                points: vec![(0.0, Some(value)), (end, Some(value))],
+            });
+        }
+        trace.about.insert("machine".into(), format!("{}, {}", profile.machine.cpu, profile.machine.isa));
+        trace.about.insert("profile".into(), profile.id.clone());
+        if self.truncated {
+            trace.about.insert("truncated".into(), "there were more calls than are kept".into());
+        }
+        trace
+    }
+}
+
 /// Two events of which neither holds the other.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("on thread {thread}, `{first}` and `{second}` overlap, and neither lies inside the other")]
@@ -161,26 +202,23 @@ impl Trace {
 
     /// Writes the trace for Perfetto and Chrome: names of process and threads, complete events, counter tracks.
     pub fn write_chrome(&self, out: &mut dyn Write) -> io::Result<()> {
-        let mut about: Map<String, Value> = self.about.iter().map(|(k, v)| (k.clone(), v.as_str().into())).collect();
-        for track in &self.tracks {
-            about
-                .insert(format!("track {}", track.label()), json!(format!("{:?}: {}", track.provenance, track.source)));
-        }
-        write!(out, "{{\"displayTimeUnit\":\"ns\",\"otherData\":{},\"traceEvents\":[", Value::Object(about))?;
-        let mut lines = Lines { out, first: true };
-        lines.write(&json!({"ph": "M", "pid": 1, "name": "process_name", "args": {"name": self.process}}))?;
+        write_all(std::slice::from_ref(self), out)
+    }
+
+    fn write_events(&self, pid: usize, lines: &mut Lines<'_>) -> io::Result<()> {
+        lines.write(&json!({"ph": "M", "pid": pid, "name": "process_name", "args": {"name": self.process}}))?;
         let threads = self.by_thread();
         let used = threads.iter().filter_map(|t| t.first()).map(|e| e.thread);
         for thread in used.chain(0..self.threads.len()).collect::<std::collections::BTreeSet<_>>() {
             let (tid, name) = (thread + 1, self.thread_name(thread));
-            lines.write(&json!({"ph": "M", "pid": 1, "tid": tid, "name": "thread_name", "args": {"name": name}}))?;
+            lines.write(&json!({"ph": "M", "pid": pid, "tid": tid, "name": "thread_name", "args": {"name": name}}))?;
             let order = json!({"sort_index": thread});
-            lines.write(&json!({"ph": "M", "pid": 1, "tid": tid, "name": "thread_sort_index", "args": order}))?;
+            lines.write(&json!({"ph": "M", "pid": pid, "tid": tid, "name": "thread_sort_index", "args": order}))?;
         }
         for event in threads.into_iter().flatten() {
             let (start, end) = event.span_ns();
             lines.write(&json!({
-                "ph": "X", "pid": 1, "tid": event.thread + 1, "ts": us(start), "dur": us(end - start),
+                "ph": "X", "pid": pid, "tid": event.thread + 1, "ts": us(start), "dur": us(end - start),
                 "name": event.name, "cat": event.category, "args": event.args,
             }))?;
         }
@@ -190,11 +228,30 @@ impl Trace {
                 // A counter track cannot show that nothing is known; it shows no point then.
                 let Some(value) = value.filter(|v| v.is_finite() && at.is_finite()) else { continue };
                 let at = us((at * 1e9).round() as i64);
-                lines.write(&json!({"ph": "C", "pid": 1, "ts": at, "name": label, "args": {"value": value}}))?;
+                lines.write(&json!({"ph": "C", "pid": pid, "ts": at, "name": label, "args": {"value": value}}))?;
             }
         }
-        lines.out.write_all(b"\n]}\n")
+        Ok(())
     }
+}
+
+/// Writes several traces for Perfetto and Chrome, each a process of its own.
+pub fn write_all(traces: &[Trace], out: &mut dyn Write) -> io::Result<()> {
+    let mut about = Map::new();
+    for trace in traces {
+        let own = |name: String| if traces.len() == 1 { name } else { format!("{}: {name}", trace.process) };
+        about.extend(trace.about.iter().map(|(k, v)| (own(k.clone()), Value::from(v.as_str()))));
+        for track in &trace.tracks {
+            let origin = format!("{:?}: {}", track.provenance, track.source);
+            about.insert(own(format!("track {}", track.label())), origin.into());
+        }
+    }
+    write!(out, "{{\"displayTimeUnit\":\"ns\",\"otherData\":{},\"traceEvents\":[", Value::Object(about))?;
+    let mut lines = Lines { out, first: true };
+    for (i, trace) in traces.iter().enumerate() {
+        trace.write_events(i + 1, &mut lines)?;
+    }
+    lines.out.write_all(b"\n]}\n")
 }
 
 impl Track {

@@ -41,10 +41,10 @@ pub(super) struct Args {
     #[arg(long, value_name = "P|W|L|FILE", value_delimiter = ',', default_values = ["P", "W", "L"])]
     model: Vec<String>,
     /// Sequences in a batch.
-    #[arg(long, value_name = "B", value_parser = size)]
+    #[arg(long, value_name = "B", value_parser = load::size)]
     batch: Option<usize>,
     /// Steps of a sequence.
-    #[arg(long, value_name = "T", value_parser = size)]
+    #[arg(long, value_name = "T", value_parser = load::size)]
     steps: Option<usize>,
     /// Numbers of threads; 0 for one a core.
     #[arg(long, value_name = "N,N", value_delimiter = ',', default_value = "1", value_parser = load::threads)]
@@ -56,10 +56,10 @@ pub(super) struct Args {
     #[arg(long)]
     train: bool,
     /// Neurons, of P, W and L.
-    #[arg(long, value_name = "N", value_parser = size)]
+    #[arg(long, value_name = "N", value_parser = load::size)]
     units: Option<usize>,
     /// Features out, of P, W and L.
-    #[arg(long, value_name = "N", value_parser = size)]
+    #[arg(long, value_name = "N", value_parser = load::size)]
     outputs: Option<usize>,
     /// Layers of the backbone, of P.
     #[arg(long, value_name = "N")]
@@ -73,13 +73,6 @@ pub(super) struct Args {
     /// Print one JSON object a line.
     #[arg(long)]
     json: bool,
-}
-
-fn size(text: &str) -> Result<usize, String> {
-    match text.parse() {
-        Ok(n) if (1..=1 << 20).contains(&n) => Ok(n),
-        _ => Err(format!("expected a whole number from 1 to {}", 1 << 20)),
-    }
 }
 
 /// One measurement, as scripts read it.

@@ -8,9 +8,10 @@
 
 use super::live::Workload;
 use super::{Shape, percent};
-use crate::{Outcome, cpu, load, out};
+use crate::{Outcome, load, out};
 use anyhow::{Context, Result, bail};
 use schwann::prof::baseline::{self, Budget, Decision, Rule, Ruling};
+use schwann::prof::device::cpu;
 use schwann::prof::stats::{Summary, wilson};
 use schwann::{Figure, Isa};
 use serde::Serialize;

@@ -2,11 +2,11 @@
 
 use super::Shape;
 use crate::load::{self, Network};
-use crate::roof::{Ready, numbers};
 use anyhow::{Context, Result, bail};
 use schwann::nn::wiring::AutoNcp;
 use schwann::nn::{Cfc, GraphOptions, InitialState, Ltc, Model};
 use schwann::pass::PassOptions;
+use schwann::prof::device::roof::{Ready, numbers};
 use schwann::{Bindings, DType, Graph, Tensor};
 use std::path::Path;
 use std::time::Instant;
@@ -56,7 +56,7 @@ impl Workload {
         };
         let (batch, steps) = (shape.batch.unwrap_or(32), shape.steps.unwrap_or(16));
         let threads = match shape.threads.unwrap_or(1) {
-            0 => crate::cpu::cores(),
+            0 => schwann::prof::device::cpu::cores(),
             n => n,
         };
         let sizes = Bindings::new().with("B", batch).with("T", steps);

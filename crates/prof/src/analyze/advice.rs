@@ -26,7 +26,10 @@ const LEAST_GAIN: f64 = 0.01;
 fn advice(title: &str, evidence: String, how: &str, expected: Figure, way: Option<Way>) -> Advice {
     let measured = Figure::unavailable("×", "not tried", "add --prove to have it applied and measured");
     let (title, how) = (title.into(), how.into());
-    Advice { recommendation: Recommendation { title, evidence, how, expected, measured, verdict: Verdict::Untested }, way }
+    Advice {
+        recommendation: Recommendation { title, evidence, how, expected, measured, verdict: Verdict::Untested },
+        way,
+    }
 }
 
 /// What could be changed about this workload on its machine.
@@ -43,7 +46,8 @@ pub fn recommend(profile: &Profile) -> Vec<Advice> {
             Some(Way::Fused),
         ));
     }
-    if let (Some(threads), Some(cores), Some(batch)) = (whole(&w.threads), whole(&profile.machine.cores), whole(&w.batch))
+    if let (Some(threads), Some(cores), Some(batch)) =
+        (whole(&w.threads), whole(&profile.machine.cores), whole(&w.batch))
         && threads < cores
         && batch > 1
     {

@@ -140,13 +140,7 @@ fn machine(list: &mut Checklist, readings: &BTreeMap<String, Figure>) {
         |v| if v > 0.0 { format!("{} in use", bytes(v as u64)) } else { "not in use".into() },
         "pages of this program may lie on disk: free memory",
     );
-    list.figure(
-        "hardware counters",
-        reading("instructions"),
-        |_| false,
-        |_| "there".into(),
-        "",
-    );
+    list.figure("hardware counters", reading("instructions"), |_| false, |_| "there".into(), "");
 }
 
 fn model(list: &mut Checklist, p: &Profile) {

@@ -22,9 +22,9 @@ pub fn efficiency(profile: &Profile, device: Option<&Entry>) -> Vec<Named> {
         None => (&profile.compute.tflops, &profile.memory.bandwidth),
     };
     let against = |reached: &Figure, demand: Option<&Published>, unit: &str, what: &str| match demand {
-        Some(demand) => reached.derive(unit, format!("{what} over {} ({})", demand.value, demand.source), |v| {
-            v / demand.value
-        }),
+        Some(demand) => {
+            reached.derive(unit, format!("{what} over {} ({})", demand.value, demand.source), |v| v / demand.value)
+        }
         None => {
             let why = match device {
                 Some(device) => format!("nobody published requirements for {}", device.name),
@@ -35,9 +35,11 @@ pub fn efficiency(profile: &Profile, device: Option<&Entry>) -> Vec<Named> {
     };
     let memory = total_memory(profile);
     let hardware = |name: &str, unit: &str| {
-        profile.hardware.get(name).cloned().unwrap_or_else(|| {
-            Figure::unavailable(unit, name, "no counters or sensors were read for this profile")
-        })
+        profile
+            .hardware
+            .get(name)
+            .cloned()
+            .unwrap_or_else(|| Figure::unavailable(unit, name, "no counters or sensors were read for this profile"))
     };
     let slowest_level = profile.roof.bandwidth.last().map(|level| level.figure.clone());
     let slowest_level = slowest_level
@@ -52,17 +54,19 @@ pub fn efficiency(profile: &Profile, device: Option<&Entry>) -> Vec<Named> {
         ("cache_efficiency", hardware("cache_hit_rate", "%")),
         (
             "memory_controller_efficiency",
-            hardware("dram_bandwidth", "B/s").derive2(&slowest_level, "%", "DRAM traffic over its limit", |b, most| {
-                100.0 * b / most
-            }),
+            hardware("dram_bandwidth", "B/s")
+                .derive2(&slowest_level, "%", "DRAM traffic over its limit", |b, most| 100.0 * b / most),
         ),
         ("ne_utilization", hardware("ane_utilization", "%")),
         ("ne_power", hardware("ane_power", "W")),
         (
             "energy_per_run",
-            hardware("package_power", "W").derive2(&profile.compute.time_p50, "J", "package power × median time", |w, s| {
-                w * s
-            }),
+            hardware("package_power", "W").derive2(
+                &profile.compute.time_p50,
+                "J",
+                "package power × median time",
+                |w, s| w * s,
+            ),
         ),
     ];
     all.into_iter().map(|(name, figure)| Named { name: name.into(), figure }).collect()

@@ -19,6 +19,8 @@ pub enum Way {
     Threads(usize),
     /// Products computed in this type.
     Products(DType),
+    /// So many sequences at a time; times are then compared by the sequence.
+    Batch(usize),
 }
 
 impl fmt::Display for Way {
@@ -30,6 +32,7 @@ impl fmt::Display for Way {
             Way::Threads(1) => write!(f, "1 thread"),
             Way::Threads(n) => write!(f, "{n} threads"),
             Way::Products(dtype) => write!(f, "{dtype} products"),
+            Way::Batch(n) => write!(f, "batch {n}, by the sequence"),
         }
     }
 }
@@ -43,6 +46,7 @@ impl Way {
             Way::Fused => new.fused = true,
             Way::Threads(n) => new.threads = n,
             Way::Products(dtype) => new.dtype = dtype,
+            Way::Batch(n) => new.batch = n,
         }
         new
     }
@@ -85,7 +89,10 @@ impl Profiler<'_> {
     /// reason.
     pub(super) fn compare(&mut self, base: &mut Rig, way: &Way) -> Result<Comparison> {
         let name = way.to_string();
-        let mut other = match Rig::new(&self.subject, &way.apply(&self.options)) {
+        let options = way.apply(&self.options);
+        // One sequence of the other's batch, for each of this one's.
+        let alike = self.options.batch as f64 / options.batch as f64;
+        let mut other = match Rig::new(&self.subject, &options) {
             Ok(rig) => rig,
             Err(why) => {
                 let none = |unit: &str| Figure::unavailable(unit, name.clone(), why.to_string());
@@ -98,7 +105,10 @@ impl Profiler<'_> {
                 });
             }
         };
-        let difference = difference(&base.outputs()?, &other.outputs()?);
+        let difference = match way {
+            Way::Batch(_) => Figure::unavailable("1", "outputs of one run", "other batches have other inputs"),
+            _ => difference(&base.outputs()?, &other.outputs()?),
+        };
         let runs = [runs_per_sample(base)?, runs_per_sample(&mut other)?];
         let (mut times, mut ratios) = ([vec![], vec![]], vec![]);
         let start = Instant::now();
@@ -118,7 +128,7 @@ impl Profiler<'_> {
             for which in [first, 1 - first] {
                 let rig = if which == 0 { &mut *base } else { &mut other };
                 rig.run(1)?;
-                turn[which] = rig.run(runs[which])? / runs[which] as f64;
+                turn[which] = rig.run(runs[which])? / runs[which] as f64 * if which == 0 { 1.0 } else { alike };
             }
             (0..2).for_each(|i| times[i].push(turn[i]));
             ratios.push(turn[0] / turn[1]);

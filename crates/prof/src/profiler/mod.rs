@@ -306,6 +306,11 @@ impl<'a> Profiler<'a> {
         Rig::new(&self.subject, &self.options)
     }
 
+    /// What runs, in which order, on which memory.
+    pub fn plan(&self) -> Result<schwann_core::plan::Plan> {
+        Ok(self.rig()?.plan().clone())
+    }
+
     /// Times, work and operations.
     pub fn profile_compute(&mut self) -> Result<Compute> {
         let mut rig = self.rig()?;
@@ -383,6 +388,7 @@ impl<'a> Profiler<'a> {
             sweep,
             devices: vec![],
             requirements: vec![],
+            efficiency: vec![],
             bottlenecks: vec![],
             recommendations: vec![],
             doubts,
