@@ -2,6 +2,7 @@
 
 mod refusals;
 mod runs;
+mod watch;
 
 use super::*;
 use crate::attention::Attention;

@@ -186,11 +186,11 @@ impl Profiler<'_> {
             }
             None => watching,
         };
-        let seconds: f64 = samples.blocks.iter().map(|b| b.seconds).sum();
+        let seconds: f64 = samples.usual_blocks().map(|b| b.seconds).sum();
         let in_blocks = |b: &Block| b.outside as f64 + b.times.iter().map(|t| t.ticks).sum::<f64>();
-        let ticks: f64 = samples.blocks.iter().map(in_blocks).sum();
+        let ticks: f64 = samples.usual_blocks().map(in_blocks).sum();
         let attributed = ticks * samples.seconds_per_tick / seconds * 100.0;
-        let source = format!("{} of all operations over the system clock, {}", clock::NAME, "watched runs");
+        let source = format!("{} of all operations over the system clock, middle half of watched runs", clock::NAME);
         let compute = Compute {
             time_mean: if let Some(spread) = sorted.mean_spread() { mean.with_spread(spread) } else { mean },
             time_std: time(sorted.std()),

@@ -39,7 +39,11 @@ impl Profiler<'_> {
         let planned = |bytes: usize| Figure::derived(bytes as f64, "B", PLAN);
         let bandwidth =
             compute.bytes.derive2(&compute.time_p50, "GB/s", "bytes over the median time", |b, t| b / t / 1e9);
-        let held = Figure::measured(rig.budget().stats().in_use as f64, "B", "reservations of the memory budget");
+        let held = Figure::measured(
+            rig.budget().stats().in_use as f64,
+            "B",
+            "reservations of the memory budget: inputs, arena, outputs",
+        );
         Ok(Memory {
             arena: planned(plan.arena_bytes),
             live_peak: planned(plan.live_bytes),

@@ -12,16 +12,16 @@ mod compute;
 mod here;
 mod memory;
 mod realtime;
+mod record;
 mod rig;
 mod sample;
 mod stats;
-mod trace;
 
 pub use compare::Way;
 pub use compute::{Ceiling, Least};
 pub use here::{commit, machine};
 pub use realtime::{Live, Realtime, RealtimeOptions, Window};
-pub use trace::{OpEvent, Trace};
+pub use record::{OpEvent, Recording};
 
 use crate::profile::{Compute, Machine, Memory, Model as Told, Named, Profile, Roof, SCHEMA, Workload};
 use rig::Rig;
@@ -134,12 +134,17 @@ impl Default for Options {
 
 /// Samples and sizes beyond this are slips of the finger.
 const MOST: usize = 1 << 20;
+const MOST_THREADS: usize = 1024;
 
 impl Options {
     fn check(&self) -> Result<()> {
         let sizes = [("batch", self.batch), ("steps", self.steps), ("runs", self.runs)];
         if let Some((option, got)) = sizes.into_iter().find(|(_, n)| !(1..=MOST).contains(n)) {
             return Err(Error::option(option, got, format!("a whole number from 1 to {MOST}")));
+        }
+        if self.threads > MOST_THREADS {
+            let expected = format!("a whole number from 0 (one a core) to {MOST_THREADS}");
+            return Err(Error::option("threads", self.threads, expected));
         }
         if !(self.seconds > 0.0 && self.seconds <= 3600.0) {
             return Err(Error::option("seconds", self.seconds, "more than 0 and at most 3600"));

@@ -3,11 +3,11 @@
 use super::{Error, Options, Result, Subject};
 use schwann_core::backend::Recorder;
 use schwann_core::backend::cpu::Cpu;
-use schwann_core::memory::Budget;
+use schwann_core::memory::{Budget, Reservation};
 use schwann_core::op::{Op, Scan};
 use schwann_core::pass::PassOptions;
 use schwann_core::plan::Plan;
-use schwann_core::{Bindings, CompileOptions, DType, Graph, Program, Session, Tensor, Value};
+use schwann_core::{Bindings, CompileOptions, DType, Graph, Program, Session, Tensor, Value, tensor};
 use schwann_kernels::Isa;
 use schwann_nn::{GraphOptions, InitialState};
 use std::collections::HashMap;
@@ -20,6 +20,7 @@ pub(crate) struct Rig {
     budget: Budget,
     pub(crate) threads: usize,
     pub(crate) isa: Isa,
+    _inputs: Vec<Reservation>,
 }
 
 impl Subject {
@@ -78,22 +79,26 @@ impl Rig {
             other => return Err(Error::option("dtype", other, "f32 or bf16")),
         }
         let sizes = bindings(&graph, options)?;
-        let mut inputs = vec![];
+        // The limit keeps a size that does not fit from taking the machine down; where it is unknown there is none.
+        let budget = Budget::fraction(0.9).unwrap_or_default();
+        let (mut inputs, mut reserved) = (vec![], vec![]);
         for (name, value) in graph.inputs() {
             // States are the session's own.
             if !graph.states().iter().any(|s| s.input == name) {
                 let ty = graph.ty(value);
-                inputs.push((name.to_owned(), numbers(ty.dtype, &ty.shape.eval(&sizes)?)?));
+                let shape = ty.shape.eval(&sizes)?;
+                let bytes = tensor::count(&shape).and_then(|n| ty.dtype.bytes_for(n)).unwrap_or(usize::MAX);
+                reserved.push(budget.reserve(bytes, "an input")?);
+                inputs.push((name.to_owned(), numbers(ty.dtype, &shape)?));
             }
         }
         let isa = options.isa.unwrap_or_else(Isa::detect);
         let cpu = Cpu::with_isa(isa, options.threads)?;
         let passes = if options.fused { PassOptions::default() } else { PassOptions::none() };
-        // The limit keeps a size that does not fit from taking the machine down; where it is unknown there is none.
-        let budget = Budget::fraction(0.9).unwrap_or_default();
         let compile = CompileOptions::default().passes(passes).budget(budget.clone());
         let program = Program::compile_for(&graph, &cpu, &compile)?;
-        let mut rig = Rig { session: program.session(), inputs, budget, threads: cpu.threads(), isa };
+        let threads = cpu.threads();
+        let mut rig = Rig { session: program.session(), inputs, budget, threads, isa, _inputs: reserved };
         rig.run(1)?;
         Ok(rig)
     }

@@ -11,7 +11,7 @@ use std::time::Instant;
 /// A sample lasts at least this long: reading the clock costs some tens of nanoseconds, a part in a thousand of it.
 const LEAST_SAMPLE: f64 = 50e-6;
 /// So does what is watched of one, for the same reason; the clock is read once more for it.
-const LEAST_WATCHED: f64 = 10e-6;
+const LEAST_WATCHED: f64 = 20e-6;
 /// What watching may add to a run: where it would add more, fewer runs are watched.
 const MOST_OVERHEAD: f64 = 0.012;
 /// Samples of even the slowest thing.

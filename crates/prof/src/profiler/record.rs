@@ -28,7 +28,7 @@ pub struct OpEvent {
 
 /// Some runs as they happened (measured by the processor's tick counter).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Trace {
+pub struct Recording {
     /// Calls by their beginning; loops before what is in them.
     pub events: Vec<OpEvent>,
     /// Bytes of the arena that are alive from a moment on: (seconds, bytes; derived from the plan).
@@ -41,7 +41,7 @@ pub struct Trace {
 
 impl Profiler<'_> {
     /// Runs so often, recording every call.
-    pub fn record(&mut self, runs: usize) -> Result<Trace> {
+    pub fn record(&mut self, runs: usize) -> Result<Recording> {
         let mut rig = self.rig()?;
         let rate = clock::Rate::start();
         // Enough to be warm.
@@ -75,6 +75,6 @@ impl Profiler<'_> {
             let name = names.get(&path).copied().unwrap_or_default().to_owned();
             events.push(OpEvent { path, name, thread: event.thread, start_s, duration_s: event.ticks as f64 * tick });
         }
-        Ok(Trace { truncated: (events.len() as u64) < total, events, memory, runs: runs.max(1) })
+        Ok(Recording { truncated: (events.len() as u64) < total, events, memory, runs: runs.max(1) })
     }
 }
