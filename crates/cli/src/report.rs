@@ -2,7 +2,7 @@
 
 use crate::{Outcome, out};
 use anyhow::{Context, Result, bail};
-use schwann::prof::plot::{PLOTS, Size};
+use schwann::prof::plot::{PLOTS, Size, heading};
 use schwann::prof::{Profile, flame, report};
 use std::path::{Path, PathBuf};
 
@@ -104,6 +104,7 @@ fn plots(profiles: &[Profile], folder: &Path) -> Result<()> {
             bar.set_message(name);
             match plot(profile, size) {
                 Ok(drawing) => {
+                    let drawing = drawing.headed(&heading(profile));
                     let save = |kind: &str, bytes: &[u8]| {
                         let path = place.join(name).with_extension(kind);
                         std::fs::write(&path, bytes).with_context(|| format!("cannot write {}", path.display()))

@@ -66,7 +66,7 @@ pub fn memory(profile: &Profile, size: Size) -> Result<Drawing, Missing> {
     let peak_at = steps.iter().position(|s| std::ptr::eq(s.0, peak.0)).unwrap_or(0);
     let middle = (left + (peak_at as f64 + 0.5) * wide).clamp(left + 40.0, right - 40.0);
     let words = format!("peak {}", quantity(peak.1, "B"));
-    d.text(middle, y.at(peak.1) + 14.0, Anchor::Middle, SMALL, Ink::Text, words);
+    d.text(middle, y.at(peak.1) - 5.0, Anchor::Middle, SMALL, Ink::Text, words).outlined(Ink::Ground, 3.0);
     if let Some(arena) = arena.filter(|a| *a <= highest) {
         d.line([(left, y.at(arena)), (right, y.at(arena))], Ink::Text, 1.2).dashed();
         let words = format!("arena {}", quantity(arena, "B"));

@@ -261,6 +261,21 @@ impl Drawing {
         self.text(x, y, anchor, LABEL, ink, words).outlined(Ink::Ground, 3.0)
     }
 
+    /// The same below a heading, for a file that has no page around it.
+    pub fn headed(mut self, heading: &str) -> Drawing {
+        const ROOM: f64 = 34.0;
+        for shape in &mut self.shapes {
+            match &mut shape.form {
+                Form::Rect([_, y, ..]) | Form::Circle(_, y, _) | Form::Text(_, y, ..) => *y += ROOM,
+                Form::Path(points, _) => points.iter_mut().for_each(|p| p.1 += ROOM),
+            }
+        }
+        self.size.height += ROOM;
+        let words = clip(heading, 15.0, self.size.width - 8.0);
+        self.text(4.0, 19.0, Anchor::Start, 15.0, Ink::Text, words);
+        self
+    }
+
     /// A row of coloured squares with their meaning, from a point on; gives the y below the last row.
     fn legend(&mut self, x: f64, y: f64, right: f64, entries: &[(Ink, &str)]) -> f64 {
         let (mut at, mut row) = (x, y);
@@ -279,6 +294,13 @@ impl Drawing {
 
 /// A plot of a profile, for a width.
 pub type Plot = fn(&Profile, Size) -> Result<Drawing, Missing>;
+
+/// Says of which run a plot is: model, batch, length, threads, CPU.
+pub fn heading(profile: &Profile) -> String {
+    let w = &profile.workload;
+    let settings = [&w.batch, &w.steps, &w.threads].map(unit::show).join(", ");
+    format!("{}: {settings} on {}", profile.model.name, profile.machine.cpu)
+}
 
 /// Every plot, with the name of its file and the size it has there.
 pub const PLOTS: [(&str, Plot, Size); 7] = [

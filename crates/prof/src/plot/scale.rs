@@ -36,7 +36,7 @@ impl Axis {
     pub(super) fn ticks(&self, about: usize) -> Vec<f64> {
         if self.log {
             let (first, last) = (self.low.ceil() as i32, (self.high + 1e-9).floor() as i32);
-            if self.high - self.low < 2.6 {
+            if self.high - self.low < 3.2 {
                 let between = (first - 1..=last).flat_map(|p| [1.0, 2.0, 5.0].map(|m| m * 10f64.powi(p)));
                 let inside = |v: &f64| (self.low - 1e-9..=self.high + 1e-9).contains(&v.log10());
                 return between.filter(inside).collect();
