@@ -73,7 +73,8 @@ mod tests {
     #[test]
     fn ticks_are_round_and_inside() {
         assert_eq!(Axis::linear(0.0, 100.0, 0.0, 1.0).ticks(5), [0.0, 20.0, 40.0, 60.0, 80.0, 100.0]);
-        assert_eq!(Axis::log(0.5, 200.0, 0.0, 1.0).ticks(10), [1.0, 10.0, 100.0]);
+        assert_eq!(Axis::log(0.5, 2e4, 0.0, 1.0).ticks(10), [1.0, 10.0, 100.0, 1e3, 1e4]);
+        assert_eq!(Axis::log(0.5, 20.0, 0.0, 1.0).ticks(10), [0.5, 1.0, 2.0, 5.0, 10.0, 20.0]);
         for axis in
             [Axis::linear(0.0, 1e300, 0.0, 1.0), Axis::linear(5.0, 5.0, 0.0, 1.0), Axis::log(0.0, 1e300, 0.0, 1.0)]
         {

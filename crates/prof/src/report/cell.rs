@@ -54,9 +54,13 @@ pub(super) fn spread_words(figure: &Figure, spread: &schwann_core::figure::Sprea
     format!("{ends} {low} to {high} of {} samples", spread.samples)
 }
 
-/// A figure with its unit; its origin is its title.
+/// A figure with its unit; its origin is its title. One that is not known says of what, where its unit is a word.
 pub(super) fn figure(figure: &Figure) -> String {
-    marked(figure, &show(figure))
+    let noun = figure.unit.len() > 3 && figure.unit.chars().all(|c| c.is_ascii_lowercase());
+    match known(figure) {
+        None if noun => marked(figure, &format!("unknown {}", figure.unit)),
+        _ => marked(figure, &show(figure)),
+    }
 }
 
 /// A figure in words of its own.
@@ -229,7 +233,8 @@ mod tests {
         assert!(!html.contains('0') && !html.contains("<data"), "{html}");
         // A number that is none is not shown either.
         let odd = Figure { value: Some(f64::NAN), ..unknown };
-        assert!(figure(&odd).contains("unknown"));
+        assert!(figure(&odd).contains(">unknown<"));
+        assert!(figure(&Figure::unavailable("threads", "", "")).contains(">unknown threads<"));
     }
 
     #[test]

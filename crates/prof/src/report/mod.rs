@@ -16,7 +16,7 @@ mod summary;
 pub use read::{ReadError, read};
 
 use crate::Profile;
-use crate::plot::unit::show;
+use crate::plot::unit::{known, show};
 use crate::plot::{Drawing, Missing, Size};
 use cell::{escape, figure, why};
 use std::collections::BTreeSet;
@@ -41,8 +41,12 @@ pub fn html(profiles: &[Profile]) -> String {
     if profiles.len() > 1 {
         out += "<div class=\"tabs\">";
         for (i, profile) in profiles.iter().enumerate() {
-            let (name, time) = (escape(&profile.model.name), escape(&show(&profile.compute.time_p50)));
-            let _ = write!(out, "<label for=\"pick{i}\">{name}<small>{time} a run</small></label>");
+            let name = escape(&profile.model.name);
+            let time = match known(&profile.compute.time_p50) {
+                Some(_) => format!("{} a run", escape(&show(&profile.compute.time_p50))),
+                None => "time unknown".into(),
+            };
+            let _ = write!(out, "<label for=\"pick{i}\">{name}<small>{time}</small></label>");
         }
         out += "</div>";
     }

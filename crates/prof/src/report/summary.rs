@@ -32,15 +32,20 @@ impl Tone {
 
 pub(super) fn summary(profile: &Profile) -> Panel {
     let (c, w) = (&profile.compute, &profile.workload);
-    let lead = format!(
-        "<p class=\"lead\">A run of {} × {} takes {} on {}: {}, {} of what this machine could do.</p>",
-        figure(&w.batch),
-        figure(&w.steps),
-        figure(&c.time_p50),
-        figure(&w.threads),
-        figure(&c.throughput),
-        figure(&c.of_roof)
-    );
+    let lead = match known(&c.time_p50) {
+        None => {
+            format!("<p class=\"lead\">How long a run takes is {}: {}.</p>", figure(&c.time_p50), reason(&c.time_p50))
+        }
+        Some(_) => format!(
+            "<p class=\"lead\">A run of {} × {} takes {} on {}: {}, {} of what this machine could do.</p>",
+            figure(&w.batch),
+            figure(&w.steps),
+            figure(&c.time_p50),
+            figure(&w.threads),
+            figure(&c.throughput),
+            figure(&c.of_roof)
+        ),
+    };
     let mean = match &c.time_mean.spread {
         Some(spread) if known(&c.time_mean).is_some() => spread_words(&c.time_mean, spread),
         _ => "of the samples".into(),
@@ -63,6 +68,10 @@ pub(super) fn summary(profile: &Profile) -> Panel {
     .concat();
     let body = format!("{lead}<dl class=\"tiles\">{tiles}</dl><ul class=\"verdicts\">{}</ul>", verdicts(profile));
     Panel::new("summary", "Summary", "", body)
+}
+
+fn reason(figure: &Figure) -> String {
+    escape(figure.reason.as_deref().unwrap_or("no reason is given"))
 }
 
 fn verdicts(profile: &Profile) -> String {
