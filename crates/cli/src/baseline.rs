@@ -49,15 +49,46 @@ impl Place {
         })
     }
 
-    /// A profile by its file, name or id.
-    pub(crate) fn profile(&self, of: &str) -> Result<Profile> {
+    /// Saves profiles; several under the name with their model's after it.
+    pub(crate) fn save(&self, name: &str, profiles: &[Profile]) -> Result<()> {
+        let path = self.path()?;
+        let mut store = Store::create(&path)?;
+        for profile in profiles {
+            let name = if profiles.len() == 1 { name.to_owned() } else { format!("{name}-{}", profile.model.name) };
+            store.save(&name, profile)?;
+            out::note(&format!("saved {} as `{name}` in {}", profile.id, path.display()));
+        }
+        Ok(())
+    }
+
+    /// Profiles by their file, or one by its name or id.
+    pub(crate) fn profiles(&self, of: &str) -> Result<Vec<Profile>> {
         // A name cannot end so.
         if of == "-" || of.ends_with(".json") {
             return Ok(export::read_file(Path::new(of))?);
         }
         let path = self.path()?;
         let loaded = Store::open(&path).and_then(|store| store.load(of));
-        loaded.with_context(|| format!("`{of}` is no saved profile (a file's name ends with .json)"))
+        Ok(vec![loaded.with_context(|| format!("`{of}` is no saved profile (a file's name ends with .json)"))?])
+    }
+
+    /// One profile by its file, name or id; of a file with several, the one after a colon: `run.json:W`.
+    pub(crate) fn profile(&self, of: &str) -> Result<Profile> {
+        let (of, model) = match of.rsplit_once(".json:") {
+            Some((file, model)) => (format!("{file}.json"), Some(model)),
+            None => (of.to_owned(), None),
+        };
+        let mut found = self.profiles(&of)?;
+        let names: Vec<String> = found.iter().map(|p| p.model.name.clone()).collect();
+        if let Some(model) = model {
+            found.retain(|p| p.model.name == model);
+        }
+        let example = format!("{of}:{}", names.first().map_or("MODEL", String::as_str));
+        match (found.pop(), found.is_empty()) {
+            (Some(profile), true) => Ok(profile),
+            (Some(_), false) => bail!("{of} has profiles of {}; say which, such as {example}", names.join(", ")),
+            (None, _) => bail!("{of} has no profile of that model; it has {}", names.join(", ")),
+        }
     }
 }
 
@@ -128,10 +159,7 @@ pub(crate) fn run(args: &Args) -> Result<Outcome> {
     let place = &args.place;
     match &args.what {
         What::Save { name, profile } => {
-            let profile = export::read_file(profile)?;
-            let path = place.path()?;
-            Store::create(&path)?.save(name, &profile)?;
-            out::note(&format!("saved {} as `{name}` in {}", profile.id, path.display()));
+            place.save(name, &export::read_file(profile)?)?;
         }
         What::List { json } => list(&Store::open(&place.path()?)?.list()?, *json)?,
         What::Show { name, json } => {

@@ -6,7 +6,6 @@ use crate::{Outcome, devices, out};
 use anyhow::{Context, Result, bail};
 use indicatif::ProgressBar;
 use schwann::plan::{bytes, count, seconds};
-use schwann::prof::baseline::Store;
 use schwann::prof::device::{Calibration, Catalog, Entry, data_dir};
 use schwann::prof::profile::{Bound, Op, Profile, SCHEMA};
 use schwann::prof::profile::{Recommendation, Verdict};
@@ -279,13 +278,7 @@ fn deliver(args: &Args, profiles: &[Profile], traces: &[trace::Trace]) -> Result
         out::note(&format!("wrote {}: open it at ui.perfetto.dev or chrome://tracing", path.display()));
     }
     if let Some(name) = &args.save {
-        let path = args.place.path()?;
-        let mut store = Store::create(&path)?;
-        for profile in profiles {
-            let name = if profiles.len() == 1 { name.clone() } else { format!("{name}-{}", profile.model.name) };
-            store.save(&name, profile)?;
-            out::note(&format!("saved {} as `{name}` in {}", profile.id, path.display()));
-        }
+        args.place.save(name, profiles)?;
     }
     match (&args.html, args.json) {
         (Some(path), _) => out::deliver(path, &report::html(profiles))?,

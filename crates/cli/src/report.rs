@@ -1,26 +1,25 @@
 //! `schwann report`: a profile that was saved, as a page, plots, and flame graphs.
 
+use crate::baseline::Place;
 use crate::{Outcome, out};
 use anyhow::{Context, Result, bail};
 use schwann::prof::plot::{PLOTS, Size, heading};
 use schwann::prof::{Profile, flame, report};
 use std::path::{Path, PathBuf};
 
-/// A report's JSON beyond this is no report of small networks.
-const MOST_JSON_BYTES: u64 = 256 << 20;
 /// Dots of a PNG for each pixel of a plot: sharp on screens of today.
 const DOTS: f32 = 2.0;
 
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   schwann profile --json > run.json && schwann report run.json --open
-  schwann report run.json -o report.html
+  schwann report main -o report.html           a profile that was saved with --save main
   schwann report run.json --plots plots        every plot as SVG and PNG
   schwann report run.json --flame flame.svg --folded stacks.txt")]
 pub(crate) struct Args {
-    /// What `schwann profile --json` printed: one profile, or several in a list.
+    /// What `schwann profile --json` printed (a file that ends with .json), or a saved profile's name or id.
     #[arg(value_name = "RUN")]
-    run: PathBuf,
+    run: String,
     /// Where the page goes; `-` for stdout. Without this and without other outputs: RUN with .html.
     #[arg(short, long, value_name = "FILE.html")]
     output: Option<PathBuf>,
@@ -36,10 +35,12 @@ pub(crate) struct Args {
     /// Write folded stacks, with nanoseconds, for other flame graph tools; `-` for stdout.
     #[arg(long, value_name = "FILE")]
     folded: Option<PathBuf>,
+    #[command(flatten)]
+    place: Place,
 }
 
 pub(crate) fn run(args: &Args) -> Result<Outcome> {
-    let profiles = profiles(&args.run)?;
+    let profiles = args.place.profiles(&args.run)?;
     if let Some(folder) = &args.plots {
         plots(&profiles, folder)?;
     }
@@ -71,24 +72,12 @@ pub(crate) fn run(args: &Args) -> Result<Outcome> {
     Ok(Outcome::Done)
 }
 
-/// The profiles that RUN names. Saved baselines, by name or id, belong here too: whatever is no file.
-fn profiles(run: &Path) -> Result<Vec<Profile>> {
-    let bytes = std::fs::metadata(run).with_context(|| format!("cannot read {}", run.display()))?.len();
-    if bytes > MOST_JSON_BYTES {
-        bail!("{} has {bytes} bytes; at most {MOST_JSON_BYTES} are read", run.display());
-    }
-    let text = std::fs::read(run).with_context(|| format!("cannot read {}", run.display()))?;
-    let expected = "what `schwann profile --json` prints";
-    report::read(&text).with_context(|| format!("{} holds no profiles (expected {expected})", run.display()))
-}
-
 /// The page's place where none is given.
-fn beside(run: &Path) -> Result<PathBuf> {
-    let path = run.with_extension("html");
-    if path == run {
-        bail!("{} would be overwritten by its report; say where it goes with -o", run.display());
+fn beside(run: &str) -> Result<PathBuf> {
+    match run {
+        "-" => bail!("say where the page goes with -o"),
+        run => Ok(Path::new(run).with_extension("html")),
     }
-    Ok(path)
 }
 
 /// Every plot in two forms; with several profiles, each in a folder of its own.

@@ -79,10 +79,10 @@ fn files_that_are_no_profiles_are_refused_with_the_reason() {
     folder.write("page.html", "{}");
     for (args, words) in [
         (&["missing.json"][..], "cannot read missing.json"),
-        (&["newer.json"], "schema 7, and this program reads up to 1"),
-        (&["half.json"], "it is no JSON"),
-        (&["list.json"], "found a list"),
-        (&["page.html"], "no number `schema`"),
+        (&["newer.json"], "schema version 7; this program reads up to version 1"),
+        (&["half.json"], "half.json, line "),
+        (&["list.json"], "invalid type: "),
+        (&["page.html"], "is no saved profile"),
         (&["run.json", "-o", "nowhere/x.html"], "cannot write nowhere/x.html"),
         (&["run.json", "-o", "-", "--open"], "cannot be opened"),
     ] {

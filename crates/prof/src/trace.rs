@@ -71,7 +71,7 @@ pub struct Track {
     pub points: Vec<(f64, Option<f64>)>,
 }
 
-impl crate::profiler::Trace {
+impl crate::profiler::Recording {
     /// Some recorded runs, with what the profile of the same model says: one timeline of operations, threads, memory and
     /// what the counters read.
     pub fn told(&self, profile: &crate::Profile) -> Trace {

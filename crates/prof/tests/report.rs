@@ -6,7 +6,7 @@ use schwann_prof::plot::{PLOTS, Size};
 use schwann_prof::trace::{Event, Trace, Track};
 use schwann_prof::{flame, report};
 
-const PANELS: [&str; 15] = [
+const PANELS: [&str; 16] = [
     "summary",
     "time",
     "roofline",
@@ -18,6 +18,7 @@ const PANELS: [&str; 15] = [
     "devices",
     "predictions",
     "requirements",
+    "efficiency",
     "bottlenecks",
     "recommendations",
     "hardware",
@@ -237,13 +238,4 @@ fn events_that_overlap_without_nesting_are_found() {
     let overlap = trace.check().unwrap_err();
     assert_eq!((overlap.thread, overlap.second.as_str()), (1, "late"));
     assert!(overlap.to_string().contains("neither lies inside"), "{overlap}");
-}
-
-#[test]
-fn a_report_is_read_back_from_what_profile_prints() {
-    let both = serde_json::json!({"profiles": [sample::full(), sample::nothing()]});
-    let read = report::read(both.to_string().as_bytes()).unwrap();
-    assert_eq!(read, [sample::full(), sample::nothing()]);
-    let one = serde_json::to_vec(&sample::full()).unwrap();
-    assert_eq!(report::read(&one).unwrap(), [sample::full()]);
 }

@@ -331,13 +331,13 @@ pub(super) mod tests {
     use super::*;
     use crate::device::calibrate::tests::made_up;
     use crate::device::catalog::Catalog;
-    use crate::models::{INPUTS, Sizes, named};
+    use crate::models::{INPUTS, Sizes, built_in};
     use schwann_core::{Bindings, CompileOptions, DType, GraphBuilder, Program, Tensor};
     use schwann_kernels::Isa;
     use schwann_nn::{GraphOptions, InitialState};
 
     pub(in crate::device) fn plan(name: &str, batch: usize, steps: usize, threads: usize) -> Plan {
-        let model = named(name, &Sizes::default()).unwrap().unwrap();
+        let model = built_in(name, &Sizes::default()).unwrap().unwrap();
         let graph = model.graph(&GraphOptions::default().state(InitialState::Zero)).unwrap();
         let program = Program::compile(&graph, &CompileOptions::default().threads(threads)).unwrap();
         program.plan(&Bindings::new().with("B", batch).with("T", steps).with("C", INPUTS)).unwrap()

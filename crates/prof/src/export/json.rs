@@ -28,25 +28,56 @@ pub fn schema() -> serde_json::Value {
 #[derive(Deserialize)]
 struct Version {
     schema: u64,
+    #[serde(default)]
+    profiles: Option<Vec<Version>>,
 }
 
-/// Reads a document; `of` says in errors what the text is.
-pub fn read(text: &str, of: &str) -> Result<Profile> {
-    let form = |e: serde_json::Error| {
+/// Several documents in one.
+#[derive(Deserialize)]
+struct Several {
+    profiles: Vec<Profile>,
+}
+
+fn parse<'t, T: Deserialize<'t>>(text: &'t str, of: &str) -> Result<T> {
+    serde_json::from_str(text).map_err(|e| {
         // The place is a field of ours; the message need not repeat it.
         let what = e.to_string();
         let what = what.split(" at line ").next().unwrap_or(&what).to_owned();
         Error::Form { of: of.to_owned(), line: e.line(), column: e.column(), what }
-    };
-    let Version { schema } = serde_json::from_str(text).map_err(form)?;
-    if schema > u64::from(SCHEMA) {
-        return Err(Error::Newer { of: of.to_owned(), found: schema, known: SCHEMA });
-    }
-    serde_json::from_str(text).map_err(form)
+    })
 }
 
-/// Reads a document from a file; `-` is standard input.
-pub fn read_file(path: &Path) -> Result<Profile> {
+/// Whether the form is one that this program reads: it is looked at first, since a newer form would fail later for a
+/// reason that leads nowhere.
+fn version(text: &str, of: &str) -> Result<Version> {
+    let version: Version = parse(text, of)?;
+    let newest = version.profiles.iter().flatten().map(|v| v.schema).fold(version.schema, u64::max);
+    if newest > u64::from(SCHEMA) {
+        return Err(Error::Newer { of: of.to_owned(), found: newest, known: SCHEMA });
+    }
+    Ok(version)
+}
+
+/// Reads one document; `of` says in errors what the text is.
+pub fn read(text: &str, of: &str) -> Result<Profile> {
+    version(text, of)?;
+    parse(text, of)
+}
+
+/// Reads what `schwann profile --json` prints: an object with a list of `profiles`; or one profile.
+pub fn read_all(text: &str, of: &str) -> Result<Vec<Profile>> {
+    match version(text, of)?.profiles {
+        None => Ok(vec![parse(text, of)?]),
+        Some(list) if list.is_empty() => {
+            let what = "its list of profiles is empty".to_owned();
+            Err(Error::Form { of: of.to_owned(), line: 0, column: 0, what })
+        }
+        Some(_) => Ok(parse::<Several>(text, of)?.profiles),
+    }
+}
+
+/// Reads documents from a file, as [`read_all`]; `-` is standard input.
+pub fn read_file(path: &Path) -> Result<Vec<Profile>> {
     use std::io::Read;
     let io = |source| Error::Io { path: path.to_owned(), source };
     let mut text = String::new();
@@ -60,5 +91,5 @@ pub fn read_file(path: &Path) -> Result<Profile> {
         let bytes = std::fs::metadata(path).map_or(bytes as u64, |m| m.len());
         return Err(Error::Large { of: name, bytes, most: MOST_BYTES });
     }
-    read(&text, &name)
+    read_all(&text, &name)
 }

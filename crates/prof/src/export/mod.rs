@@ -11,7 +11,7 @@ mod markdown;
 pub use bencher::bencher;
 pub use csv::{csv, ops_csv};
 pub use github::github;
-pub use json::{json, read, read_file, schema};
+pub use json::{json, read, read_all, read_file, schema};
 pub use markdown::markdown;
 
 use crate::Profile;

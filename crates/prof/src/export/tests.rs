@@ -70,6 +70,25 @@ fn a_document_comes_back_as_it_was() {
 }
 
 #[test]
+fn several_documents_come_back_from_one_file() {
+    let both = [example::profile(), example::nothing()];
+    let text = serde_json::json!({ "schema": SCHEMA, "profiles": both }).to_string();
+    assert_eq!(read_all(&text, "it").unwrap(), both);
+    assert_eq!(read_all(&json(&both[0]), "it").unwrap(), both[..1]);
+    for (text, words) in [
+        ("", "EOF"),
+        ("[]", "invalid type: sequence"),
+        ("{\"schema\": 1, \"profiles\": 3}", "invalid type: integer"),
+        ("{\"schema\": 1, \"profiles\": []}", "empty"),
+        ("{\"schema\": 1, \"profiles\": [{\"schema\": 99}]}", "schema version 99"),
+        ("{\"schema\": 1, \"profiles\": [{\"schema\": 1}]}", "missing field"),
+    ] {
+        let error = read_all(text, "it").unwrap_err().to_string();
+        assert!(error.contains(words), "{text}: {error}");
+    }
+}
+
+#[test]
 fn a_later_version_is_refused_with_both_named() {
     let mut value = serde_json::to_value(example::profile()).unwrap();
     value["schema"] = (SCHEMA + 6).into();

@@ -10,10 +10,8 @@ mod cell;
 mod origins;
 mod outlook;
 mod panels;
-mod read;
 mod summary;
 
-pub use read::{ReadError, read};
 
 use crate::Profile;
 use crate::plot::unit::{known, show};

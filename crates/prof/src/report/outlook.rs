@@ -13,6 +13,7 @@ pub(super) fn panels(profile: &Profile) -> Vec<Panel> {
         devices(profile),
         predictions(profile),
         requirements(profile),
+        efficiency(profile),
         bottlenecks(profile),
         recommendations(profile),
         hardware(profile),
@@ -89,6 +90,27 @@ fn requirements(profile: &Profile) -> Panel {
         );
     }
     Panel::new("requirements", "Requirements", say, table.html()).class("long")
+}
+
+fn efficiency(profile: &Profile) -> Panel {
+    let say = "What was reached over what a device's requirements or the machine's limits ask for.";
+    if profile.efficiency.is_empty() {
+        let body = why("Not known.", "the machine's limits were left out of this profile");
+        return Panel::new("efficiency", "Efficiency", say, body);
+    }
+    let mut table = Table::new("Efficiency", "sortable", &["what", ">reached", "from, or why not"]);
+    for named in &profile.efficiency {
+        let of = &named.figure;
+        let words = match known(of) {
+            Some(_) => escape(&of.source),
+            None => {
+                format!("<span class=\"dim\">{}</span>", escape(of.reason.as_deref().unwrap_or("no reason is given")))
+            }
+        };
+        let name = Cell::name(&named.name.replace('_', " "), "");
+        table.row("", [name, Cell::figure(of), Cell::html(words, None).class("words")]);
+    }
+    Panel::new("efficiency", "Efficiency", say, table.html()).class("long")
 }
 
 fn bottlenecks(profile: &Profile) -> Panel {

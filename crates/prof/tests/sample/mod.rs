@@ -320,6 +320,10 @@ pub(crate) fn full() -> Profile {
             requirement("M1", "target", "bandwidth", asked(60.0, "GB/s"), Figure::predicted(8.4, "GB/s", "roof"), Some(false)),
             requirement("M1", "target", "memory", asked(8.6e9, "B"), gone("B", "catalogue", "the guide gives no target for memory"), None),
         ],
+        efficiency: vec![
+            Named { name: "compute_efficiency".into(), figure: Figure::derived(27.5, "%", FROM) },
+            Named { name: "tflops_efficiency".into(), figure: Figure::derived(0.011, "×", FROM) },
+        ],
         bottlenecks: vec![
             Bottleneck {
                 what: "command.gate".into(),
