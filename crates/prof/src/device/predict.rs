@@ -297,7 +297,12 @@ pub fn predict(plan: &Plan, speed: &Speed) -> Prediction {
         reached.derive2(peak, "%", source, |r, p| 100.0 * r * scale / p)
     };
     let arithmetic = of(&tflops, &speed.peak_flops, 1e12, "arithmetic");
-    let memory = of(&bandwidth, &speed.peak_bandwidth, 1e9, "memory");
+    // What stays in a cache is held against that cache: main memory never sees it.
+    let working_set = plan.arena_bytes + plan.weight_bytes;
+    let level = speed.levels.iter().find(|l| l.capacity.is_some_and(|c| working_set <= c));
+    let nearest =
+        level.map(|l| predicted(l.bytes_per_s, "B/s").derive("B/s", format!("{} of the device", l.name), |b| b));
+    let memory = of(&bandwidth, nearest.as_ref().unwrap_or(&speed.peak_bandwidth), 1e9, "memory");
     let utilization = if memory.value > arithmetic.value { memory } else { arithmetic };
     Prediction {
         device: speed.device.clone(),

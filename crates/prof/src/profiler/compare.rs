@@ -147,8 +147,8 @@ impl Profiler<'_> {
     /// The workload at another size. One that cannot run is unavailable, with the reason.
     pub(super) fn sweep_point(&mut self, batch: usize, steps: usize) -> Result<SweepPoint> {
         let options = Options { batch, steps, ..self.options.clone() };
-        let option = |n: usize, name: &str| Figure::derived(n as f64, "1", format!("sweep over {name}"));
-        let (batch_figure, steps_figure) = (option(batch, "batch"), option(steps, "steps"));
+        let option = |n: usize, unit: &str| Figure::derived(n as f64, unit, format!("sweep over {unit}"));
+        let (batch_figure, steps_figure) = (option(batch, "sequences"), option(steps, "steps"));
         let mut rig = match Rig::new(&self.subject, &options) {
             Ok(rig) => rig,
             Err(why) => {
@@ -159,7 +159,7 @@ impl Profiler<'_> {
                     time: none("s"),
                     tflops: none("Tflop/s"),
                     bandwidth: none("GB/s"),
-                    throughput: none("1/s"),
+                    throughput: none("sequence steps/s"),
                     memory: none("B"),
                 });
             }
@@ -186,7 +186,7 @@ impl Profiler<'_> {
             steps: steps_figure,
             tflops: over("Tflop/s", "flops", cost.flops as f64 / 1e12),
             bandwidth: over("GB/s", "bytes", cost.bytes() as f64 / 1e9),
-            throughput: over("1/s", "sequences × steps", (batch * steps) as f64),
+            throughput: over("sequence steps/s", "sequences × steps", (batch * steps) as f64),
             memory: Figure::derived((plan.arena_bytes + plan.weight_bytes) as f64, "B", "the compiled plan"),
             time,
         })

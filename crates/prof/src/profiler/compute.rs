@@ -200,12 +200,16 @@ impl Profiler<'_> {
             samples: Series::measured(samples.plain.iter().copied(), "s", clock.clone()),
             runs_per_sample: Figure::measured(
                 samples.runs_per_sample as f64,
-                "1",
+                "runs",
                 "runs that a sample is long enough for",
             ),
-            warm_up_runs: Figure::measured(samples.warm_up_runs as f64, "1", "runs until times no longer fell"),
-            outliers: Figure::derived(outliers as f64, "1", "samples beyond 1.5 times the middle half's width from it"),
-            functions: counted(cost.transcendentals, "1"),
+            warm_up_runs: Figure::measured(samples.warm_up_runs as f64, "runs", "runs until times no longer fell"),
+            outliers: Figure::derived(
+                outliers as f64,
+                "samples",
+                "samples beyond 1.5 times the middle half's width from it",
+            ),
+            functions: counted(cost.transcendentals, "functions"),
             tflops: flops.derive2(&p50, "Tflop/s", "flops over the median time", |f, t| f / t / 1e12),
             of_roof: match least {
                 Some(least) => {
@@ -213,7 +217,7 @@ impl Profiler<'_> {
                 }
                 None => unknown("%"),
             },
-            throughput: p50.derive("1/s", "sequences × steps over the median time", |t| {
+            throughput: p50.derive("sequence steps/s", "sequences × steps over the median time", |t| {
                 (self.options.batch * self.options.steps) as f64 / t
             }),
             overhead: watching,
@@ -236,7 +240,7 @@ impl Profiler<'_> {
         let measured = |taken: Taken| {
             let time = Figure::measured(taken.seconds, "s", source.clone()).with_resolution(resolution);
             let share = time.derive("%", "of all operations' times", |t| t / total * 100.0);
-            (time, share, Figure::measured(taken.calls, "1", "calls counted while watched"))
+            (time, share, Figure::measured(taken.calls, "calls", "calls counted while watched"))
         };
         let mut ops = vec![];
         let mut least_of_all = self.ceiling.is_some().then_some(0.0);
@@ -248,7 +252,7 @@ impl Profiler<'_> {
             let (self_time, share, calls) = measured(taken);
             let cost = site.own_cost();
             let counted = |n: u64, unit: &str| Figure::derived(n as f64, unit, FROM_SHAPES);
-            let (flops, functions) = (counted(cost.flops, "flop"), counted(cost.transcendentals, "1"));
+            let (flops, functions) = (counted(cost.flops, "flop"), counted(cost.transcendentals, "functions"));
             let is_loop = step.looped.is_some();
             let bytes = match is_loop {
                 false => counted(cost.bytes(), "B"),
@@ -365,7 +369,7 @@ fn run_op((self_time, share, calls): (Figure, Figure, Figure)) -> Op {
         share,
         calls,
         flops: Figure::derived(0.0, "flop", FROM_SHAPES),
-        functions: Figure::derived(0.0, "1", FROM_SHAPES),
+        functions: Figure::derived(0.0, "functions", FROM_SHAPES),
         bytes: none("B"),
         gflops: none("Gflop/s"),
         gbps: none("GB/s"),

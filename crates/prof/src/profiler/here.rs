@@ -48,8 +48,8 @@ pub fn machine(isa: Isa) -> Machine {
     let cpu = cpu_name().unwrap_or_else(|why| format!("unknown CPU ({why})"));
     let cores = std::thread::available_parallelism();
     let cores = match cores {
-        Ok(n) => Figure::measured(n.get() as f64, "1", "the system's count of CPUs for this process"),
-        Err(e) => Figure::unavailable("1", "the system's count of CPUs", e.to_string()),
+        Ok(n) => Figure::measured(n.get() as f64, "cores", "the system's count of CPUs for this process"),
+        Err(e) => Figure::unavailable("cores", "the system's count of CPUs", e.to_string()),
     };
     let memory = match schwann_core::memory::machine_bytes() {
         Ok(bytes) => Figure::measured(bytes as f64, "B", "the system's memory size"),

@@ -21,14 +21,14 @@ impl Profiler<'_> {
         hardware: &BTreeMap<String, Figure>,
     ) -> Result<Memory> {
         let allocations = match self.allocations {
-            None => Figure::unavailable("1", "allocator", "this program's allocator does not count"),
+            None => Figure::unavailable("allocations", "allocator", "this program's allocator does not count"),
             Some(count) => {
                 // Another thread may allocate meanwhile: the fewest of a few runs is the run's own.
                 let mut fewest = u64::MAX;
                 for _ in 0..COUNTED_RUNS {
                     fewest = fewest.min(rig.allocations(count)?);
                 }
-                Figure::measured(fewest as f64, "1", format!("allocator, the fewest of {COUNTED_RUNS} runs"))
+                Figure::measured(fewest as f64, "allocations", format!("allocator, the fewest of {COUNTED_RUNS} runs"))
             }
         };
         let plan = rig.plan();
@@ -51,7 +51,7 @@ impl Profiler<'_> {
             held,
             rss: reading("rss", "B"),
             rss_peak: reading("rss_peak", "B"),
-            page_faults: reading("page_faults", "1"),
+            page_faults: reading("page_faults", "faults"),
             allocations,
             bandwidth_utilization: utilization(self.ceiling.as_ref(), plan, &bandwidth),
             bandwidth,

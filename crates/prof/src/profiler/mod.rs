@@ -368,7 +368,8 @@ impl<'a> Profiler<'a> {
             |c| c.roof.clone(),
         );
         let o = &self.options;
-        let option = |value: usize, name: &str| Figure::derived(value as f64, "1", format!("option {name}"));
+        let option =
+            |value: usize, unit: &str, name: &str| Figure::derived(value as f64, unit, format!("option {name}"));
         let profile = Profile {
             schema: SCHEMA,
             id: here::id(),
@@ -377,9 +378,9 @@ impl<'a> Profiler<'a> {
             commit: commit(),
             model: told,
             workload: Workload {
-                batch: option(o.batch, "batch"),
-                steps: option(o.steps, "steps"),
-                threads: option(rig.threads, "threads"),
+                batch: option(o.batch, "sequences", "batch"),
+                steps: option(o.steps, "steps", "steps"),
+                threads: option(rig.threads, "threads", "threads"),
                 runs: compute.samples_figure(),
                 dtype: o.dtype.to_string(),
                 compilation: if o.fused { "fused" } else { "node by node" }.into(),
@@ -420,7 +421,7 @@ impl<'a> Profiler<'a> {
             name: self.name.clone(),
             description,
             hash: here::hash(&graph),
-            parameters: Figure::derived(parameters as f64, "1", "the weights' shapes"),
+            parameters: Figure::derived(parameters as f64, "parameters", "the weights' shapes"),
             weight_bytes: Figure::derived(bytes as f64, "B", "the weights' shapes and types"),
         })
     }
@@ -441,6 +442,6 @@ fn described(model: &Model) -> Result<String> {
 
 impl Compute {
     fn samples_figure(&self) -> Figure {
-        Figure::measured(self.samples.values.len() as f64, "1", "samples taken")
+        Figure::measured(self.samples.values.len() as f64, "samples", "samples taken")
     }
 }

@@ -12,7 +12,6 @@ mod outlook;
 mod panels;
 mod summary;
 
-
 use crate::Profile;
 use crate::plot::unit::{known, show};
 use crate::plot::{Drawing, Missing, Size};
