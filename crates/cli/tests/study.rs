@@ -1,0 +1,134 @@
+//! A whole study as people make it: calibrate, profile against a device, look at the report and the trace, keep it, hold
+//! it against another, and ask the doctor.
+
+use serde_json::Value;
+use std::path::PathBuf;
+use std::process::{Command, Output};
+
+/// A directory of its own for data and results, removed at the end.
+struct Place(PathBuf);
+
+impl Place {
+    fn new(name: &str) -> Place {
+        let folder = std::env::temp_dir().join(format!("schwann-study-{}-{name}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&folder);
+        std::fs::create_dir_all(&folder).unwrap();
+        Place(folder)
+    }
+
+    fn schwann(&self, args: &[&str]) -> Output {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_schwann"));
+        command.current_dir(&self.0).env("SCHWANN_DATA", self.0.join("data")).env_remove("SCHWANN_DEVICES");
+        command.args(args).output().unwrap()
+    }
+
+    /// Runs and wants this exit code.
+    fn run(&self, code: i32, args: &[&str]) -> (String, String) {
+        let out = self.schwann(args);
+        let said = (String::from_utf8(out.stdout).unwrap(), String::from_utf8(out.stderr).unwrap());
+        assert_eq!(out.status.code(), Some(code), "{args:?}: {}{}", said.0, said.1);
+        said
+    }
+
+    fn json(&self, name: &str) -> Value {
+        serde_json::from_slice(&std::fs::read(self.0.join(name)).unwrap()).unwrap()
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Every number of a document lies in a figure or a series, which says where it comes from.
+fn walk(value: &Value, at: &str, figures: &mut usize) {
+    match value {
+        Value::Object(map) if map.contains_key("provenance") => {
+            *figures += 1;
+            let known = map.get("value").is_some_and(|v| v.is_number())
+                || map.get("values").and_then(Value::as_array).is_some_and(|v| !v.is_empty());
+            let word = map["provenance"].as_str().unwrap();
+            assert!(["measured", "derived", "predicted", "unavailable"].contains(&word), "{at}: {word}");
+            assert_eq!(known, word != "unavailable", "{at}: {value}");
+            assert!(map["source"].as_str().is_some_and(|s| !s.is_empty()), "{at}: {value}");
+            assert!(map["unit"].is_string(), "{at}: {value}");
+            assert!(known || map["reason"].as_str().is_some_and(|r| !r.is_empty()), "{at}: {value}");
+        }
+        Value::Object(map) => map.iter().for_each(|(key, value)| walk(value, &format!("{at}.{key}"), figures)),
+        Value::Array(list) => list.iter().enumerate().for_each(|(i, v)| walk(v, &format!("{at}[{i}]"), figures)),
+        Value::Number(_) => {
+            let place = at.ends_with(".schema") || at.contains(".path[");
+            assert!(place, "{at} is a number without a source");
+        }
+        _ => {}
+    }
+}
+
+#[test]
+fn a_study_from_calibration_to_gate() {
+    let place = Place::new("whole");
+    place.run(0, &["devices", "calibrate", "--quick"]);
+    let quick = ["--batch", "4", "--steps", "4", "--runs", "20", "--seconds", "0.2"];
+    let wanted = ["profile", "W", "--device", "m1", "--prove", "--compare", "--json", "--save", "main"];
+    let files = ["--trace", "run.trace.json", "--html", "run.html"];
+    let (json, _) = place.run(0, &[&wanted[..], &files, &quick].concat());
+    std::fs::write(place.0.join("run.json"), &json).unwrap();
+    let document = place.json("run.json");
+    let mut figures = 0;
+    walk(&document, "", &mut figures);
+    assert!(figures > 300, "{figures} figures");
+    let profile = &document["profiles"][0];
+    assert!(profile["compute"]["of_roof"]["value"].as_f64().is_some_and(|v| v > 0.0));
+    assert_eq!(profile["memory"]["allocations"]["value"], 0.0, "a run allocates nothing");
+    assert_eq!(profile["requirements"].as_array().unwrap().len(), 6, "the M1's two levels of three");
+    assert!(
+        profile["devices"].as_array().unwrap().iter().any(|d| d["host"] == true && d["error"]["value"].is_number())
+    );
+    assert!(!profile["bottlenecks"].as_array().unwrap().is_empty());
+    for advice in profile["recommendations"].as_array().unwrap() {
+        let tried = advice["verdict"] != "untested";
+        assert_eq!(advice["measured"]["value"].is_number(), tried, "{advice}");
+    }
+    let trace = place.json("run.trace.json");
+    let events = trace["traceEvents"].as_array().unwrap();
+    let named =
+        |ph: &str, name: &str| events.iter().any(|e| e["ph"] == ph && e["name"].as_str().unwrap().contains(name));
+    assert!(named("X", "matmul") && named("C", "live memory") && named("M", "thread_name"));
+    let page = std::fs::read_to_string(place.0.join("run.html")).unwrap();
+    assert!(page.contains("data-panel=\"roofline\"") && page.contains("data-panel=\"efficiency\""));
+
+    place.run(0, &["report", "main", "-o", "main.html"]);
+    place.run(0, &["report", "run.json", "--plots", "plots"]);
+    assert!(place.0.join("plots/roofline.png").exists());
+    let (table, _) = place.run(0, &["compare", "main", "run.json"]);
+    assert!(table.contains("no difference that stands out"), "{table}");
+    let (said, _) = place.run(0, &["gate", "--baseline", "main", "--candidate", "run.json", "--max-regress", "3%"]);
+    assert!(said.contains("passed"), "{said}");
+    let (list, _) = place.run(0, &["baseline", "list"]);
+    assert!(list.contains("main"), "{list}");
+}
+
+#[test]
+fn requirements_are_an_exit_code_and_the_doctor_says_what_is_not_known() {
+    let place = Place::new("doctor");
+    place.run(0, &["devices", "calibrate", "--quick"]);
+    let (said, _) = place.run(1, &["validate", "W", "--device", "M1 Max", "--require", "target", "--steps", "4"]);
+    assert!(said.contains("at least 12") && said.contains("not met") && said.contains("(predicted)"), "{said}");
+    let (_, said) = place.run(2, &["validate", "W", "--device", "M1 Mxa"]);
+    assert!(said.contains("did you mean `M1 Max`?"), "{said}");
+    let (_, said) = place.run(2, &["validate", "W", "--device", "M4"]);
+    assert!(said.contains("requirements for M4") && said.contains("M1 Ultra"), "{said}");
+    let out = place.schwann(&["doctor", "W", "--batch", "1", "--steps", "2", "--json"]);
+    // A build for tests is itself a problem.
+    assert_eq!(out.status.code(), Some(1), "{}", String::from_utf8_lossy(&out.stderr));
+    let checks: Value = serde_json::from_slice(&out.stdout).unwrap();
+    let checks = checks["checks"].as_array().unwrap();
+    let state = |name: &str| checks.iter().find(|c| c["name"] == name).map(|c| c["state"].as_str().unwrap().to_owned());
+    for name in ["instruction set", "kernel fusion", "allocation", "threads", "alignment", "batch size", "type"] {
+        assert!(state(name).is_some_and(|s| s != "unknown"), "{name}: {:?}", state(name));
+    }
+    assert!(checks.iter().all(|c| !c["finding"].as_str().unwrap().is_empty()));
+    let (page, _) = place.run(1, &["doctor"]);
+    assert!(page.contains("memory pressure") && page.contains("not known here"), "{page}");
+}
