@@ -9,7 +9,7 @@ use schwann::pass::PassOptions;
 use schwann::plan::{Plan, bytes, count};
 use schwann::prof::device::predict::{GPU, NEURAL_ENGINE, Prediction, Speed, predict};
 use schwann::prof::device::roof::{Ready, numbers};
-use schwann::prof::device::{Catalog, on, outlook};
+use schwann::prof::device::{Catalog, on, outlook, prediction_error};
 use schwann::prof::models;
 use schwann::prof::profile::{Bound, DeviceOutlook};
 use schwann::{Bindings, DType, Figure, Graph, Tensor};
@@ -127,7 +127,7 @@ pub(crate) fn run(args: &Args) -> Result<Outcome> {
                 Some(device) => on(&plan, device, &calibration),
                 None => predict(&plan, &Speed::host(&calibration, plan.threads)),
             };
-            let error = measured.as_ref().map(|m| error(&prediction, m));
+            let error = measured.as_ref().map(|m| prediction_error(&prediction.time, m));
             let gpu = device.map(|d| match d.gpu_flops.first() {
                 Some(p) => json!({ "peak": p.figure(), "time": Figure::unavailable("s", "GPU", GPU) }),
                 None => json!({ "peak": Figure::unavailable("Tflop/s", "GPU", "not published"), "time": Figure::unavailable("s", "GPU", GPU) }),
@@ -166,10 +166,6 @@ fn measure(ready: &mut Ready, sizes: &Bindings, seconds: f64) -> Result<(Plan, O
         schwann::plan::seconds(samples.median_s)
     );
     Ok((plan, Some(Figure::measured(samples.min_s, "s", source))))
-}
-
-fn error(prediction: &Prediction, measured: &Figure) -> Figure {
-    prediction.time.derive2(measured, "%", "predicted over measured, less 1", |p, m| 100.0 * (p / m - 1.0))
 }
 
 fn heading(out: &mut dyn Write, args: &Args, plan: &Plan) -> Result<()> {

@@ -196,9 +196,11 @@ impl Synapses {
     pub fn bytes(&self) -> usize {
         self.records.len() * size_of::<Record>() + self.starts.len() * 4 + self.tables.len() * size_of::<Line>()
     }
-    /// Evaluations of a whole register for one row, where lanes are destinations; `len` over the lanes is the least.
-    pub fn rounds(&self) -> usize {
-        self.groups.iter().map(|g| g.slots).sum()
+    /// Evaluations of a whole register for one row, where lanes are destinations (`len` over the lanes is the least), and
+    /// how many of them gather their values from memory.
+    pub fn rounds(&self) -> (usize, usize) {
+        let gathered = self.groups.iter().filter(|g| g.registers == 0).map(|g| g.slots).sum();
+        (self.groups.iter().map(|g| g.slots).sum(), gathered)
     }
     /// Whether they are packed for `isa`.
     pub fn is_for(&self, isa: Isa) -> bool {

@@ -464,6 +464,7 @@ pub(super) mod tests {
             (Unit::SynapseCall, 30e-9),
             (Unit::SynapseRow, 0.2e-9),
             (Unit::SynapseRound, 4e-9),
+            (Unit::SynapseGather, 8e-9),
             (Unit::CopyCall, 10e-9),
             (Unit::CopyByte, 0.01e-9),
         ];

@@ -4,7 +4,7 @@
 //! those of an undisturbed machine, so they are compared with that.
 
 use super::calibrate::Calibration;
-use super::outlook::error;
+use super::outlook::prediction_error;
 use super::predict::{OpTime, Speed, predict};
 use super::roof::{Ready, numbers};
 use super::{Progress, Result};
@@ -78,7 +78,7 @@ pub fn check(calibration: &Calibration, cpu: &Cpu, seconds: f64, tell: &mut dyn 
         };
         let source = format!("Session::run, the least of {ROUNDS} rounds; the spread reaches to the median");
         let measured = Figure::measured(least, "s", source).with_spread(spread);
-        let error = error(&prediction.time, &measured);
+        let error = prediction_error(&prediction.time, &measured);
         points.push(Point {
             model: (*name).into(),
             batch: *batch,

@@ -62,6 +62,8 @@ pub enum Unit {
     SynapseRow,
     /// A register of synapses of one row, where destinations fill the lanes.
     SynapseRound,
+    /// The same, with values gathered from memory.
+    SynapseGather,
     /// A copy.
     CopyCall,
     /// A byte of it, read or written.
@@ -86,7 +88,7 @@ impl Unit {
     pub fn kind(self) -> Kind {
         match self {
             Unit::ProductWork | Unit::MapPlain | Unit::MapDivide => Kind::Compute,
-            Unit::MapFunction | Unit::SynapseRow | Unit::SynapseRound => Kind::Functions,
+            Unit::MapFunction | Unit::SynapseRow | Unit::SynapseRound | Unit::SynapseGather => Kind::Functions,
             Unit::RowByteL1
             | Unit::RowByteL2
             | Unit::RowByteFar
@@ -258,11 +260,11 @@ enum Form {
         bias: bool,
         then: bool,
     },
-    /// With rounds a row, destinations fill the lanes; without, rows do.
+    /// With rounds a row (gathered, of all), destinations fill the lanes; without, rows do.
     Synapses {
         count: usize,
         sums: usize,
-        rounds: Option<usize>,
+        rounds: Option<[usize; 2]>,
     },
     Other,
 }
@@ -292,8 +294,11 @@ impl Form {
         let (count, rest) = kernel.split_once(" synapses, ")?;
         let (_, sums) = rest.split_once(" to ")?;
         let sums = sums.split_once(" × ")?.0.parse().ok()?;
-        let rounds = kernel.strip_suffix(" rounds").and_then(|k| k.rsplit_once(", ")).map(|(_, n)| n.parse());
-        Some(Form::Synapses { count: count.parse().ok()?, sums, rounds: rounds.transpose().ok()? })
+        let rounds = kernel.strip_suffix(" rounds gathered").and_then(|k| k.rsplit_once(", ")).and_then(|(_, n)| {
+            let (gathered, all) = n.split_once(" of ")?;
+            Some([gathered.parse().ok()?, all.parse().ok()?])
+        });
+        Some(Form::Synapses { count: count.parse().ok()?, sums, rounds })
     }
 }
 
@@ -350,7 +355,11 @@ fn step_counts(step: &Step, working_set: usize, target: &Target) -> Counts {
             let synapses = cost.flops as f64 / each as f64;
             add(Unit::SynapseCall, 1.0);
             match rounds {
-                Some(rounds) => add(Unit::SynapseRound, rounds as f64 * synapses / count.max(1) as f64),
+                Some([gathered, all]) => {
+                    let rows = synapses / count.max(1) as f64;
+                    add(Unit::SynapseRound, all.saturating_sub(gathered) as f64 * rows);
+                    add(Unit::SynapseGather, gathered as f64 * rows);
+                }
                 None => add(Unit::SynapseRow, synapses),
             }
         }

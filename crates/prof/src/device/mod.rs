@@ -18,7 +18,7 @@ mod suite;
 
 pub use calibrate::{Calibration, Fingerprint, Pace};
 pub use catalog::{Catalog, Entry, Published};
-pub use outlook::{on, outlook, requirements};
+pub use outlook::{on, outlook, prediction_error, requirements};
 pub use predict::{OpTime, Prediction, Speed, predict};
 pub use settings::{Settings, settings_for, settings_for_host, test_sizes};
 pub use store::{Origin, data_dir};

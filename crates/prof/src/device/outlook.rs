@@ -34,7 +34,7 @@ pub fn on(plan: &Plan, device: &Entry, calibration: &Calibration) -> Prediction 
 
 fn one(p: Prediction, measured: Option<&Figure>) -> DeviceOutlook {
     let error = match (p.host, measured) {
-        (true, Some(measured)) => error(&p.time, measured),
+        (true, Some(measured)) => prediction_error(&p.time, measured),
         (true, None) => Figure::unavailable("%", "prediction against measurement", "no run was measured"),
         _ => Figure::unavailable("%", "prediction against measurement", "the device is not here to measure"),
     };
@@ -54,7 +54,7 @@ fn one(p: Prediction, measured: Option<&Figure>) -> DeviceOutlook {
 }
 
 /// How far a prediction is from a measurement, in %; above 0 it was too long.
-pub(super) fn error(predicted: &Figure, measured: &Figure) -> Figure {
+pub fn prediction_error(predicted: &Figure, measured: &Figure) -> Figure {
     let mut error = predicted.derive2(measured, "%", "predicted over measured, less 1", |p, m| 100.0 * (p / m - 1.0));
     if error.value.is_some() {
         error.provenance = schwann_core::Provenance::Derived;

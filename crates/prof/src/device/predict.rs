@@ -420,7 +420,7 @@ pub(super) mod tests {
         for (name, batch, units) in [
             ("P", 1, &[Unit::RowCall, Unit::MapFunction, Unit::LoopStep][..]),
             ("P", 64, &[Unit::ProductCall, Unit::ProductTile, Unit::ProductWork, Unit::MapFunction, Unit::LoopStep]),
-            ("L", 1, &[Unit::SynapseCall, Unit::SynapseRound, Unit::MapDivide]),
+            ("L", 1, &[Unit::SynapseCall, Unit::MapDivide]),
             ("L", 64, &[Unit::SynapseCall, Unit::SynapseRow, Unit::MapDivide]),
         ] {
             let plan = plan(name, batch, 4, 1);

@@ -332,15 +332,14 @@ pub(super) fn levels(threads: usize, seconds: f64, tell: &mut dyn FnMut(Progress
         .into_iter()
         .map(|(name, capacity_bytes, working_set_bytes)| {
             tell(Progress::new(format!("{name} bandwidth, {}", words(threads))));
-            let level = Level {
+            Level {
                 copy_bytes_per_s: copy_bytes_per_s(threads, working_set_bytes, each),
                 read_bytes_per_s: read_bytes_per_s(threads, working_set_bytes, each),
                 update_bytes_per_s: update_bytes_per_s(threads, working_set_bytes, each),
                 name,
                 capacity_bytes,
                 working_set_bytes,
-            };
-            level
+            }
         })
         .collect();
     // Farther is never faster; where plain Rust's loop was the limit near by, the farther figure is a better bound.

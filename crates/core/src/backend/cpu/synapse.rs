@@ -49,7 +49,10 @@ pub(super) fn lower(l: &mut Lower<'_>, id: u32) -> Result<()> {
     let cost = l.graph.node_cost(node, l.bindings)?;
     let how = match columns {
         true => "lanes are rows".to_owned(),
-        false => format!("lanes are destinations, {} rounds", synapses.rounds()),
+        false => {
+            let (rounds, gathered) = synapses.rounds();
+            format!("lanes are destinations, {gathered} of {rounds} rounds gathered")
+        }
     };
     let kernel = format!("{count} synapses, {sources} to {sums} × {segments}, {how}");
     let call = Call::SynapseSum { synapses, columns, rows, src, outs };
