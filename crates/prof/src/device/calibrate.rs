@@ -37,6 +37,8 @@ pub struct Fingerprint {
     pub memory_bytes: Option<usize>,
     /// The operating system and architecture.
     pub os: String,
+    /// This program's version and kind of build: other kernels have other prices.
+    pub build: String,
 }
 
 impl Fingerprint {
@@ -49,6 +51,11 @@ impl Fingerprint {
             caches: cpu::caches().unwrap_or_default(),
             memory_bytes: schwann_core::memory::machine_bytes().ok(),
             os: format!("{} {}", std::env::consts::OS, std::env::consts::ARCH),
+            build: format!(
+                "{} {}",
+                env!("CARGO_PKG_VERSION"),
+                if cfg!(debug_assertions) { "debug" } else { "release" }
+            ),
         }
     }
 
@@ -66,6 +73,7 @@ impl Fingerprint {
         tell("cores", self.cores.to_string(), other.cores.to_string());
         tell("caches", caches(&self.caches), caches(&other.caches));
         tell("system", self.os.clone(), other.os.clone());
+        tell("build", self.build.clone(), other.build.clone());
         let near = |a: usize, b: usize| a.abs_diff(b) <= a.max(b) / 100;
         match (self.memory_bytes, other.memory_bytes) {
             (Some(a), Some(b)) if near(a, b) => {}
@@ -78,7 +86,8 @@ impl Fingerprint {
     pub fn hash(&self) -> String {
         // FNV-1a: the same on every system and in every version, which std's hasher does not promise.
         let memory = self.memory_bytes.map_or(0, |b| b >> 30);
-        let text = format!("{}|{}|{}|{}|{memory}|{}", self.cpu, self.isa, self.cores, caches(&self.caches), self.os);
+        let Fingerprint { cpu, isa, cores, os, build, .. } = self;
+        let text = format!("{cpu}|{isa}|{cores}|{}|{memory}|{os}|{build}", caches(&self.caches));
         let hash = text.bytes().fold(0xcbf2_9ce4_8422_2325u64, |h, b| (h ^ u64::from(b)).wrapping_mul(0x100_0000_01b3));
         format!("{hash:016x}")
     }
@@ -477,6 +486,7 @@ pub(super) mod tests {
                 caches: vec![],
                 memory_bytes: Some(8 << 30),
                 os: "none".into(),
+                build: "none".into(),
             },
             created_unix_s: 1,
             took_s: 1.0,

@@ -8,6 +8,7 @@ use super::outlook::prediction_error;
 use super::predict::{OpTime, Speed, predict};
 use super::roof::{Ready, numbers};
 use super::{Progress, Result};
+use crate::measure::Samples;
 use crate::models;
 use schwann_core::backend::cpu::Cpu;
 use schwann_core::figure::{Ends, Spread};
@@ -18,6 +19,9 @@ use serde::Serialize;
 
 /// A prediction is good within this, in %.
 pub const WITHIN: f64 = 25.0;
+
+/// Runs of each round at least, the first round apart.
+const LEAST_RUNS: f64 = 30.0;
 
 /// One model at one shape.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -59,7 +63,9 @@ pub fn check(calibration: &Calibration, cpu: &Cpu, seconds: f64, tell: &mut dyn 
         let count = ready.len();
         for (i, (name, batch, steps, ready, samples)) in ready.iter_mut().enumerate() {
             tell(Progress::at((round * count + i) as f64 / all, format!("{name} {batch}×{steps}")));
-            samples.push(ready.time(each)?);
+            // A long run is interrupted more often than not: it needs many tries for one that is not.
+            let one = samples.last().map_or(0.0, |s: &Samples| s.min_s);
+            samples.push(ready.time(each.max(LEAST_RUNS * one))?);
         }
     }
     let speed = Speed::host(calibration, cpu.threads());
