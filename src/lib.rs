@@ -40,6 +40,7 @@
 //! * [`plan`]: what will run, where in memory, at what cost; [`backend`]: what runs it.
 //! * [`memory`]: budget, pool, cache, batches, leak detector; [`io`]: safetensors, `.npy`, `.npz`.
 //! * [`nn`]: neural circuits: wirings, CfC and LTC layers, whole models, streams, import from ncps.
+//! * [`prof`]: the profiler, devices and predictions, baselines, reports; [`sensors`]: what the machine tells.
 //! * [`cases`]: the list of cases that every backend is tested and timed on.
 #![forbid(unsafe_code)]
 
@@ -71,3 +72,6 @@ struct WiringsGuide;
 #[cfg(doctest)]
 #[doc = include_str!("../docs/neural-circuits.md")]
 struct NeuralCircuitsGuide;
+#[cfg(doctest)]
+#[doc = include_str!("../docs/profiling.md")]
+struct ProfilingGuide;

@@ -10,6 +10,8 @@ use super::roof::{Ready, numbers};
 use super::{Progress, Result};
 use crate::measure::Samples;
 use crate::models;
+use crate::profile::{Named, Op};
+use crate::profiler::{Options, Profiler};
 use schwann_core::backend::cpu::Cpu;
 use schwann_core::figure::{Ends, Spread};
 use schwann_core::pass::PassOptions;
@@ -42,6 +44,23 @@ pub struct Point {
     pub good: bool,
     /// The three operations that should take longest.
     pub slowest: Vec<OpTime>,
+    /// The three that do, by the profiler, with their seconds a run.
+    pub measured_slowest: Vec<Named>,
+    /// Whether the rank of the three is right.
+    pub ranked: bool,
+}
+
+/// Operations whose times are this near each other have no rank among them.
+const ALIKE: f64 = 1.15;
+
+/// Whether the operations predicted to take longest do: the first, second and third of them take as long as the first,
+/// second and third that were measured.
+fn ranked(predicted: &[&OpTime], measured: &[Op]) -> bool {
+    let time = |op: &Op| op.self_time.value.unwrap_or(0.0);
+    let mut longest: Vec<f64> = measured.iter().filter(|op| !op.path.is_empty()).map(time).collect();
+    longest.sort_by(|a, b| b.total_cmp(a));
+    let found = |op: &&OpTime| measured.iter().find(|m| m.path == op.path).map(time);
+    predicted.iter().zip(longest).all(|(op, longest)| found(op).is_some_and(|t| t * ALIKE >= longest))
 }
 
 /// Predicts and measures P, W and L at their four shapes.
@@ -85,16 +104,68 @@ pub fn check(calibration: &Calibration, cpu: &Cpu, seconds: f64, tell: &mut dyn 
         let source = format!("Session::run, the least of {ROUNDS} rounds; the spread reaches to the median");
         let measured = Figure::measured(least, "s", source).with_spread(spread);
         let error = prediction_error(&prediction.time, &measured);
+        let Some(model) = models::built_in(name, &models::Sizes::default()) else { continue };
+        let options = Options {
+            batch: *batch,
+            steps: *steps,
+            threads: cpu.threads(),
+            isa: Some(cpu.isa()),
+            runs: 100,
+            seconds: each.max(0.2),
+            ..Options::default()
+        };
+        let ops = Profiler::new(model?).with(options).profile_compute()?.ops;
+        let mut order: Vec<&Op> = ops.iter().filter(|op| !op.path.is_empty()).collect();
+        order.sort_by(|a, b| b.self_time.value.unwrap_or(0.0).total_cmp(&a.self_time.value.unwrap_or(0.0)));
+        let slowest = prediction.slowest(3);
         points.push(Point {
             model: (*name).into(),
             batch: *batch,
             steps: *steps,
             good: error.value.is_some_and(|e| e.abs() <= WITHIN),
             error,
-            slowest: prediction.slowest(3).into_iter().cloned().collect(),
+            ranked: ranked(&slowest, &ops),
+            measured_slowest: order
+                .iter()
+                .take(3)
+                .map(|op| Named { name: op.name.clone(), figure: op.self_time.clone() })
+                .collect(),
+            slowest: slowest.into_iter().cloned().collect(),
             predicted: prediction.time,
             measured,
         });
     }
     Ok(points)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::example;
+
+    #[test]
+    fn a_rank_is_right_where_the_longest_are_the_longest_but_for_ties() {
+        let mut ops: Vec<Op> = example::profile().compute.ops.into_iter().take(4).collect();
+        for (i, (op, seconds)) in ops.iter_mut().zip([4e-6, 3e-6, 2.9e-6, 1e-6]).enumerate() {
+            op.path = vec![i];
+            op.self_time = Figure::measured(seconds, "s", "a clock");
+        }
+        let time = |i: usize| OpTime {
+            name: String::new(),
+            op: String::new(),
+            kernel: String::new(),
+            path: vec![i],
+            within: None,
+            calls: Figure::derived(1.0, "calls", "the plan"),
+            time: Figure::predicted(1e-6, "s", "prices"),
+            share: Figure::predicted(1.0, "%", "prices"),
+            bound: crate::profile::Bound::Compute,
+        };
+        let order = |order: [usize; 3]| {
+            let times = order.map(time);
+            ranked(&times.iter().collect::<Vec<_>>(), &ops)
+        };
+        assert!(order([0, 1, 2]) && order([0, 2, 1]), "3.0 and 2.9 have no rank");
+        assert!(!order([1, 0, 2]) && !order([0, 1, 3]) && !order([0, 1, 7]));
+    }
 }

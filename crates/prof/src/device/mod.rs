@@ -56,6 +56,9 @@ pub enum Error {
         /// What to do.
         advice: String,
     },
+    /// A model could not be profiled.
+    #[error(transparent)]
+    Profile(#[from] crate::profiler::Error),
     /// A file could not be read or written.
     #[error("cannot {action} {}: {source}", path.display())]
     File {

@@ -1,5 +1,6 @@
 //! What can be said at once about where and when a profile was made, without measuring.
 
+use crate::device::cpu;
 use crate::profile::Machine;
 use schwann_core::{Figure, Graph};
 use schwann_kernels::Isa;
@@ -45,7 +46,7 @@ fn hex(bytes: &[u8]) -> String {
 
 /// What the system says about this machine, run with an instruction set.
 pub fn machine(isa: Isa) -> Machine {
-    let cpu = cpu_name().unwrap_or_else(|why| format!("unknown CPU ({why})"));
+    let name = cpu::name().unwrap_or_else(|why| format!("unknown CPU ({why})"));
     let cores = std::thread::available_parallelism();
     let cores = match cores {
         Ok(n) => Figure::measured(n.get() as f64, "cores", "the system's count of CPUs for this process"),
@@ -56,25 +57,10 @@ pub fn machine(isa: Isa) -> Machine {
         Err(e) => Figure::unavailable("B", "the system's memory size", e.to_string()),
     };
     let os = format!("{}{}", std::env::consts::OS, os_version().map(|v| format!(" {v}")).unwrap_or_default());
-    let parts = format!("{cpu}|{}|{isa}|{:?}|{:?}", std::env::consts::ARCH, cores.value, memory.value);
+    let parts = format!("{name}|{}|{isa}|{:?}|{:?}", std::env::consts::ARCH, cores.value, memory.value);
     let fingerprint = hex(&Sha256::digest(parts.as_bytes())[..8]);
     let unified_memory = cfg!(all(target_os = "macos", target_arch = "aarch64"));
-    Machine { fingerprint, cpu, isa: isa.to_string(), os, cores, memory, unified_memory }
-}
-
-fn cpu_name() -> Result<String, String> {
-    if cfg!(target_os = "linux") {
-        let text = std::fs::read_to_string("/proc/cpuinfo").map_err(|e| format!("/proc/cpuinfo: {e}"))?;
-        let line = text.lines().find(|l| l.starts_with("model name") || l.starts_with("Model"));
-        let name = line.and_then(|l| l.split_once(':')).map(|(_, name)| name.trim().to_owned());
-        name.ok_or_else(|| "/proc/cpuinfo has no model name".into())
-    } else if cfg!(target_os = "macos") {
-        let out = std::process::Command::new("/usr/sbin/sysctl").args(["-n", "machdep.cpu.brand_string"]).output();
-        let out = out.map_err(|e| format!("sysctl: {e}"))?;
-        Ok(String::from_utf8_lossy(&out.stdout).trim().to_owned())
-    } else {
-        Err("this system is not asked yet".into())
-    }
+    Machine { fingerprint, cpu: name, isa: isa.to_string(), os, cores, memory, unified_memory }
 }
 
 fn os_version() -> Option<String> {

@@ -1,5 +1,6 @@
 //! The few statistics that a profile needs of its own samples.
 
+use crate::stats;
 use schwann_core::figure::{Ends, Spread};
 
 /// Samples in order of size.
@@ -7,9 +8,7 @@ pub(crate) struct Sorted(Vec<f64>);
 
 impl Sorted {
     pub(crate) fn of(samples: &[f64]) -> Sorted {
-        let mut sorted: Vec<f64> = samples.iter().copied().filter(|s| s.is_finite()).collect();
-        sorted.sort_by(f64::total_cmp);
-        Sorted(sorted)
+        Sorted(stats::sorted(samples))
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -18,10 +17,7 @@ impl Sorted {
 
     /// The value that this part of the samples does not exceed, between two of them by their distance; NaN of none.
     pub(crate) fn quantile(&self, part: f64) -> f64 {
-        let Some(last) = self.0.len().checked_sub(1) else { return f64::NAN };
-        let at = last as f64 * part.clamp(0.0, 1.0);
-        let (low, high) = (self.0[at.floor() as usize], self.0[at.ceil() as usize]);
-        low + (high - low) * at.fract()
+        stats::quantile_sorted(&self.0, part)
     }
 
     pub(crate) fn median(&self) -> f64 {
