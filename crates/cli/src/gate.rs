@@ -223,8 +223,12 @@ fn against_record(args: &Args, rule: &Rule, base: &str, model: &str) -> Result<R
     }
     let mut run = workload.ready()?;
     run.warm_up(args.seconds.min(20.0) / 20.0)?;
+    // As many runs a sample as there, or their scatter would not compare.
+    if let Some(calls) = count(&record.compute.runs_per_sample) {
+        run.set_calls(calls);
+    }
     let (bar, mut tick) = bar(args.seconds);
-    let budget = Budget { seconds: args.seconds.min(before.len() as f64), rounds: 3 };
+    let budget = Budget { seconds: args.seconds, rounds: 3 };
     let ruling = baseline::fastest_round(rule, &budget, &before, &mut || run.sample(), &mut tick);
     bar.finish_and_clear();
     ruling

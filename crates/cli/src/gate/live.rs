@@ -66,6 +66,11 @@ impl Workload {
         Ok(Workload { name: name.to_owned(), batch, steps, threads, graph, sizes })
     }
 
+    /// Whether it runs over sequences, of any length.
+    pub(super) fn has_steps(&self) -> bool {
+        self.graph.symbols().iter().any(|s| s == "T")
+    }
+
     /// Compiled anew, with memory of its own.
     pub(super) fn ready(&self) -> Result<Run> {
         let cpu = load::cpu(None, self.threads)?;
@@ -109,6 +114,11 @@ impl Run {
         }
         self.calls = ((LEAST_SAMPLE / least.max(1e-9)).ceil() as usize).clamp(1, 1_000_000);
         Ok(())
+    }
+
+    /// How many runs a sample is.
+    pub(super) fn set_calls(&mut self, calls: usize) {
+        self.calls = calls.clamp(1, 1_000_000);
     }
 
     /// Seconds of so many runs together.
