@@ -104,7 +104,7 @@ fn size(text: &str) -> Result<usize, String> {
 fn percent(text: &str) -> Result<f64, String> {
     let number = text.strip_suffix('%').and_then(|n| n.trim().parse::<f64>().ok());
     match number {
-        Some(p) if p >= 0.0 && p <= 1000.0 => Ok(p / 100.0),
+        Some(p) if (0.0..=1000.0).contains(&p) => Ok(p / 100.0),
         _ => Err("expected a percentage from 0% to 1000%, such as 3%".into()),
     }
 }

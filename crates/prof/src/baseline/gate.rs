@@ -18,16 +18,18 @@ use schwann_core::Figure;
 use serde::Serialize;
 use std::time::Instant;
 
-/// Pairs before the first look, and seconds: a few milliseconds of any machine say little of the next ones.
+/// Pairs before the first look, and seconds: a few milliseconds of any machine say little of the next ones. Very many
+/// pairs are looked at sooner.
 const FIRST_LOOK: usize = 30;
 const FIRST_SECONDS: f64 = 0.1;
+const MANY: usize = 1000;
 /// An interval whose ends differ by more than this factor says little.
 const WIDE: f64 = 1.1;
 /// The part of the samples that is judged where runs are made apart: low enough that a run which was disturbed most of
 /// the time still shows its quiet moments, and not the least, which one lucky sample decides.
 const LOW: f64 = 0.05;
 /// Pairs that are kept at most.
-const MOST_PAIRS: usize = 1 << 20;
+const MOST_PAIRS: usize = 1 << 17;
 
 /// What is allowed.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -156,7 +158,8 @@ pub fn in_turns<E>(
         }
         let seconds = start.elapsed().as_secs_f64();
         let over = seconds >= budget.seconds || before.len() >= MOST_PAIRS;
-        if (before.len() >= look_at && seconds >= FIRST_SECONDS) || over {
+        let due = before.len() >= look_at && (seconds >= FIRST_SECONDS || before.len() >= MANY);
+        if due || over {
             tick(seconds);
             let ratio = paired_ratio(&before, &after, &how);
             let decision = match before.len() < FIRST_LOOK {
