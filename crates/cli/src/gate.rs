@@ -98,7 +98,7 @@ enum What {
 fn percent(text: &str) -> Result<f64, String> {
     let number = text.strip_suffix('%').and_then(|n| n.trim().parse::<f64>().ok());
     match number {
-        Some(p) if p >= 0.0 && p <= 1000.0 => Ok(p / 100.0),
+        Some(p) if (0.0..=1000.0).contains(&p) => Ok(p / 100.0),
         _ => Err("expected a percentage from 0% to 1000%, such as 3%".into()),
     }
 }
@@ -217,8 +217,12 @@ fn against_record(args: &Args, rule: &Rule, base: &str, model: &str) -> Result<R
     }
     let mut run = workload.ready()?;
     run.warm_up(args.seconds.min(20.0) / 20.0)?;
+    // As many runs a sample as there, or their scatter would not compare.
+    if let Some(calls) = count(&record.compute.runs_per_sample) {
+        run.set_calls(calls);
+    }
     let (bar, mut tick) = bar(args.seconds);
-    let budget = Budget { seconds: args.seconds.min(before.len() as f64), rounds: 3 };
+    let budget = Budget { seconds: args.seconds, rounds: 3 };
     let ruling = baseline::fastest_round(rule, &budget, &before, &mut || run.sample(), &mut tick);
     bar.finish_and_clear();
     ruling

@@ -1,8 +1,9 @@
 //! `schwann gate experiment`: the gate put to the test on this machine, as it is.
 //!
-//! Pairs of identical runs must not alarm, and pairs where one side really does more work must. More work is more runs of
-//! the same model in each sample: 21 instead of 20 for 5%, so what is planted is exact, of the same kind as the rest, and
-//! slows down with the machine as everything does. Every pair compiles both sides anew, each with memory of its own,
+//! Pairs of identical runs must not alarm, and pairs where one side really does more work must. More work is more
+//! steps of the model's loop: 21 instead of 20 for 5%, so what is planted is exact, of the same kind as the rest, and slows
+//! down with the machine as everything does. A sample is one run, some hundred microseconds: on a busy machine most samples
+//! of that length meet no interruption, while most of some milliseconds would. Every pair compiles both sides anew, each with memory of its own,
 //! since where memory lies is part of what makes two identical runs differ. Identical and planted pairs take turns, so
 //! that both meet the machine in the same state.
 
@@ -56,8 +57,12 @@ pub(super) struct Args {
     /// P, W, L or a network's file.
     #[arg(long, value_name = "P|W|L|FILE", default_value = "W")]
     model: String,
-    #[command(flatten)]
-    shape: Shape,
+    /// Sequences in a batch (32).
+    #[arg(long, value_name = "B", value_parser = super::size)]
+    batch: Option<usize>,
+    /// Threads; 0 for one a core (1).
+    #[arg(long, value_name = "N", value_parser = load::threads)]
+    threads: Option<usize>,
     /// Append each pair to this file as it is done, one JSON object a line.
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
@@ -152,19 +157,29 @@ struct Report<'a> {
     interrupted: bool,
 }
 
-/// Runs a sample, without and with what is planted: the ratio nearest to `1 + part` with 10 to 40 runs.
-fn runs(part: f64) -> Result<(usize, usize)> {
+/// Steps of the loop, without and with what is planted: the ratio nearest to `1 + part` with 10 to 40 steps.
+fn steps(part: f64) -> Result<(usize, usize)> {
     let error = |n: usize| ((n as f64 * part).round() / n as f64 - part).abs();
     let best = (10..=40usize).rev().min_by(|a, b| error(*a).total_cmp(&error(*b))).unwrap_or(20);
     match (best as f64 * part).round() as usize {
-        0 => bail!("--planted is too little: the least is one run of 40, 2.5%"),
+        0 => bail!("--planted is too little: the least is one step of 40, 2.5%"),
         more => Ok((best, best + more)),
     }
 }
 
 pub(super) fn run(args: &Args) -> Result<Outcome> {
-    let workload = Workload::new(&args.model, &args.shape)?;
-    let (plain, more) = shortest(runs(args.planted)?);
+    let (plain, more) = shortest(steps(args.planted)?);
+    let of = |steps: usize| {
+        let shape = Shape { batch: args.batch, steps: Some(steps), threads: args.threads };
+        Workload::new(&args.model, &shape)
+    };
+    let (workload, slowed) = (of(plain)?, of(more)?);
+    if !workload.has_steps() {
+        bail!(
+            "{} has no steps (no size `T`), so no more of them can be planted; expected a recurrent model",
+            args.model
+        );
+    }
     let rule = Rule::new(args.max_regress);
     let stop = Arc::new(AtomicBool::new(false));
     let told = Arc::clone(&stop);
@@ -189,7 +204,7 @@ pub(super) fn run(args: &Args) -> Result<Outcome> {
             if stop.load(Ordering::SeqCst) {
                 break 'pairs;
             }
-            let ruling = judge(args, &workload, &rule, (plain, if planted { more } else { plain }))?;
+            let ruling = judge(args, &rule, &workload, if planted { &slowed } else { &workload })?;
             if let Some(log) = &mut log {
                 let line = serde_json::to_string(&Pair { pair, planted, ruling: &ruling })?;
                 log.write_all((line + "\n").as_bytes()).context("cannot write --out")?;
@@ -211,13 +226,13 @@ pub(super) fn run(args: &Args) -> Result<Outcome> {
         cpu: cpu::name().unwrap_or_else(|why| format!("unavailable: {why}")),
         isa: Isa::detect().name(),
         batch: setting(workload.batch, "sequences", "--batch"),
-        steps: setting(workload.steps, "steps", "--steps"),
+        steps: setting(workload.steps, "steps", "--planted: what divides"),
         threads: setting(workload.threads, "threads", "--threads"),
         max_regress: Figure::derived(args.max_regress * 100.0, "%", "option --max-regress"),
         planted: Figure::derived(
             (more as f64 / plain as f64 - 1.0) * 100.0,
             "%",
-            format!("{more} runs a sample instead of {plain}"),
+            format!("{more} steps instead of {plain}"),
         ),
         holds: at(&identical.rate).is_some_and(|r| r <= MOST_FALSE)
             && at(&slowed.rate).is_some_and(|r| r >= LEAST_FOUND),
@@ -232,18 +247,19 @@ pub(super) fn run(args: &Args) -> Result<Outcome> {
     Ok(if report.holds && !interrupted { Outcome::Done } else { Outcome::Differs })
 }
 
-/// The same ratio with the fewest runs that are at least 10.
+/// The same ratio with the fewest steps that are at least 10.
 fn shortest((plain, more): (usize, usize)) -> (usize, usize) {
     let by = (2..=plain / 10).rev().find(|d| plain % d == 0 && more % d == 0).unwrap_or(1);
     (plain / by, more / by)
 }
 
-fn judge(args: &Args, workload: &Workload, rule: &Rule, (plain, more): (usize, usize)) -> Result<Ruling> {
-    let (mut before, mut after) = (workload.ready()?, workload.ready()?);
+fn judge(args: &Args, rule: &Rule, base: &Workload, candidate: &Workload) -> Result<Ruling> {
+    let (mut before, mut after) = (base.ready()?, candidate.ready()?);
     before.warm_up(0.02)?;
     after.warm_up(0.02)?;
-    let mut first = || before.calls(plain);
-    let mut second = || after.calls(more);
+    // One run a sample on both sides, however long one takes.
+    let mut first = || before.calls(1);
+    let mut second = || after.calls(1);
     match args.design {
         Design::InTurns => {
             let budget = Budget { seconds: args.seconds_per_pair, rounds: 1 };
@@ -324,11 +340,11 @@ mod tests {
 
     #[test]
     fn what_is_planted_is_exact_where_it_can_be() {
-        assert_eq!(runs(0.05).map(shortest).unwrap(), (20, 21));
-        assert_eq!(runs(0.10).map(shortest).unwrap(), (10, 11));
-        assert_eq!(runs(0.04).map(shortest).unwrap(), (25, 26));
-        assert_eq!(runs(1.0).map(shortest).unwrap(), (10, 20));
-        assert!(runs(0.001).is_err());
+        assert_eq!(steps(0.05).map(shortest).unwrap(), (20, 21));
+        assert_eq!(steps(0.10).map(shortest).unwrap(), (10, 11));
+        assert_eq!(steps(0.04).map(shortest).unwrap(), (25, 26));
+        assert_eq!(steps(1.0).map(shortest).unwrap(), (10, 20));
+        assert!(steps(0.001).is_err());
     }
 
     #[test]

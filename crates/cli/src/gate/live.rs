@@ -3,16 +3,12 @@
 use super::Shape;
 use crate::load::{self, Network};
 use anyhow::{Context, Result, bail};
-use schwann::nn::wiring::AutoNcp;
-use schwann::nn::{Cfc, GraphOptions, InitialState, Ltc, Model};
+use schwann::nn::{GraphOptions, InitialState};
 use schwann::pass::PassOptions;
 use schwann::prof::device::roof::{Ready, numbers};
 use schwann::{Bindings, DType, Graph, Tensor};
-use std::path::Path;
 use std::time::Instant;
 
-/// Features of a sample, of P, W and L, as in `schwann bench circuits`.
-const INPUTS: usize = 8;
 /// A sample lasts at least this long: the clock's own cost is then under a part in a thousand.
 const LEAST_SAMPLE: f64 = 200e-6;
 
@@ -27,28 +23,9 @@ pub(super) struct Workload {
 }
 
 impl Workload {
-    /// P, W, L or a network's file. P is a dense CfC with a backbone, W a CfC on a circuit, L an LTC on a circuit.
+    /// A built-in model or a network's file.
     pub(super) fn new(name: &str, shape: &Shape) -> Result<Workload> {
-        let circuit = || AutoNcp::new(64, 16).wiring();
-        let model = match name {
-            "P" => Some(Model::new(
-                Cfc {
-                    proj_size: Some(16),
-                    backbone_units: Some(64),
-                    backbone_layers: Some(2),
-                    ..Cfc::new(INPUTS, 64usize)
-                },
-                1,
-            )?),
-            "W" => Some(Model::new(Cfc::new(INPUTS, circuit()?), 1)?),
-            "L" => Some(Model::new(Ltc::new(INPUTS, circuit()?), 1)?),
-            _ => None,
-        };
-        let network = match model {
-            Some(model) => Network::Model(Box::new(model)),
-            None if Path::new(name).exists() => load::network(Path::new(name))?,
-            None => bail!("`{name}` is neither P, W, L nor a network's file"),
-        };
+        let network = load::named(name)?;
         let graph = match network {
             Network::Graph(graph) => *graph,
             // States of zero, as where nobody gives one.
@@ -64,6 +41,11 @@ impl Workload {
             bail!("{name} leaves the size `{other}` open; the gate knows B (--batch) and T (--steps)");
         }
         Ok(Workload { name: name.to_owned(), batch, steps, threads, graph, sizes })
+    }
+
+    /// Whether it runs over sequences, of any length.
+    pub(super) fn has_steps(&self) -> bool {
+        self.graph.symbols().iter().any(|s| s == "T")
     }
 
     /// Compiled anew, with memory of its own.
@@ -109,6 +91,11 @@ impl Run {
         }
         self.calls = ((LEAST_SAMPLE / least.max(1e-9)).ceil() as usize).clamp(1, 1_000_000);
         Ok(())
+    }
+
+    /// How many runs a sample is.
+    pub(super) fn set_calls(&mut self, calls: usize) {
+        self.calls = calls.clamp(1, 1_000_000);
     }
 
     /// Seconds of so many runs together.

@@ -203,7 +203,7 @@ pub fn shown_value(value: f64, unit: &str) -> String {
         "B" if size < 1e18 => schwann_core::plan::bytes(size as u64),
         "%" => format!("{size:.1}%"),
         "×" => format!("{size:.2}×"),
-        _ if size >= 1e4 && size < 1e18 => {
+        _ if (1e4..1e18).contains(&size) => {
             let short = schwann_core::plan::count(size as u64);
             // The prefix belongs to the unit: `1.24 Msamples/s`.
             format!("{short}{}{unit}", if short.ends_with(|c: char| c.is_ascii_digit()) { " " } else { "" })

@@ -140,6 +140,9 @@ fn lagged(centred: &[f64], lag: usize) -> f64 {
     centred.iter().zip(&centred[lag..]).map(|(a, b)| a * b).sum::<f64>() / all
 }
 
+/// Correlation is looked for up to this lag, so that very many samples take no minutes.
+const MOST_LAG: usize = 256;
+
 /// How many consecutive samples to resample together, so that what they tell of each other stays: 1 for independent
 /// ones. The rule of Politis and White (2004, corrected 2009) for circular blocks, on ranks.
 pub fn block_length(samples: &[f64]) -> usize {
@@ -149,7 +152,7 @@ pub fn block_length(samples: &[f64]) -> usize {
         return 1;
     }
     let size = n as f64;
-    let most_lag = (size.sqrt().ceil() as usize + 5).min(n / 2);
+    let most_lag = (size.sqrt().ceil() as usize + 5).min(n / 2).min(MOST_LAG);
     let correlation: Vec<f64> = (0..=most_lag).map(|lag| lagged(&centred, lag)).collect();
     // The lag after which several in a row are as small as chance makes them.
     let small = 2.0 * (size.log10() / size).sqrt();
