@@ -385,7 +385,8 @@ fn checked(c: &Calibration, threads: usize, seconds: f64, as_json: bool) -> Resu
         }
         table.write(&mut out)?;
         let all = points.len();
-        let text = format!("{good} of {all} within {WITHIN}%; the three longest operations in the right order at {ranked}");
+        let text =
+            format!("{good} of {all} within {WITHIN}%; the three longest operations in the right order at {ranked}");
         writeln!(out, "{}", out::paint(if good.min(ranked) == all { out::GOOD } else { out::BAD }, text))?;
     }
     out.flush()?;

@@ -58,7 +58,7 @@ pub(super) struct Args {
     #[arg(long, value_name = "P|W|L|FILE", default_value = "W")]
     model: String,
     /// Sequences in a batch (32).
-    #[arg(long, value_name = "B", value_parser = super::size)]
+    #[arg(long, value_name = "B", value_parser = load::size)]
     batch: Option<usize>,
     /// Threads; 0 for one a core (1).
     #[arg(long, value_name = "N", value_parser = load::threads)]
