@@ -223,9 +223,9 @@ fn bench_gives_one_json_object_a_line() {
 }
 
 #[test]
-fn without_a_command_it_measures_this_machine() {
+fn the_machine_is_measured_and_a_small_network_with_it() {
     let folder = Folder::new("machine");
-    let text = folder.ok(&[]);
+    let text = folder.ok(&["machine"]);
     for word in ["This machine", "measured", "derived", "predicted", "agreement", "Try"] {
         assert!(text.contains(word), "expected `{word}` in: {text}");
     }

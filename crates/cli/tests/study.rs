@@ -110,6 +110,19 @@ fn a_study_from_calibration_to_gate() {
 }
 
 #[test]
+fn without_a_command_two_models_are_profiled_and_a_report_is_written() {
+    let place = Place::new("alone");
+    place.run(0, &["devices", "calibrate", "--quick"]);
+    let (page, _) = place.run(0, &[]);
+    for part in ["W  CfC", "G  CfC", "of roof", "bottleneck", "advice", "predicted", "compared", "(measured)"] {
+        assert!(page.contains(part), "`{part}` is not in:\n{page}");
+    }
+    let report = place.0.join("data/reports/latest.html");
+    assert!(page.contains(&report.display().to_string()), "{page}");
+    assert!(std::fs::read_to_string(report).unwrap().contains("data-panel=\"summary\""));
+}
+
+#[test]
 fn requirements_are_an_exit_code_and_the_doctor_says_what_is_not_known() {
     let place = Place::new("doctor");
     place.run(0, &["devices", "calibrate", "--quick"]);
