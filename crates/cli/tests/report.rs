@@ -14,7 +14,7 @@ impl Folder {
         let path = std::env::temp_dir().join(format!("schwann-report-{}-{test}", std::process::id()));
         std::fs::create_dir_all(&path).unwrap();
         let folder = Folder(path);
-        let both = serde_json::json!({"profiles": [sample::full(), sample::nothing()]});
+        let both = serde_json::json!({"schema": 1, "profiles": [sample::full(), sample::nothing()]});
         folder.write("both.json", &both.to_string());
         folder.write("run.json", &serde_json::to_string(&sample::full()).unwrap());
         folder

@@ -113,7 +113,7 @@ fn the_report_is_whole_on_a_phone_and_on_a_desk() {
         let seen = seen.iter().find(|s| s["width"] == width).unwrap_or_else(|| panic!("{name}: not seen"));
         assert_eq!(seen["errors"], serde_json::json!([]), "{name}");
         let panels: Vec<&str> = seen["panels"].as_array().unwrap().iter().filter_map(|p| p.as_str()).collect();
-        assert_eq!(panels.len(), 3 * 15, "{name}: {panels:?}");
+        assert_eq!(panels.len(), 3 * 16, "{name}: {panels:?}");
         for with_plot in ["time:2", "roofline:1", "latency:1", "memory:1", "sweep:1", "devices:1"] {
             assert!(panels.contains(&format!("pick0 {with_plot}").as_str()), "{name}: {with_plot} in {panels:?}");
         }

@@ -267,19 +267,6 @@ unsafe fn entry<S: Lanes, K: Kind<S>, const M: usize, const N: usize>(t: &Tile) 
     }
 }
 
-/// The most sets of sums that a tile keeps.
-const MAX_WAYS: usize = 4;
-
-/// Over how many sets of sums a tile deals its steps out: each step of a set waits for the one before, so a single row
-/// of few registers would mostly wait.
-const fn ways(rows: usize, registers: usize) -> usize {
-    match (rows, registers) {
-        (1, 1) => 4,
-        (1, 2 | 3) | (2, 1) => 2,
-        _ => 1,
-    }
-}
-
 #[inline(always)]
 unsafe fn tile<S: Lanes, K: Kind<S>, const M: usize, const N: usize>(s: S, t: &Tile) {
     for i in 0..M {
@@ -287,23 +274,15 @@ unsafe fn tile<S: Lanes, K: Kind<S>, const M: usize, const N: usize>(s: S, t: &T
             s.prefetch(t.c.wrapping_add(i * t.c_row + line * 64));
         }
     }
-    let ways = const { ways(M, N) };
-    let mut sums = [[[s.splat(0.0); N]; M]; MAX_WAYS];
+    let mut acc = [[s.splat(0.0); N]; M];
     let (mut a, mut b) = (t.a, t.b);
     // SAFETY: the operands cover k columns of A and as many rows of B, and the rectangle of C.
     unsafe {
         if M == 1 && t.rest_k > 0 {
             // First, since it is a loop's state more often than not: the other part is still being computed then.
             let (mut a, mut b) = (t.rest, t.b.wrapping_add(t.k * t.b_step));
-            for _ in 0..t.rest_k / ways {
-                for sum in &mut sums[..ways] {
-                    K::step(s, t, a, b, sum);
-                    a = a.wrapping_add(t.a_k);
-                    b = b.wrapping_add(t.b_step);
-                }
-            }
-            for _ in 0..t.rest_k % ways {
-                K::step(s, t, a, b, &mut sums[0]);
+            for _ in 0..t.rest_k {
+                K::step(s, t, a, b, &mut acc);
                 a = a.wrapping_add(t.a_k);
                 b = b.wrapping_add(t.b_step);
             }
@@ -316,28 +295,15 @@ unsafe fn tile<S: Lanes, K: Kind<S>, const M: usize, const N: usize>(s: S, t: &T
             if M > 2 && t.ahead > 0 {
                 (0..M).for_each(|i| s.prefetch(a.wrapping_add(i * t.a_row + t.ahead)));
             }
-            for _ in 0..steps / ways {
-                for sum in &mut sums[..ways] {
-                    if M <= 2 && t.ahead > 0 {
-                        for line in 0..(N * S::LANES).div_ceil(MAX_LANES) {
-                            s.prefetch(b.wrapping_add(t.ahead + line * 64));
-                        }
+            for _ in 0..steps {
+                if M <= 2 && t.ahead > 0 {
+                    for line in 0..(N * S::LANES).div_ceil(MAX_LANES) {
+                        s.prefetch(b.wrapping_add(t.ahead + line * 64));
                     }
-                    K::step(s, t, a, b, sum);
-                    a = a.wrapping_add(t.a_k * K::DEPTH);
-                    b = b.wrapping_add(t.b_step);
                 }
-            }
-            for _ in 0..steps % ways {
-                K::step(s, t, a, b, &mut sums[0]);
+                K::step(s, t, a, b, &mut acc);
                 a = a.wrapping_add(t.a_k * K::DEPTH);
                 b = b.wrapping_add(t.b_step);
-            }
-        }
-        let mut acc = sums[0];
-        for sum in &sums[1..ways] {
-            for i in 0..M {
-                (0..N).for_each(|v| acc[i][v] = s.add(acc[i][v], sum[i][v]));
             }
         }
         if !t.k.is_multiple_of(K::DEPTH) {

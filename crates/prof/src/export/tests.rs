@@ -77,7 +77,7 @@ fn several_documents_come_back_from_one_file() {
     assert_eq!(read_all(&json(&both[0]), "it").unwrap(), both[..1]);
     for (text, words) in [
         ("", "EOF"),
-        ("[]", "invalid type: sequence"),
+        ("[]", "invalid length 0"),
         ("{\"schema\": 1, \"profiles\": 3}", "invalid type: integer"),
         ("{\"schema\": 1, \"profiles\": []}", "empty"),
         ("{\"schema\": 1, \"profiles\": [{\"schema\": 99}]}", "schema version 99"),
