@@ -322,15 +322,15 @@ fn say(r: &Report<'_>, asked: u32) -> Result<()> {
         ]);
     }
     table.write(&mut out)?;
-    let (style, text) = match r.holds {
-        true => (out::GOOD, "at most 2% false alarms, and at least 95% found"),
-        false => (out::BAD, "not what is promised: at most 2% false alarms, and at least 95% found"),
+    let (style, text) = match (r.interrupted, r.holds) {
+        (true, _) => {
+            let done = v(&r.slowed.pairs, 0);
+            (out::BAD, format!("interrupted: {done} of {asked} pairs of each kind; these are too few to judge by"))
+        }
+        (_, true) => (out::GOOD, "at most 2% false alarms, and at least 95% found".into()),
+        (_, false) => (out::BAD, "not what is promised: at most 2% false alarms, and at least 95% found".into()),
     };
     writeln!(out, "{}", out::paint(style, text))?;
-    if r.interrupted {
-        let text = format!("interrupted: {} of {asked} pairs of each kind were asked for", v(&r.slowed.pairs, 0));
-        writeln!(out, "{}", out::paint(out::BAD, text))?;
-    }
     Ok(out.flush()?)
 }
 

@@ -106,6 +106,14 @@ pub enum Error {
         /// What SQLite said.
         what: String,
     },
+    /// The system fails to read or write: a limit on files' sizes, a quota, a bad disk.
+    #[error("the system fails to read or write {} ({what}): is there a limit on files' sizes, or a bad disk? What was saved before is still there", path.display())]
+    Device {
+        /// The file.
+        path: PathBuf,
+        /// What SQLite said.
+        what: String,
+    },
     /// Another process writes without end.
     #[error("another process has been writing to {} for over {} s; nothing was changed", path.display(), PATIENCE.as_secs())]
     Busy {
@@ -472,6 +480,7 @@ fn said(path: &Path, error: rusqlite::Error) -> Error {
         Some(ErrorCode::ReadOnly | ErrorCode::CannotOpen | ErrorCode::PermissionDenied) => {
             Error::ReadOnly { path, what }
         }
+        Some(ErrorCode::SystemIoFailure) => Error::Device { path, what },
         Some(ErrorCode::DiskFull) => Error::Full { path, what },
         Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => Error::Busy { path },
         _ => Error::Sql { path, source: error },
