@@ -11,7 +11,6 @@ use live::Workload;
 use schwann::Isa;
 use schwann::prof::Profile;
 use schwann::prof::baseline::{self, Budget, Decision, Rule, Ruling};
-use schwann::prof::device::cpu;
 use serde::Serialize;
 use std::io::Write;
 use std::path::PathBuf;
@@ -231,21 +230,16 @@ fn against_record(args: &Args, rule: &Rule, base: &str, model: &str) -> Result<R
 /// Refuses a record of another machine or workload.
 fn here(record: &Profile, now: &Workload) -> Result<()> {
     let (m, w) = (&record.machine, &record.workload);
-    let name = cpu::name().unwrap_or_else(|why| format!("unknown ({why})"));
     let same = |figure: &schwann::Figure, now: usize| figure.value.is_none_or(|v| v == now as f64);
     let mut unlike = vec![];
-    if m.cpu != name {
-        unlike.push(format!("CPU {} and {name}", m.cpu));
+    let machine = schwann::prof::profiler::machine(Isa::detect());
+    if m.fingerprint != machine.fingerprint {
+        let told = |m: &schwann::prof::profile::Machine| format!("{} ({}, {})", m.cpu, m.isa, m.fingerprint);
+        unlike.push(format!("machine {} and {}", told(m), told(&machine)));
     }
-    if m.isa != Isa::detect().name() {
-        unlike.push(format!("instruction set {} and {}", m.isa, Isa::detect().name()));
-    }
-    for (what, figure, now) in [
-        ("cores", &m.cores, cpu::cores()),
-        ("batch", &w.batch, now.batch),
-        ("steps", &w.steps, now.steps),
-        ("threads", &w.threads, now.threads),
-    ] {
+    for (what, figure, now) in
+        [("batch", &w.batch, now.batch), ("steps", &w.steps, now.steps), ("threads", &w.threads, now.threads)]
+    {
         if !same(figure, now) {
             unlike.push(format!("{what} {} and {now}", figure.value.unwrap_or_default()));
         }

@@ -119,7 +119,7 @@ fn what_is_unlike_is_refused_unless_asked_for() {
     f.refused(&["compare", "a.json", "other.json"], &["another machine", "example-cpu", "--anyway"]);
     f.refused(&["gate", "--baseline", "a.json", "--candidate", "other.json"], &["another machine"]);
     assert!(f.ok(&["compare", "a.json", "other.json", "--anyway"]).contains("unlike: machine"));
-    f.refused(&["gate", "--baseline", "a.json", "--model", "P"], &["CPU Example CPU", "--anyway"]);
+    f.refused(&["gate", "--baseline", "a.json", "--model", "P"], &["machine Example CPU", "--anyway"]);
 }
 
 #[test]

@@ -7,7 +7,7 @@ mod store;
 
 pub use compare::{Change, Compared, OpChange, Unlike, Word, compare, unlike};
 pub use gate::{Budget, Decision, Rule, Ruling, apart, fastest_round, in_turns};
-pub use store::{Entry, Error, Point, Result, Store, data_dir, default_path};
+pub use store::{Entry, Error, Point, Result, Store, default_path};
 
 #[cfg(test)]
 mod tests;

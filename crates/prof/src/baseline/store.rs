@@ -160,24 +160,9 @@ pub enum Error {
 /// Something's outcome.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// The folder for data: `SCHWANN_DATA`, or the user's data directory.
-pub fn data_dir() -> Result<PathBuf> {
-    let set = |name: &str| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
-    if let Some(own) = set("SCHWANN_DATA") {
-        return Ok(own);
-    }
-    let home = || set("HOME").or_else(|| set("USERPROFILE"));
-    if cfg!(target_os = "macos") {
-        return home().map(|h| h.join("Library/Application Support/schwann")).ok_or(Error::NoPlace);
-    }
-    // A path that is not absolute is to be ignored, says the standard.
-    let data = set("XDG_DATA_HOME").filter(|p| p.is_absolute()).or_else(|| home().map(|h| h.join(".local/share")));
-    data.map(|d| d.join("schwann")).ok_or(Error::NoPlace)
-}
-
 /// Where baselines are unless told otherwise.
 pub fn default_path() -> Result<PathBuf> {
-    Ok(data_dir()?.join("baselines.db"))
+    Ok(crate::place::data_dir().ok_or(Error::NoPlace)?.join("baselines.db"))
 }
 
 /// A saved profile, as a list shows it.

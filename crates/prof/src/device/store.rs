@@ -2,6 +2,7 @@
 
 use super::calibrate::{Calibration, Fingerprint, Pace, VERSION};
 use super::{Error, Progress, Result};
+use crate::place;
 use schwann_kernels::Isa;
 use std::fs::{self, File};
 use std::io::Write;
@@ -13,22 +14,8 @@ const MOST_BYTES: u64 = 4 << 20;
 /// The directory for the program's own data: `SCHWANN_DATA`, or `schwann` in `XDG_DATA_HOME`, in macOS's
 /// `Library/Application Support`, or in `~/.local/share`.
 pub fn data_dir() -> Result<PathBuf> {
-    let set = |name: &str| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
-    if let Some(path) = set("SCHWANN_DATA") {
-        return Ok(path);
-    }
-    if let Some(path) = set("XDG_DATA_HOME") {
-        return Ok(path.join("schwann"));
-    }
-    let home = if cfg!(windows) { set("LOCALAPPDATA") } else { set("HOME") };
-    let home = home.ok_or_else(|| {
-        Error::NoDirectory("neither SCHWANN_DATA nor XDG_DATA_HOME nor HOME is set; set SCHWANN_DATA to one".into())
-    })?;
-    Ok(match () {
-        () if cfg!(target_os = "macos") => home.join("Library/Application Support/schwann"),
-        () if cfg!(windows) => home.join("schwann"),
-        () => home.join(".local/share/schwann"),
-    })
+    let why = "nothing says where the user's home is; set SCHWANN_DATA to a directory";
+    place::data_dir().ok_or_else(|| Error::NoDirectory(why.into()))
 }
 
 /// How a calibration was come by.
