@@ -2,7 +2,7 @@
 default:
     @just --list
 
-# The product: what this machine can do.
+# The product: two models profiled on this machine.
 run *args:
     cargo run --release -- {{args}}
 

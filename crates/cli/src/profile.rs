@@ -401,10 +401,19 @@ fn page(out: &mut dyn Write, p: &Profile) -> std::io::Result<()> {
         line(out, "compared", format!("{}: {gain}", comparison.name))?;
     }
     if !p.sweep.is_empty() {
-        let mut table =
-            out::Table::new(&[">batch", ">steps", ">a run", ">flop/s", ">GB/s", ">sequence steps/s", ">memory"]);
+        let mut table = out::Table::new(&[
+            "            ",
+            ">batch",
+            ">steps",
+            ">a run",
+            ">flop/s",
+            ">GB/s",
+            ">sequence steps/s",
+            ">memory",
+        ]);
         for point in &p.sweep {
             table.row([
+                String::new(),
                 n(&point.batch),
                 n(&point.steps),
                 time(&point.time),

@@ -2,7 +2,7 @@
 //!
 //! Arithmetic: the fastest of several matrix products that stay in a core's own caches, with weights packed ahead. That
 //! is a lower bound of what the multiply-add units can do (a few percent below it), and a figure that a real program can
-//! reach. Memory: copying, reading and changing in place, by plain Rust, at a size for each cache level and one for main
+//! reach. Memory: reading by whole registers, copying and changing in place by plain Rust, at a size for each cache level and one for main
 //! memory; a copy or change of n bytes counts 2n. Functions: the fastest of exp, sigmoid and tanh over a vector in cache.
 
 use super::{Progress, Result, cpu};
@@ -13,7 +13,7 @@ use schwann_core::op::Unary;
 use schwann_core::pass::PassOptions;
 use schwann_core::plan::Device;
 use schwann_core::{CompileOptions, DType, Error as Core, Graph, GraphBuilder, Op, Program, Session, Tensor};
-use schwann_kernels::Isa;
+use schwann_kernels::{Isa, peak};
 use serde::{Deserialize, Serialize};
 use std::hint::black_box;
 use std::time::Instant;
@@ -194,7 +194,7 @@ pub fn peak_flops(isa: Isa, threads: usize, seconds: f64) -> f64 {
             let burst = || {
                 barrier.wait();
                 let round = Instant::now();
-                let flops: u64 = (0..8).map(|_| schwann_kernels::peak::burst(isa, ROUNDS)).sum();
+                let flops: u64 = (0..8).map(|_| peak::burst(isa, ROUNDS)).sum();
                 flops as f64 / round.elapsed().as_secs_f64()
             };
             let others: Vec<_> = (1..threads).map(|_| scope.spawn(burst)).collect();
@@ -273,13 +273,9 @@ fn copy(to: &mut [u64], from: &[u64], repeats: usize) {
 }
 
 fn read(_: &mut [u64], from: &[u64], repeats: usize) {
+    let isa = Isa::detect();
     for _ in 0..repeats {
-        let mut sums = [0u64; 32];
-        let from = black_box(from);
-        for chunk in from.chunks_exact(32) {
-            sums.iter_mut().zip(chunk).for_each(|(s, v)| *s ^= v);
-        }
-        black_box(sums);
+        peak::read(isa, black_box(from));
     }
 }
 
