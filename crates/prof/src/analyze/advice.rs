@@ -110,7 +110,7 @@ fn ragged(profile: &Profile) -> Option<(String, String)> {
         let columns: usize = op.shape.trim_end_matches(']').rsplit([',', '[']).next()?.trim().parse().ok()?;
         let wasted = 1.0 - columns as f64 / columns.next_multiple_of(lanes) as f64;
         let share = op.share.value? * wasted;
-        (wasted > 0.15).then(|| (share, op, columns))
+        (wasted > 0.15).then_some((share, op, columns))
     });
     let (_, op, columns) = waste.max_by(|a, b| a.0.total_cmp(&b.0)).filter(|(share, ..)| *share > 2.0)?;
     Some((op.name.clone(), format!("{columns} columns where registers have {lanes} lanes")))
