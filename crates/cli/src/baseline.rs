@@ -123,7 +123,7 @@ enum What {
     },
     /// One metric over everything saved.
     Track {
-        /// Its path in the document: time_p50, compute.tflops, memory.rss_peak, compute.ops[0].self_time, …
+        /// Its path in the document: `time_p50`, `compute.tflops`, `memory.rss_peak`, `compute.ops[0].self_time`, …
         metric: String,
         /// Only what was saved under this name.
         #[arg(long, value_name = "NAME")]

@@ -1,6 +1,6 @@
 //! What this machine does, measured: its limits, its latencies, and the prices of the cost model.
 //!
-//! A calibration belongs to one machine ([`Fingerprint`]) and is kept in a file ([`super::store`]); measuring it takes
+//! A calibration belongs to one machine ([`Fingerprint`]) and is kept in a file (`store.rs`); measuring it takes
 //! some ten seconds. Rates are the best that was seen: whatever else runs can only make a machine look slower.
 
 use super::fit::{self, Counts, Prices, Target, Unit};

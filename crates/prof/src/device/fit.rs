@@ -2,13 +2,13 @@
 //!
 //! A step's time is a sum of countable things: calls, tiles and multiply-adds of a product, bytes of weights by the cache
 //! that holds them, elements of a map, synapses, bytes copied, steps of a loop. The counts follow from the plan; the
-//! price of each is found by timing a suite of small graphs ([`super::suite`]) and solving for the prices that explain
+//! price of each is found by timing a suite of small graphs (`suite.rs`) and solving for the prices that explain
 //! their times best, none of them negative. The suite's plans are counted by the same function as a plan to be
 //! predicted, so the model holds no constant of its own.
 //!
 //! A sum, not the greater of arithmetic and memory: in cache, loads and arithmetic of small kernels overlap only in
 //! part, and a sum whose prices were measured together absorbs the part that does. For data beyond the second-level
-//! cache the bandwidth of the level that holds it is a second bound ([`super::predict`]).
+//! cache the bandwidth of the level that holds it is a second bound ([`mod@super::predict`]).
 
 use schwann_core::plan::{Loop, Place, Plan, Step};
 use serde::{Deserialize, Serialize};

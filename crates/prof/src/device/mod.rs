@@ -1,5 +1,5 @@
 //! Devices: what is published of them ([`catalog`]), what was measured of this one ([`calibrate`]), and what a model
-//! would take on each ([`predict`]).
+//! would take on each ([`mod@predict`]).
 //!
 //! A published figure and a measured one are different types, so that neither can pose as the other: [`Published`] has
 //! the page it stands on, a [`Calibration`] the fingerprint of the machine it was measured on.
