@@ -104,7 +104,8 @@ fn a_study_from_calibration_to_gate() {
     let (table, _) = place.run(0, &["compare", "main", "run.json"]);
     assert!(table.contains("no difference that stands out"), "{table}");
     let (said, _) = place.run(0, &["gate", "--baseline", "main", "--candidate", "run.json", "--max-regress", "3%"]);
-    assert!(said.contains("passed"), "{said}");
+    // Of few samples it may be undecided, which passes too.
+    assert!(said.contains("run.json against main is +0.0%"), "{said}");
     let (list, _) = place.run(0, &["baseline", "list"]);
     assert!(list.contains("main"), "{list}");
 }
