@@ -26,12 +26,12 @@ mod validate;
 mod verify;
 mod wiring;
 
+use clap::{CommandFactory, Parser, Subcommand};
+use std::process::ExitCode;
+
 /// Counted, so that a profile can say how often a run allocates.
 #[global_allocator]
 static HEAP: schwann::heap::Counting = schwann::heap::Counting;
-
-use clap::{CommandFactory, Parser, Subcommand};
-use std::process::ExitCode;
 
 /// Compiles, runs, measures and explains small neural networks on this CPU. Without a command: a profile of two
 /// built-in models on this machine.
