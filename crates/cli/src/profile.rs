@@ -161,7 +161,7 @@ struct Known {
 }
 
 /// Runs that a trace holds: enough to see what is usual.
-const TRACED_RUNS: usize = 4;
+const TRACED_RUNS: usize = 6;
 
 /// Without any option, other ways and sizes are measured too.
 pub(crate) fn everything() -> Args {

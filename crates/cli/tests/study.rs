@@ -95,6 +95,13 @@ fn a_study_from_calibration_to_gate() {
     let named =
         |ph: &str, name: &str| events.iter().any(|e| e["ph"] == ph && e["name"].as_str().unwrap().contains(name));
     assert!(named("X", "matmul") && named("C", "live memory") && named("M", "thread_name"));
+    // Sensors move with the time: the time on the CPU is known everywhere.
+    let times: Vec<f64> = events
+        .iter()
+        .filter(|e| e["ph"] == "C" && e["name"] == "task_clock a run (s)")
+        .map(|e| e["ts"].as_f64().unwrap())
+        .collect();
+    assert!(times.len() > 3 && times.is_sorted_by(|a, b| a < b), "{times:?}");
     let page = std::fs::read_to_string(place.0.join("run.html")).unwrap();
     assert!(page.contains("data-panel=\"roofline\"") && page.contains("data-panel=\"efficiency\""));
 

@@ -25,6 +25,13 @@ pub struct Instruments {
     system: System,
 }
 
+impl Instruments {
+    /// Of other sources than this machine's: recorded ones, or a script.
+    pub fn of(counters: Counters, system: System) -> Instruments {
+        Instruments { counters, system }
+    }
+}
+
 impl Default for Instruments {
     fn default() -> Instruments {
         Instruments { counters: Counters::open(), system: System::new() }

@@ -7,6 +7,7 @@
 
 use crate::plot::unit::known;
 use crate::profile::MemoryPoint;
+use crate::profiler::{Recording, Stretch};
 use schwann_core::figure::Provenance;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
@@ -71,7 +72,7 @@ pub struct Track {
     pub points: Vec<(f64, Option<f64>)>,
 }
 
-impl crate::profiler::Recording {
+impl Recording {
     /// Some recorded runs, with what the profile of the same model says: one timeline of operations, threads, memory and
     /// what the counters read.
     pub fn told(&self, profile: &crate::Profile) -> Trace {
@@ -91,24 +92,55 @@ impl crate::profiler::Recording {
             source: "the compiled plan".into(),
             points: self.memory.iter().map(|(at, bytes)| (*at, Some(*bytes as f64))).collect(),
         });
-        // Counters and sensors were read once around the timed runs, so each is a level line.
-        let end = self.events.iter().map(|e| e.start_s + e.duration_s).fold(0.0, f64::max);
-        for (name, figure) in &profile.hardware {
-            let Some(value) = figure.value else { continue };
-            trace.tracks.push(Track {
-                name: name.clone(),
-                unit: figure.unit.clone(),
-                provenance: figure.provenance,
-                source: format!("{}, over the timed runs", figure.source),
-                points: vec![(0.0, Some(value)), (end, Some(value))],
-            });
+        for stretch in self.stretches.iter().filter(|s| s.runs > 1) {
+            let (start, duration) = (stretch.recorded_s, stretch.end_s - stretch.recorded_s);
+            let rest = Event::new("runs that are not recorded", "runs", 0, start, duration);
+            trace.events.push(rest.arg("runs", stretch.runs - 1));
         }
+        trace.tracks.extend(self.read_tracks());
         trace.about.insert("machine".into(), format!("{}, {}", profile.machine.cpu, profile.machine.isa));
         trace.about.insert("profile".into(), profile.id.clone());
         if self.truncated {
             trace.about.insert("truncated".into(), "there were more calls than are kept".into());
         }
         trace
+    }
+
+    /// What was read over each stretch, from its beginning on to the next. Counts are given for one run, so that
+    /// stretches of different lengths can be compared.
+    fn read_tracks(&self) -> Vec<Track> {
+        let counts = schwann_sensors::Counter::ALL.map(schwann_sensors::Counter::name);
+        let names: std::collections::BTreeSet<&String> =
+            self.stretches.iter().flat_map(|s| s.readings.keys()).collect();
+        let track = |name: &String| {
+            let counted = counts.contains(&name.as_str());
+            let value = |s: &Stretch| {
+                let value = s.readings.get(name)?.value?;
+                Some(if counted { value / s.runs as f64 } else { value })
+            };
+            // A size that never changes (cores, memory in all) tells nothing on a timeline.
+            let first = self.stretches.first()?.readings.get(name)?;
+            let size = matches!(first.unit.as_str(), "count" | "B");
+            if !counted
+                && size
+                && self.stretches.iter().all(|s| s.readings.get(name).map(|f| f.value) == Some(first.value))
+            {
+                return None;
+            }
+            let known = self.stretches.iter().filter_map(|s| s.readings.get(name)).find(|f| f.value.is_some())?;
+            let mut points: Vec<(f64, Option<f64>)> = self.stretches.iter().map(|s| (s.start_s, value(s))).collect();
+            points.extend(self.stretches.last().map(|s| (s.end_s, value(s))));
+            let over =
+                if counted { "over a stretch of runs, divided by them" } else { "at the end of a stretch of runs" };
+            Some(Track {
+                name: if counted { format!("{name} a run") } else { name.clone() },
+                unit: known.unit.clone(),
+                provenance: if counted { Provenance::Derived } else { known.provenance },
+                source: format!("{}, {over}", known.source),
+                points,
+            })
+        };
+        names.into_iter().filter_map(track).collect()
     }
 }
 

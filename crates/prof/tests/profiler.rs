@@ -1,11 +1,15 @@
 //! Whole profiles: what they hold, what they refuse, and that no number in them lacks a source.
 
 use schwann_core::plan::Plan;
-use schwann_core::{Bindings, CompileOptions, DType, Figure, Graph, GraphBuilder, Program, Tensor, shape};
+use schwann_core::{Bindings, CompileOptions, DType, Figure, Graph, GraphBuilder, Program, Provenance, Tensor, shape};
 use schwann_nn::{GraphOptions, InitialState, Model};
 use schwann_prof::models::{Sizes, built_in};
 use schwann_prof::profile::{Bound, Named, Profile, Roof};
-use schwann_prof::profiler::{Ceiling, Counters, Error, Live, Options, Profiler, RealtimeOptions, Way, quick_profile};
+use schwann_prof::profiler::{
+    Ceiling, Counters, Error, Live, OpEvent, Options, Profiler, RealtimeOptions, Way, quick_profile,
+};
+use schwann_prof::study::Instruments;
+use schwann_sensors::{Counter, SimulatedCounters};
 use serde_json::Value as Json;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
@@ -294,10 +298,10 @@ fn a_recorded_run_has_its_calls_on_one_timeline() {
         assert!(trace.events.is_sorted_by(|a, b| a.start_s <= b.start_s));
         let loops: Vec<_> = trace.events.iter().filter(|e| e.name == "steps").collect();
         assert_eq!(loops.len(), 2);
-        let inside = |e: &&schwann_prof::profiler::OpEvent| e.path.len() > 1;
+        let inside = |e: &&OpEvent| e.path.len() > 1;
         for event in trace.events.iter().filter(inside) {
             // Counters of two cores may differ by a little.
-            let within = |l: &&&schwann_prof::profiler::OpEvent| {
+            let within = |l: &&&OpEvent| {
                 l.start_s - 1e-5 <= event.start_s && event.start_s + event.duration_s <= l.start_s + l.duration_s + 1e-5
             };
             assert!(loops.iter().any(|l| within(&l)), "{event:?}");
@@ -305,6 +309,47 @@ fn a_recorded_run_has_its_calls_on_one_timeline() {
         }
         assert!(trace.memory.len() >= 2 && trace.memory.iter().all(|(_, bytes)| *bytes > 0));
     }
+}
+
+#[test]
+fn a_trace_shows_what_the_counters_read_over_each_stretch_of_runs() {
+    let stretch = |cycles: u64, instructions: u64| {
+        let counts = [(Counter::Cycles, cycles), (Counter::Instructions, instructions)];
+        SimulatedCounters::stretch(&counts, 1000, 1000)
+    };
+    // The profile's own, then one for each recorded run; of the last, only the cycles.
+    let script = [stretch(1, 1), stretch(4000, 8000), stretch(6000, 6000), stretch(5000, 0)];
+    let instruments = Instruments::of(
+        schwann_sensors::Counters::from_source(SimulatedCounters::new(script)),
+        schwann_sensors::System::new(),
+    );
+    let mut profiler = Profiler::new(model("W")).with(Options { seconds: 1.0, ..small() }).counting(instruments);
+    let profile = profiler.profile_all().unwrap();
+    let recording = profiler.record(3).unwrap();
+    assert_eq!((recording.runs, recording.stretches.len()), (3, 3));
+    for pair in recording.stretches.windows(2) {
+        assert!(pair[0].end_s <= pair[1].start_s);
+    }
+    for stretch in &recording.stretches {
+        assert!(stretch.start_s < stretch.recorded_s && stretch.recorded_s <= stretch.end_s && stretch.runs > 1);
+        let within = |e: &&OpEvent| e.start_s >= stretch.start_s && e.start_s < stretch.recorded_s;
+        assert!(recording.events.iter().any(|e| within(&e)), "a stretch without its recorded run");
+    }
+    let trace = recording.told(&profile);
+    trace.check().unwrap();
+    let track = |name: &str| trace.tracks.iter().find(|t| t.name == name).unwrap_or_else(|| panic!("no track {name}"));
+    let runs = recording.stretches[0].runs as f64;
+    let values = |name: &str| track(name).points.iter().map(|p| p.1).collect::<Vec<_>>();
+    let cycles = [4000.0, 6000.0, 5000.0, 5000.0].map(|c| Some(c / runs));
+    assert_eq!(values("cycles a run"), cycles);
+    assert_eq!(values("instructions_per_cycle"), [Some(2.0), Some(1.0), Some(0.0), Some(0.0)]);
+    let starts: Vec<f64> = track("cycles a run").points.iter().map(|p| p.0).collect();
+    let expected: Vec<f64> =
+        recording.stretches.iter().map(|s| s.start_s).chain([recording.stretches[2].end_s]).collect();
+    assert_eq!(starts, expected);
+    assert_eq!(track("cycles a run").provenance, Provenance::Derived);
+    // What nobody can count here has no track, rather than one of zeros.
+    assert!(!trace.tracks.iter().any(|t| t.name.starts_with("branch")), "{:?}", trace.tracks);
 }
 
 #[test]

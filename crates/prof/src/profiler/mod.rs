@@ -21,7 +21,7 @@ pub use compare::Way;
 pub use compute::{Ceiling, Least};
 pub use here::{commit, machine};
 pub use realtime::{Live, Realtime, RealtimeOptions, Window};
-pub use record::{OpEvent, Recording};
+pub use record::{OpEvent, Recording, Stretch};
 
 use crate::profile::{Compute, Machine, Memory, Model as Told, Named, Profile, Roof, SCHEMA, Workload};
 use rig::Rig;

@@ -1,15 +1,23 @@
-//! Runs as they happened: every call with its thread and time, for traces and flame graphs.
+//! Runs as they happened: every call with its thread and time, and what the counters and sensors read meanwhile.
+//!
+//! A run may be over in microseconds, and no sensor is that quick: energy is counted about every millisecond, the
+//! kernel's load every ten. So each recorded run is followed by runs that are not recorded, until a stretch is long
+//! enough to be read; the model is at work all the time.
 
 use super::compute::sites;
 use super::memory::live;
 use super::{Profiler, Result};
+use schwann_core::Figure;
 use schwann_core::backend::Recorder;
 use schwann_kernels::clock;
 use serde::{Deserialize, Serialize};
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 /// Calls kept for one thread.
 const MOST_EVENTS: usize = 1 << 18;
+
+/// Seconds of a stretch, at the least.
+const STRETCH: f64 = 0.05;
 
 /// One call.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -26,11 +34,28 @@ pub struct OpEvent {
     pub duration_s: f64,
 }
 
+/// A recorded run and those after it, with what was read over them.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Stretch {
+    /// When it began, in seconds from the beginning.
+    pub start_s: f64,
+    /// When the recorded run was over, and the others began.
+    pub recorded_s: f64,
+    /// When the last run was over.
+    pub end_s: f64,
+    /// Runs, the recorded one among them.
+    pub runs: usize,
+    /// Counts of the stretch, and what the sensors read at its end, by name; empty without counters.
+    pub readings: BTreeMap<String, Figure>,
+}
+
 /// Some runs as they happened (measured by the processor's tick counter).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Recording {
     /// Calls by their beginning; loops before what is in them.
     pub events: Vec<OpEvent>,
+    /// One a recorded run, in order.
+    pub stretches: Vec<Stretch>,
     /// Bytes of the arena that are alive from a moment on: (seconds, bytes; derived from the plan).
     pub memory: Vec<(f64, u64)>,
     /// Runs recorded.
@@ -40,12 +65,14 @@ pub struct Recording {
 }
 
 impl Profiler<'_> {
-    /// Runs so often, recording every call.
+    /// Records every call of so many runs, and reads the counters and sensors beside each; fewer runs, but two at the
+    /// least, where the options' seconds are over before.
     pub fn record(&mut self, runs: usize) -> Result<Recording> {
         let mut rig = self.rig()?;
         let rate = clock::Rate::start();
         // Enough to be warm.
-        rig.run(8)?;
+        let run_s = rig.run(8)? / 8.0;
+        let rest = (STRETCH / run_s.max(1e-9)) as usize;
         let mut recorder = Recorder::with_events(0);
         rig.watch(1, &mut recorder)?;
         let calls: u64 = recorder.times().iter().map(|t| t.calls).sum();
@@ -54,27 +81,56 @@ impl Profiler<'_> {
         // The first run makes room for the events.
         rig.watch(1, &mut recorder)?;
         recorder.clear();
-        rig.watch(runs.max(1), &mut recorder)?;
+        let zero = clock::ticks();
+        let mut marks = vec![];
+        let mut seconds = 0.0;
+        for n in 0..runs.max(1) {
+            self.check_cancelled()?;
+            if n >= 2 && seconds > self.options.seconds {
+                break;
+            }
+            self.tell("recorded", n as f64 / runs.max(1) as f64);
+            if let Some(counters) = &mut self.counters {
+                counters.start();
+            }
+            let start = clock::ticks();
+            seconds += rig.watch(1, &mut recorder)?;
+            let recorded = clock::ticks();
+            seconds += rig.run(rest)?;
+            let end = clock::ticks();
+            let readings = self.counters.as_mut().map(|c| c.stop()).unwrap_or_default();
+            marks.push(([start, recorded, end], readings));
+        }
         let total: u64 = recorder.times().iter().map(|t| t.calls).sum();
         let tick = rate.seconds_per_tick();
+        let at = |ticks: u64| ticks.saturating_sub(zero) as f64 * tick;
+        let stretches: Vec<Stretch> = marks
+            .into_iter()
+            .map(|([start, recorded, end], readings)| Stretch {
+                start_s: at(start),
+                recorded_s: at(recorded),
+                end_s: at(end),
+                runs: 1 + rest,
+                readings,
+            })
+            .collect();
         let plan = rig.plan();
         let names: HashMap<Vec<usize>, &str> =
             sites(plan).into_iter().map(|s| (s.path, s.step.name.as_str())).collect();
         let places: Vec<&[usize]> = recorder.places().collect();
         let mut seen: Vec<_> = recorder.events().collect();
         seen.sort_by_key(|e| (e.start, std::cmp::Reverse(e.ticks)));
-        let zero = seen.first().map_or(0, |e| e.start);
         let mut memory = vec![];
         let mut events = Vec::with_capacity(seen.len());
         for event in &seen {
             let path = places[event.place].to_vec();
-            let start_s = (event.start - zero) as f64 * tick;
+            let start_s = at(event.start);
             if let [step] = path[..] {
                 memory.push((start_s, live(plan, step).map(|b| b.bytes as u64).sum()));
             }
             let name = names.get(&path).copied().unwrap_or_default().to_owned();
             events.push(OpEvent { path, name, thread: event.thread, start_s, duration_s: event.ticks as f64 * tick });
         }
-        Ok(Recording { truncated: (events.len() as u64) < total, events, memory, runs: runs.max(1) })
+        Ok(Recording { truncated: (events.len() as u64) < total, events, memory, runs: stretches.len(), stretches })
     }
 }
