@@ -42,7 +42,11 @@ impl Kind {
         match op {
             Op::Input { .. } => Kind::Input,
             Op::Weight { .. } | Op::Const(_) => Kind::Constant,
-            Op::MatMul { .. } | Op::MatMulMap { .. } | Op::Attention { .. } | Op::SynapseSum { .. } => Kind::Product,
+            Op::MatMul { .. }
+            | Op::MatMulMap { .. }
+            | Op::Attention { .. }
+            | Op::SynapseSum { .. }
+            | Op::SynapseRatio { .. } => Kind::Product,
             Op::Scan(_) => Kind::Loop,
             op if op.is_elementwise() => Kind::Elementwise,
             _ => Kind::Other,
@@ -52,7 +56,7 @@ impl Kind {
     /// The kind of a plan's step, by the name of its operation.
     fn named(op: &str) -> Kind {
         match op {
-            "matmul" | "matmul_map" | "attention" | "synapse_sum" => Kind::Product,
+            "matmul" | "matmul_map" | "attention" | "synapse_sum" | "synapse_ratio" => Kind::Product,
             "scan" => Kind::Loop,
             "softmax" | "layer_norm" | "rms_norm" | "reshape" | "transpose" | "slice" | "pad" | "concat"
             | "broadcast" | "gather" | "segment_sum" | "sum" | "mean" | "reduce" => Kind::Other,

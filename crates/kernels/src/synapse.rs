@@ -1,5 +1,6 @@
 //! Sums over the synapses of a sparse network: out_k\[d\] = Σ c_k\[e\] · act(scale\[e\] · x\[src e\] + shift\[e\]) over the
-//! synapses e that end at d, for one or two weights c_k a synapse.
+//! synapses e that end at d, for one or two weights c_k a synapse; or, of two sums, the ratio
+//! (p · x + q + out_1) / (r + out_0) by which a leaky network moves on, which then never leave the registers.
 //!
 //! The wiring and its numbers are known ahead, so [`Synapses::pack`] checks every index once and lays the tables out the
 //! way that the loops read them. There are two loops:
@@ -8,7 +9,8 @@
 //!   is one load;
 //! - values `[rows, sources]`: lanes are destinations. Synapses are dealt to lanes ahead, so that each slot is one
 //!   evaluation for a whole register; destinations with long lists take several lanes. The values are looked up in
-//!   registers where the machine can and the sources lie close together.
+//!   registers where the machine can and the sources lie close together, the few that do not on lanes of their own. Results are written a register at a time, as
+//!   the next call will load them.
 //!
 //! Each loop does the same operations in the same order for every row, however many there are.
 //!
@@ -42,6 +44,38 @@ const IDENTITY: u8 = 0;
 const SIGMOID: u8 = 1;
 const TANH: u8 = 2;
 
+/// Floats for every row and destination, or the same for some of them.
+#[derive(Clone, Copy, Debug)]
+pub struct Grid {
+    /// Where the first row's first destination lies.
+    pub at: *const f32,
+    /// From row to row, in floats.
+    pub row: usize,
+    /// From destination to destination.
+    pub destination: usize,
+}
+
+/// What becomes of the sums.
+#[derive(Clone, Copy, Debug)]
+pub enum Finish {
+    /// They are written as they are.
+    Plain([*mut f32; 2]),
+    /// Something is added to each, then they are written.
+    From {
+        /// What is added.
+        starts: [Grid; 2],
+        /// Where to.
+        outs: [*mut f32; 2],
+    },
+    /// (p · x + q + second) / (r + first) is written instead, where destination d is source d too.
+    Ratio {
+        /// Where to.
+        out: *mut f32,
+        /// p, q and r.
+        terms: [Grid; 3],
+    },
+}
+
 /// A synapse where lanes are rows.
 #[derive(Clone, Copy)]
 #[repr(C)]
@@ -52,11 +86,19 @@ struct Record {
     weights: [f32; 2],
 }
 
-/// Destinations whose synapses are dealt to the lanes of one register.
+/// The destinations of one register.
+#[derive(Clone)]
+struct Block {
+    /// The first of them.
+    first: usize,
+    /// Which groups their synapses are in.
+    groups: Range<usize>,
+}
+
+/// Destinations of a block that follow one another; the lanes repeat them LANES / width times.
 #[derive(Clone, Copy)]
 struct Group {
-    /// The first destination, and how many follow one another; the lanes repeat them LANES / width times.
-    first: usize,
+    /// How many, a power of two; the first one's lane is a multiple of it.
     width: usize,
     /// Evaluations a lane.
     slots: usize,
@@ -64,9 +106,12 @@ struct Group {
     base: usize,
     /// Registers of that table, 0 where values are gathered from memory.
     registers: usize,
-    /// Where the tables begin: a mask of the lanes that have synapses, then for each slot indices, scales, shifts and
+    /// Where the tables begin: a mask of the destinations' own lanes, if they have synapses (or, for each piece, the lane
+    /// that each destination takes, and a mask of those that take one), then for each slot indices, scales, shifts and
     /// the weights.
     at: usize,
+    /// 0 where a destination's sums lie in its own lane.
+    pieces: usize,
 }
 
 /// Floats that begin a cache line, as every whole register of them then does.
@@ -85,10 +130,10 @@ pub struct Synapses {
     records: Vec<Record>,
     /// Where each destination's records begin, and the end.
     starts: Vec<u32>,
+    /// Those that synapses read come first: what reads the results can begin before all of them are there.
+    blocks: Vec<Block>,
     groups: Vec<Group>,
     tables: Vec<Line>,
-    /// Destinations that no group covers.
-    uncovered: Vec<Range<usize>>,
 }
 
 impl std::fmt::Debug for Synapses {
@@ -160,9 +205,9 @@ impl Synapses {
             sums: weights.len(),
             records,
             starts,
+            blocks: Vec::new(),
             groups: Vec::new(),
             tables: Vec::new(),
-            uncovered: Vec::new(),
         };
         packed.deal(isa.lanes(), with_simd!(isa, s => lookup_registers(s)));
         Ok(packed)
@@ -211,89 +256,29 @@ impl Synapses {
         self.starts[d] as usize..self.starts[d + 1] as usize
     }
 
-    /// Deals the synapses to lanes: cuts the destinations into groups of the fewest slots, and fills their tables.
+    /// Deals the synapses to lanes: those of each register of destinations in the way that takes the least time.
     fn deal(&mut self, lanes: usize, most_registers: usize) {
-        /// What a group costs beyond its slots: loading its table, adding up lanes, storing. In slots.
-        const OVERHEAD: usize = 2;
-        /// A synapse may take so many places in a table at most; each one more halves its weight.
-        const MOST_PLACES: usize = 64;
-        let slots = |d: usize, width: usize| {
-            let repeats = lanes / width;
-            let lengths = (d..self.segments.min(d + width)).map(|d| self.list(d).len());
-            let slots = lengths.clone().max().unwrap_or(0).div_ceil(repeats);
-            let stretched = lengths.filter(|&n| n > 0).any(|n| repeats * slots > MOST_PLACES * n);
-            (!stretched).then_some(slots)
-        };
-        // best[d]: the least cost of the destinations from d on, and the width of the group there (0 for none).
-        let mut best = vec![(0usize, 0usize); self.segments + 1];
-        for d in (0..self.segments).rev() {
-            let mut least = if self.list(d).is_empty() { (best[d + 1].0, 0) } else { (usize::MAX, 1) };
-            let mut width = 1;
-            while width <= lanes {
-                if let Some(slots) = slots(d, width) {
-                    let cost = slots + OVERHEAD + best[self.segments.min(d + width)].0;
-                    if cost < least.0 {
-                        least = (cost, width);
-                    }
-                }
-                width *= 2;
-            }
-            best[d] = least;
-        }
-        let mut groups: Vec<Group> = Vec::new();
+        (self.blocks, self.groups) = (Vec::new(), Vec::new());
+        let table = Lookup { lanes, most: most_registers };
         let mut floats: Vec<f32> = Vec::new();
-        let mut uncovered: Vec<Range<usize>> = Vec::new();
-        let mut d = 0;
-        while d < self.segments {
-            let width = best[d].1;
-            if width == 0 {
-                match uncovered.last_mut().filter(|run| run.end == d) {
-                    Some(run) => run.end += 1,
-                    None => uncovered.push(d..d + 1),
-                }
-                d += 1;
-                continue;
-            }
-            let repeats = lanes / width;
-            let slots = slots(d, width).expect("a width was chosen among those that fit");
-            let covered = d..self.segments.min(d + width);
-            let all = &self.records[self.list(covered.start).start..self.list(covered.end - 1).end];
-            let (low, high) = all.iter().fold((u32::MAX, 0), |(l, h), r| (l.min(r.source), h.max(r.source)));
-            let span = (high as usize + 1).saturating_sub(low as usize);
-            let registers = [1, 2, 4].into_iter().find(|n| *n <= most_registers && span <= n * lanes).unwrap_or(0);
-            let base = if registers > 0 && span > 0 { low as usize } else { 0 };
-            let at = floats.len();
-            let group = Group { first: d, width, slots, base, registers, at };
-            let row = lanes * (3 + self.sums);
-            floats.resize(at + lanes + slots * row, 0.0);
-            for (i, d) in covered.enumerate() {
-                let own = &self.records[self.list(d)];
-                // Every place must be taken, and a value that the destination does not read must not reach it (it may be
-                // NaN): its own synapses are repeated, each with half of what was left of its weight.
-                let mut places = own.to_vec();
-                for n in 0..if own.is_empty() { 0 } else { repeats * slots - own.len() } {
-                    let split = &mut places[n % own.len()];
-                    split.weights = split.weights.map(|w| w * 0.5);
-                    let half = *split;
-                    places.push(half);
-                }
-                for repeat in 0..repeats {
-                    let mask = if own.is_empty() { 0 } else { u32::MAX };
-                    floats[at + repeat * width + i] = f32::from_bits(mask);
-                }
-                for (n, place) in places.iter().enumerate() {
-                    let at = at + lanes + n / repeats * row + n % repeats * width + i;
-                    floats[at] = f32::from_bits(place.source - base as u32);
-                    floats[at + lanes] = place.scale;
-                    floats[at + 2 * lanes] = place.shift;
-                    for k in 0..self.sums {
-                        floats[at + (3 + k) * lanes] = place.weights[k];
-                    }
-                }
-            }
-            groups.push(group);
-            d += width;
+        for first in (0..self.segments).step_by(lanes) {
+            let lists: Vec<&[Record]> = (first..first + lanes)
+                .map(|d| if d < self.segments { &self.records[self.list(d)] } else { &[] })
+                .collect();
+            let (cost, cuts) = cut(&lists, 0..lanes, table);
+            let parts = match overflow(&lists, table) {
+                Some((less, parts)) if less < cost => parts,
+                _ => cuts.into_iter().map(|range| Part::repeated(&lists, range)).collect(),
+            };
+            let start = self.groups.len();
+            let sums = self.sums;
+            self.groups.extend(parts.iter().map(|part| part.fill(table, sums, &mut floats)));
+            self.blocks.push(Block { first, groups: start..self.groups.len() });
         }
+        let mut read = vec![false; self.segments.max(self.sources)];
+        self.records.iter().for_each(|r| read[r.source as usize] = true);
+        let segments = self.segments;
+        self.blocks.sort_by_key(|b| !read[b.first..segments.min(b.first + lanes)].contains(&true));
         self.tables = floats
             .chunks(16)
             .map(|chunk| {
@@ -302,16 +287,22 @@ impl Synapses {
                 line
             })
             .collect();
-        (self.groups, self.uncovered) = (groups, uncovered);
     }
 
-    /// The sums of `rows` rows of values that lie as `[sources, rows]`; each sum lies as `[segments, rows]`.
+    /// Whether a ratio of the sums makes sense: there are two, and every destination is a source.
+    pub fn has_ratio(&self) -> bool {
+        self.sums == 2 && self.segments == self.sources
+    }
+
+    /// The sums of `rows` rows of values that lie as `[sources, rows]`; each result lies as `[segments, rows]`.
     ///
     /// # Safety
-    /// `x` must be readable for `sources · rows` floats, and as many of `outs` as there are sums writable for
-    /// `segments · rows`, none of them overlapping another or `x`.
-    pub unsafe fn run_columns(&self, team: &Team, rows: usize, x: *const f32, outs: [*mut f32; 2]) {
-        let job = Job { synapses: self, rows, x, outs };
+    /// `x` must be readable for `sources · rows` floats, and what `finish` names (as many sums as there are, or the
+    /// ratio, if there [can be one](Self::has_ratio)) writable for `segments · rows`, none of them overlapping another or
+    /// anything that is read. A ratio's terms must be readable for every row and destination; from row to row they lie
+    /// 0 or 1 floats apart.
+    pub unsafe fn run_columns(&self, team: &Team, rows: usize, x: *const f32, finish: &Finish) {
+        let job = Job { synapses: self, rows, x, finish };
         let job = &job;
         let run = |part: Range<usize>| {
             // SAFETY: the columns of this part, which only this thread writes.
@@ -335,12 +326,12 @@ impl Synapses {
         }
     }
 
-    /// The sums of `rows` rows of values that lie as `[rows, sources]`; each sum lies as `[rows, segments]`.
+    /// The sums of `rows` rows of values that lie as `[rows, sources]`; each result lies as `[rows, segments]`.
     ///
     /// # Safety
-    /// As [`Self::run_columns`].
-    pub unsafe fn run_rows(&self, team: &Team, rows: usize, x: *const f32, outs: [*mut f32; 2]) {
-        let job = Job { synapses: self, rows, x, outs };
+    /// As [`Self::run_columns`], but a ratio's terms lie 1 float apart from destination to destination.
+    pub unsafe fn run_rows(&self, team: &Team, rows: usize, x: *const f32, finish: &Finish) {
+        let job = Job { synapses: self, rows, x, finish };
         let job = &job;
         let run = |part: Range<usize>| {
             // SAFETY: the rows of this part, which only this thread writes.
@@ -363,6 +354,212 @@ impl Synapses {
             run(0..rows);
         }
     }
+}
+
+/// Cycles of a round by the registers that its values are looked up in, 0 for a gather, and of what a group needs besides:
+/// adding up lanes, starting anew. Measured on Zen 4; they only choose between ways to deal.
+const ROUND: [usize; 5] = [30, 12, 12, 14, 15];
+const GROUP: usize = 24;
+/// Cycles of moving the sums of a group to their destinations once.
+const PIECE: usize = 4;
+/// A synapse may take so many places in a table at most; each one more halves its weight.
+const MOST_PLACES: usize = 64;
+
+/// How values are looked up: registers of so many lanes, and at most so many.
+#[derive(Clone, Copy)]
+struct Lookup {
+    lanes: usize,
+    most: usize,
+}
+
+impl Lookup {
+    /// The first source that a table in registers must hold for these synapses, and its registers; 0 if none can.
+    fn window<'a>(&self, records: impl IntoIterator<Item = &'a Record>) -> (usize, usize) {
+        let ends = |(l, h): (u32, u32), r: &Record| (l.min(r.source), h.max(r.source));
+        let (low, high) = records.into_iter().fold((u32::MAX, 0), ends);
+        // Whole registers, as a call before this one wrote them: a load that takes parts of two waits for both.
+        let base = low as usize / self.lanes * self.lanes;
+        let span = (high as usize + 1).saturating_sub(base);
+        match (1..=self.most).find(|n| span <= n * self.lanes) {
+            Some(registers) => (base, registers),
+            None => (0, 0),
+        }
+    }
+}
+
+/// The best way to cut a range of destinations, a power of two of them, into groups: its cost and the groups.
+fn cut(lists: &[&[Record]], range: Range<usize>, table: Lookup) -> (usize, Vec<Range<usize>>) {
+    let (width, own) = (range.len(), &lists[range.clone()]);
+    let most = own.iter().map(|l| l.len()).max().unwrap_or(0);
+    if most == 0 {
+        return (0, Vec::new());
+    }
+    let repeats = table.lanes / width;
+    let slots = most.div_ceil(repeats);
+    let stretched = own.iter().any(|l| !l.is_empty() && repeats * slots > MOST_PLACES * l.len());
+    let (_, registers) = table.window(own.iter().copied().flatten());
+    let whole = if stretched { usize::MAX } else { slots * ROUND[registers] + GROUP };
+    if width == 1 {
+        return (whole, vec![range]);
+    }
+    let middle = range.start + width / 2;
+    let (left, right) = (cut(lists, range.start..middle, table), cut(lists, middle..range.end, table));
+    let halves = left.0.saturating_add(right.0);
+    if whole <= halves { (whole, vec![range]) } else { (halves, [left.1, right.1].concat()) }
+}
+
+/// A lane for each destination, for as many of its synapses as most have, within few registers; and what is left on lanes
+/// that are dealt out as they are needed. `None` where that cannot be, or values are gathered anyway.
+fn overflow(lists: &[&[Record]], table: Lookup) -> Option<(usize, Vec<Part>)> {
+    const MOST_SLOTS: usize = 16;
+    let Lookup { lanes, most } = table;
+    let sources = lists.iter().copied().flatten().map(|r| r.source as usize);
+    let bases: std::collections::BTreeSet<usize> = sources.map(|s| s / lanes * lanes).collect();
+    let mut best: Option<(usize, [usize; 4])> = None;
+    for &base in &bases {
+        for (registers, round) in ROUND.into_iter().enumerate().take(most + 1).skip(1) {
+            let near = |r: &Record| (base..base + registers * lanes).contains(&(r.source as usize));
+            let counts: Vec<(usize, usize)> =
+                lists.iter().map(|l| (l.iter().filter(|r| near(r)).count(), l.len())).collect();
+            let longest = counts.iter().map(|c| c.0).max().unwrap_or(0);
+            let shortest = counts.iter().map(|c| c.0).filter(|n| *n > 0).min().unwrap_or(0);
+            for slots in 1..=MOST_SLOTS {
+                // Lanes that the rest takes if each destination has `first` places of its own.
+                let rest = |first: usize| counts.iter().map(move |(n, all)| (all - n.min(&first)).div_ceil(slots));
+                // The least such number; more of them never take more lanes.
+                let (mut low, mut high) = (1, longest + 1);
+                while low < high {
+                    let middle = (low + high) / 2;
+                    if rest(middle).sum::<usize>() <= lanes { high = middle } else { low = middle + 1 }
+                }
+                let pieces = rest(low).max().unwrap_or(0);
+                if low > longest || pieces == 0 || low > MOST_PLACES * shortest {
+                    continue;
+                }
+                let left = lists.iter().flat_map(|l| split(l, &near, low).1).collect::<Vec<_>>();
+                let (_, others) = table.window(&left);
+                let cost = low * round + slots * ROUND[others] + 2 * GROUP + PIECE * pieces;
+                if best.is_none_or(|(least, _)| cost < least) {
+                    best = Some((cost, [base, registers, low, slots]));
+                }
+            }
+        }
+    }
+    let (cost, [base, registers, first, slots]) = best?;
+    let near = |r: &Record| (base..base + registers * lanes).contains(&(r.source as usize));
+    let (main, rest): (Vec<_>, Vec<_>) = lists.iter().map(|l| split(l, &near, first)).unzip();
+    let main: Vec<&[Record]> = main.iter().map(Vec::as_slice).collect();
+    Some((cost, vec![Part::repeated(&main, 0..lanes), Part::dealt(&rest, slots, lanes)]))
+}
+
+/// The first so many that are near, and the rest.
+fn split(list: &[Record], near: &dyn Fn(&Record) -> bool, first: usize) -> (Vec<Record>, Vec<Record>) {
+    let (mut own, mut rest): (Vec<Record>, Vec<Record>) = list.iter().partition(|r| near(r));
+    rest.extend(own.drain(first.min(own.len())..));
+    (own, rest)
+}
+
+/// What a group is to evaluate.
+struct Part {
+    width: usize,
+    slots: usize,
+    /// Each lane's synapses, one a slot; none if nobody needs the lane.
+    lanes: Vec<Vec<Record>>,
+    /// Which lanes are whose.
+    goes: Goes,
+}
+
+/// Where lanes' sums go.
+enum Goes {
+    /// To these of the block's destinations.
+    Own(Vec<usize>),
+    /// To each destination the sums of these lanes.
+    Pieces(Vec<Vec<usize>>),
+}
+
+impl Part {
+    /// Destinations of a range, again and again until all lanes are taken.
+    fn repeated(lists: &[&[Record]], range: Range<usize>) -> Part {
+        let width = range.len();
+        let repeats = lists.len() / width;
+        let slots = lists[range.clone()].iter().map(|l| l.len()).max().unwrap_or(0).div_ceil(repeats);
+        let mut lanes = vec![Vec::new(); lists.len()];
+        for (i, list) in lists[range.clone()].iter().enumerate() {
+            for (n, place) in places(list, repeats * slots).into_iter().enumerate() {
+                lanes[n % repeats * width + i].push(place);
+            }
+        }
+        let own = range.filter(|d| !lists[*d].is_empty()).collect();
+        Part { width, slots, lanes, goes: Goes::Own(own) }
+    }
+
+    /// Each destination takes as many lanes as it needs.
+    fn dealt(lists: &[Vec<Record>], slots: usize, lanes: usize) -> Part {
+        let (mut dealt, mut pieces) = (vec![], vec![]);
+        for list in lists {
+            let needed = list.len().div_ceil(slots);
+            pieces.push((dealt.len()..dealt.len() + needed).collect());
+            dealt.extend(places(list, needed * slots).chunks(slots).map(<[Record]>::to_vec));
+        }
+        dealt.resize(lanes, Vec::new());
+        Part { width: lanes, slots, lanes: dealt, goes: Goes::Pieces(pieces) }
+    }
+
+    /// Writes its tables.
+    fn fill(&self, table: Lookup, sums: usize, floats: &mut Vec<f32>) -> Group {
+        let lanes = table.lanes;
+        let (base, registers) = table.window(self.lanes.iter().flatten());
+        let at = floats.len();
+        let pieces = match &self.goes {
+            Goes::Own(own) => {
+                floats.resize(at + lanes, 0.0);
+                own.iter().for_each(|d| floats[at + d] = f32::from_bits(u32::MAX));
+                0
+            }
+            Goes::Pieces(of) => {
+                let most = of.iter().map(Vec::len).max().unwrap_or(0);
+                floats.resize(at + 2 * most * lanes, 0.0);
+                for (d, own) in of.iter().enumerate() {
+                    for (n, lane) in own.iter().enumerate() {
+                        floats[at + 2 * n * lanes + d] = f32::from_bits(*lane as u32);
+                        floats[at + (2 * n + 1) * lanes + d] = f32::from_bits(u32::MAX);
+                    }
+                }
+                most
+            }
+        };
+        let first = floats.len();
+        let row = lanes * (3 + sums);
+        floats.resize(first + self.slots * row, 0.0);
+        for (lane, places) in self.lanes.iter().enumerate() {
+            for (slot, place) in places.iter().enumerate() {
+                let at = first + slot * row + lane;
+                floats[at] = f32::from_bits(place.source - base as u32);
+                floats[at + lanes] = place.scale;
+                floats[at + 2 * lanes] = place.shift;
+                for k in 0..sums {
+                    floats[at + (3 + k) * lanes] = place.weights[k];
+                }
+            }
+        }
+        Group { width: self.width, slots: self.slots, base, registers, at, pieces }
+    }
+}
+
+/// A list on so many places. Every one must be taken, and a value that the destination does not read must not reach it
+/// (it may be NaN): its own synapses are repeated, each with half of what was left of its weight.
+fn places(list: &[Record], count: usize) -> Vec<Record> {
+    let mut places = list.to_vec();
+    if list.is_empty() {
+        return places;
+    }
+    for n in 0..count - list.len() {
+        let split = &mut places[n % list.len()];
+        split.weights = split.weights.map(|w| w * 0.5);
+        let half = *split;
+        places.push(half);
+    }
+    places
 }
 
 #[inline(always)]
@@ -420,9 +617,10 @@ struct Job<'a> {
     synapses: &'a Synapses,
     rows: usize,
     x: *const f32,
-    outs: [*mut f32; 2],
+    /// Not a copy: it was written word by word a moment ago, and wider loads would wait for that.
+    finish: &'a Finish,
 }
-// SAFETY: the values are only read, and the threads write disjoint parts of the sums.
+// SAFETY: the values are only read, and the threads write disjoint parts of the results.
 unsafe impl Sync for Job<'_> {}
 
 impl Job<'_> {
@@ -488,11 +686,63 @@ impl Job<'_> {
                         s.splat(record.weights[k])
                     },
                 );
-                for (k, sums) in sums.into_iter().enumerate() {
-                    let out = self.outs[k].add(d * self.rows + c);
-                    for (w, sum) in sums.into_iter().enumerate() {
-                        if PARTIAL { s.store_n(out, sum, left) } else { s.store(out.add(w * S::LANES), sum) }
+                let at = d * self.rows + c;
+                for w in 0..W {
+                    let mut own = [s.splat(0.0); K];
+                    for (own, sums) in own.iter_mut().zip(&sums) {
+                        *own = sums[w];
                     }
+                    let (at, n) = if PARTIAL { (at, left) } else { (at + w * S::LANES, S::LANES) };
+                    self.put::<S, K, PARTIAL>(
+                        s,
+                        at,
+                        n,
+                        own,
+                        #[inline(always)]
+                        |grid| {
+                            let from = grid.at.add(d * grid.destination);
+                            match grid.row {
+                                0 => s.splat(*from),
+                                _ => get::<S, PARTIAL>(s, from.add(c + w * S::LANES), n),
+                            }
+                        },
+                    );
+                }
+            }
+        }
+    }
+
+    /// Writes what sums become, a register or `n` of each, where `at` is their place among all results.
+    ///
+    /// # Safety
+    /// `at` must be the place of a register of results, or of `n`, and `term` load as many of a grid there.
+    #[inline(always)]
+    unsafe fn put<S: Simd, const K: usize, const PARTIAL: bool>(
+        &self,
+        s: S,
+        at: usize,
+        n: usize,
+        sums: [S::F; K],
+        term: impl Fn(&Grid) -> S::F,
+    ) {
+        // SAFETY: the caller's promise, and that of whoever gave the job its memory.
+        unsafe {
+            match self.finish {
+                Finish::Plain(outs) => {
+                    for (sum, out) in sums.into_iter().zip(outs) {
+                        put::<S, PARTIAL>(s, out.add(at), sum, n);
+                    }
+                }
+                Finish::From { starts, outs } => {
+                    for ((sum, start), out) in sums.into_iter().zip(starts).zip(outs) {
+                        put::<S, PARTIAL>(s, out.add(at), s.add(term(start), sum), n);
+                    }
+                }
+                // A ratio has two sums.
+                Finish::Ratio { out, terms: [p, q, r] } => {
+                    let x = get::<S, PARTIAL>(s, self.x.add(at), n);
+                    let above = s.mul_add(term(p), x, s.add(term(q), sums[K - 1]));
+                    put::<S, PARTIAL>(s, out.add(at), s.div(above, s.add(term(r), sums[0])), n);
                 }
             }
         }
@@ -502,53 +752,86 @@ impl Job<'_> {
     /// The part must lie within the rows; memory as [`Synapses::run_rows`] says.
     #[inline(always)]
     unsafe fn rows<S: Simd, const ACT: u8, const K: usize>(&self, s: S, part: Range<usize>) {
-        let Synapses { sources, segments, groups, uncovered, .. } = self.synapses;
+        let Synapses { sources, segments, blocks, groups, .. } = self.synapses;
         for row in part {
             // SAFETY: row < rows, and the groups were made for these sizes.
             unsafe {
                 let x = self.x.add(row * sources);
-                let outs: [*mut f32; K] = std::array::from_fn(|k| self.outs[k].add(row * segments));
-                for run in uncovered {
-                    for out in outs {
-                        out.add(run.start).write_bytes(0, run.len());
+                for block in blocks {
+                    let mut sums = [s.splat(0.0); K];
+                    for group in groups.get_unchecked(block.groups.clone()) {
+                        let more = match group.registers {
+                            1 if S::LOOKUP >= 1 => self.group::<S, ACT, K, 1>(s, group, x),
+                            2 if S::LOOKUP >= 2 => self.group::<S, ACT, K, 2>(s, group, x),
+                            3 if S::LOOKUP >= 3 => self.group::<S, ACT, K, 3>(s, group, x),
+                            4 if S::LOOKUP >= 4 => self.group::<S, ACT, K, 4>(s, group, x),
+                            _ => self.group::<S, ACT, K, 0>(s, group, x),
+                        };
+                        for (sum, more) in sums.iter_mut().zip(more) {
+                            *sum = s.add(*sum, more);
+                        }
                     }
-                }
-                for group in groups {
-                    match group.registers {
-                        1 if S::LOOKUP >= 1 => self.group::<S, ACT, K, 1>(s, group, x, outs),
-                        2 if S::LOOKUP >= 2 => self.group::<S, ACT, K, 2>(s, group, x, outs),
-                        4 if S::LOOKUP >= 4 => self.group::<S, ACT, K, 4>(s, group, x, outs),
-                        _ => self.group::<S, ACT, K, 0>(s, group, x, outs),
+                    match segments - block.first {
+                        n if n < S::LANES => self.put_row::<S, K, true>(s, row, block.first, n, sums),
+                        _ => self.put_row::<S, K, false>(s, row, block.first, S::LANES, sums),
                     }
                 }
             }
         }
     }
 
-    /// One group of one row, its values looked up in `R` registers or, with 0, gathered.
+    /// Writes what the sums of a row's destinations from `d` on become.
     ///
     /// # Safety
-    /// `x` and `outs` must be one row of values and sums.
+    /// There must be a register of them, or `n` if `PARTIAL`, and the row be one of the rows.
+    #[inline(always)]
+    unsafe fn put_row<S: Simd, const K: usize, const PARTIAL: bool>(
+        &self,
+        s: S,
+        row: usize,
+        d: usize,
+        n: usize,
+        sums: [S::F; K],
+    ) {
+        // SAFETY: the caller's promise; from destination to destination a grid's floats lie side by side.
+        unsafe {
+            self.put::<S, K, PARTIAL>(
+                s,
+                row * self.synapses.segments + d,
+                n,
+                sums,
+                #[inline(always)]
+                |grid| get::<S, PARTIAL>(s, grid.at.add(row * grid.row + d), n),
+            );
+        }
+    }
+
+    /// The sums of one group of one row, its values looked up in `R` registers or, with 0, gathered.
+    ///
+    /// # Safety
+    /// `x` must be one row of values.
     #[inline(always)]
     unsafe fn group<S: Simd, const ACT: u8, const K: usize, const R: usize>(
         &self,
         s: S,
         group: &Group,
         x: *const f32,
-        outs: [*mut f32; K],
-    ) {
+    ) -> [S::F; K] {
         let lanes = S::LANES;
-        let Synapses { sources, segments, tables, .. } = self.synapses;
+        let Synapses { sources, tables, .. } = self.synapses;
         // SAFETY: packing made a table of this many slots for every group, with indices below `sources`; registers of
         // the lookup table read only what is left of the row from `base` on.
         unsafe {
-            let mask = tables.as_ptr().cast::<f32>().add(group.at);
-            let slots = mask.add(lanes);
+            let head = tables.as_ptr().cast::<f32>().add(group.at);
+            let slots = head.add(lanes * (2 * group.pieces).max(1));
             let left = sources - group.base;
             let mut table = [s.splat(0.0); R];
             for (i, register) in table.iter_mut().enumerate() {
-                let n = left.saturating_sub(i * lanes).min(lanes);
-                *register = s.load_n(x.wrapping_add(group.base + i * lanes), n);
+                let from = x.wrapping_add(group.base + i * lanes);
+                *register = match left.saturating_sub(i * lanes) {
+                    n if n < lanes => s.load_n(from, n),
+                    _ => s.load(from),
+                };
             }
             let row = lanes * (3 + K);
             let sums: [[S::F; 1]; K] = accumulate::<S, ACT, K, 1>(
@@ -564,19 +847,45 @@ impl Job<'_> {
                 #[inline(always)]
                 |e, k| s.load(slots.add(e * row + (3 + k) * lanes)),
             );
-            let kept = group.width.min(segments - group.first);
-            let mask = s.load_int(mask.cast());
-            for ([mut sum], out) in sums.into_iter().zip(outs) {
-                let mut half = lanes / 2;
-                while half >= group.width {
-                    sum = s.add(sum, s.rotate(sum, half));
-                    half /= 2;
+            let mut result = [s.splat(0.0); K];
+            for piece in 0..group.pieces {
+                let lane = s.load_int(head.add(2 * piece * lanes).cast());
+                let mask = s.load_int(head.add((2 * piece + 1) * lanes).cast());
+                for ([sum], result) in sums.into_iter().zip(&mut result) {
+                    let piece = s.bits(s.lookup([sum], lane));
+                    *result = s.add(*result, s.float_from_bits(s.and_int(piece, mask)));
                 }
-                let sum = s.float_from_bits(s.and_int(s.bits(sum), mask));
-                s.store_n(out.add(group.first), sum, kept);
             }
+            if group.pieces == 0 {
+                let mask = s.load_int(head.cast());
+                for ([mut sum], result) in sums.into_iter().zip(&mut result) {
+                    let mut half = lanes / 2;
+                    while half >= group.width {
+                        sum = s.add(sum, s.rotate(sum, half));
+                        half /= 2;
+                    }
+                    *result = s.float_from_bits(s.and_int(s.bits(sum), mask));
+                }
+            }
+            result
         }
     }
+}
+
+/// # Safety
+/// `from` must be readable for a register, or for `n` floats if `PARTIAL`.
+#[inline(always)]
+unsafe fn get<S: Simd, const PARTIAL: bool>(s: S, from: *const f32, n: usize) -> S::F {
+    // SAFETY: the caller's promise.
+    unsafe { if PARTIAL { s.load_n(from, n) } else { s.load(from) } }
+}
+
+/// # Safety
+/// `to` must be writable for a register, or for `n` floats if `PARTIAL`.
+#[inline(always)]
+unsafe fn put<S: Simd, const PARTIAL: bool>(s: S, to: *mut f32, value: S::F, n: usize) {
+    // SAFETY: the caller's promise.
+    unsafe { if PARTIAL { s.store_n(to, value, n) } else { s.store(to, value) } }
 }
 
 #[cfg(test)]

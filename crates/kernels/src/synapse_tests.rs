@@ -130,12 +130,74 @@ fn both_loops_are_the_definition_on_every_instruction_set() {
                         let what = format!("{packed:?}, {rows} rows");
                         // SAFETY: the buffers have the sizes of the table.
                         check(&what, &table, activation, sums, rows, true, |x, outs| unsafe {
-                            packed.run_rows(&team, rows, x, outs);
+                            packed.run_rows(&team, rows, x, &Finish::Plain(outs));
                         });
                         // SAFETY: as above.
                         check(&what, &table, activation, sums, rows, false, |x, outs| unsafe {
-                            packed.run_columns(&team, rows, x, outs);
+                            packed.run_columns(&team, rows, x, &Finish::Plain(outs));
                         });
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn ratios_and_starts_are_made_of_the_sums_on_every_instruction_set() {
+    let team = Team::new(2).unwrap();
+    for (units, count, skip) in [(1, 3, 2), (15, 60, 3), (64, 424, 5), (100, 700, 4), (20, 0, 2)] {
+        let table = Table::new(units, units, count, skip);
+        for rows in [0, 1, 3, 16, 33, 50] {
+            let x = spread(9, rows * units, -2.0, 2.0);
+            // p for every element, q for every destination, r alike but large enough to divide by.
+            let (p, q) = (spread(4, rows * units, -1.0, 1.0), spread(5, units, -1.0, 1.0));
+            let by_rows_r = spread(6, rows * units, 60.0, 80.0);
+            for &isa in Isa::available() {
+                let packed = table.pack(isa, Activation::Sigmoid, 2).unwrap();
+                assert!(packed.has_ratio() && !table.pack(isa, Activation::Sigmoid, 1).unwrap().has_ratio());
+                let sums = [0, 1].map(|k| table.want(Activation::Sigmoid, rows, &x, k));
+                let want: Vec<f64> = (0..rows * units)
+                    .map(|i| {
+                        let of = |v: &[f32], i: usize| f64::from(v[i]);
+                        (of(&p, i) * of(&x, i) + of(&q, i % units) + sums[1][i]) / (of(&by_rows_r, i) + sums[0][i])
+                    })
+                    .collect();
+                for by_row in [true, false] {
+                    let lie = |v: &[f32]| if by_row { v.to_vec() } else { turned(v, rows, units) };
+                    let (x, p, r) = (lie(&x), lie(&p), lie(&by_rows_r));
+                    let (row, destination) = if by_row { (units, 1) } else { (1, rows) };
+                    let each = |v: &[f32]| Grid { at: v.as_ptr(), row, destination };
+                    let terms = [each(&p), Grid { at: q.as_ptr(), row: 0, destination: 1 }, each(&r)];
+                    let [got, _] = into_rooms(rows * units, |outs| {
+                        let finish = Finish::Ratio { out: outs[0], terms };
+                        // SAFETY: the buffers have the sizes of the table, and the grids are theirs.
+                        unsafe {
+                            match by_row {
+                                true => packed.run_rows(&team, rows, x.as_ptr(), &finish),
+                                false => packed.run_columns(&team, rows, x.as_ptr(), &finish),
+                            }
+                        }
+                    });
+                    let got = if by_row { got } else { turned(&got, units, rows) };
+                    close(&format!("{packed:?}, {rows} rows, by row: {by_row}"), &got, &want, 1e-6);
+                    // The same loops with sums that start from something.
+                    let rooms = into_rooms(rows * units, |outs| {
+                        let finish = Finish::From { starts: [terms[1], terms[2]], outs };
+                        // SAFETY: as above.
+                        unsafe {
+                            match by_row {
+                                true => packed.run_rows(&team, rows, x.as_ptr(), &finish),
+                                false => packed.run_columns(&team, rows, x.as_ptr(), &finish),
+                            }
+                        }
+                    });
+                    for (k, got) in rooms.into_iter().enumerate() {
+                        let got = if by_row { got } else { turned(&got, units, rows) };
+                        let start = |i: usize| if k == 0 { q[i % units] } else { by_rows_r[i] };
+                        let want: Vec<f64> =
+                            sums[k].iter().enumerate().map(|(i, sum)| f64::from(start(i)) + sum).collect();
+                        close(&format!("{packed:?}, {rows} rows, by row: {by_row}, sum {k}"), &got, &want, 2e-5);
                     }
                 }
             }
@@ -154,7 +216,7 @@ fn every_width_of_lanes_deals_alike() {
                 for by_row in [true, false] {
                     let what = format!("{N} lanes, {packed:?}");
                     check(&what, table, activation, 2, rows, by_row, |x, outs| {
-                        let job = Job { synapses: &packed, rows, x, outs };
+                        let job = Job { synapses: &packed, rows, x, finish: &Finish::Plain(outs) };
                         // SAFETY: the buffers have the sizes of the table.
                         unsafe {
                             match (activation, by_row) {
@@ -192,9 +254,9 @@ fn a_row_has_the_same_bits_among_any_number_of_rows() {
                     // SAFETY: the buffers have the sizes of the table.
                     unsafe {
                         if by_row {
-                            packed.run_rows(Team::solo(), rows, given.as_ptr(), outs);
+                            packed.run_rows(Team::solo(), rows, given.as_ptr(), &Finish::Plain(outs));
                         } else {
-                            packed.run_columns(Team::solo(), rows, given.as_ptr(), outs);
+                            packed.run_columns(Team::solo(), rows, given.as_ptr(), &Finish::Plain(outs));
                         }
                     }
                 });
@@ -223,7 +285,7 @@ fn the_sigmoid_is_within_a_millionth_and_right_at_its_ends() {
             let packed = Synapses::pack(isa, Activation::Sigmoid, n, n, &src, &src, &scale, &shift, &[&c]).unwrap();
             let [room, _] = into_rooms(n, |outs| {
                 // SAFETY: n values and n sums.
-                unsafe { packed.run_columns(Team::solo(), 1, xs.as_ptr(), outs) }
+                unsafe { packed.run_columns(Team::solo(), 1, xs.as_ptr(), &Finish::Plain(outs)) }
             });
             for (x, y) in xs.iter().zip(room) {
                 let want = pair as f64 / (1.0 + (-f64::from(*x)).exp());
@@ -248,9 +310,9 @@ fn what_is_not_a_number_reaches_its_own_destinations_alone() {
                     // SAFETY: 6 values and 7 sums each.
                     unsafe {
                         if by_row {
-                            packed.run_rows(Team::solo(), 1, special.as_ptr(), outs);
+                            packed.run_rows(Team::solo(), 1, special.as_ptr(), &Finish::Plain(outs));
                         } else {
-                            packed.run_columns(Team::solo(), 1, special.as_ptr(), outs);
+                            packed.run_columns(Team::solo(), 1, special.as_ptr(), &Finish::Plain(outs));
                         }
                     }
                 });

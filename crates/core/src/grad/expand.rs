@@ -38,17 +38,20 @@ pub(super) fn expand(graph: &mut Graph, node: &Node, inputs: &[Value]) -> Result
     result
 }
 
-/// Adds to `graph` what a `SynapseSum` node computes from `inputs`: gather, scale and shift, activation, sums by segment.
+/// Adds to `graph` what a `SynapseSum` or `SynapseRatio` node computes from `inputs`: gather, scale and shift, activation,
+/// sums by segment, and their ratio.
 pub(super) fn synapses(graph: &mut Graph, node: &Node, inputs: &[Value]) -> Result<Vec<Value>> {
-    let Op::SynapseSum { activation, axis, segments, .. } = node.op else {
-        return Err(super::refuse(&node.name, &node.op, "it is no sum over synapses"));
+    let (activation, axis, sums, segments) = match node.op {
+        Op::SynapseSum { activation, axis, sums, segments } => (activation, axis, sums, segments.into()),
+        Op::SynapseRatio { activation, axis } => (activation, axis, 2, node.outs[0].shape[axis].clone()),
+        _ => return Err(super::refuse(&node.name, &node.op, "it is no sum over synapses")),
     };
     let mut tape = Tape::new(std::mem::take(graph));
     tape.at.clone_from(&node.name);
     let mut run = || {
         // Along an axis that is not the last, a synapse's numbers are a column.
         let column = axis + 1 < tape.shape(inputs[0]).rank();
-        let mut lists = inputs[3..].to_vec();
+        let mut lists = inputs[3..5 + sums].to_vec();
         for list in lists.iter_mut().filter(|_| column) {
             let count = tape.shape(*list)[0].clone();
             *list = tape.reshape(*list, &vec![count, 1.into()].into())?;
@@ -59,12 +62,25 @@ pub(super) fn synapses(graph: &mut Graph, node: &Node, inputs: &[Value]) -> Resu
         if let Some(unary) = activation.unary() {
             value = tape.unary(unary, value)?;
         }
-        let mut sums = vec![];
+        let mut results = vec![];
         for weights in &lists[2..] {
             let weighted = tape.mul(value, *weights)?;
-            sums.push(tape.push(Op::SegmentSum { axis, segments: segments.into() }, &[weighted, inputs[2]])?);
+            results.push(tape.push(Op::SegmentSum { axis, segments: segments.clone() }, &[weighted, inputs[2]])?);
         }
-        Ok(sums)
+        let more = &inputs[5 + sums..];
+        if more.len() == sums {
+            for (result, start) in results.iter_mut().zip(more) {
+                *result = tape.add(*start, *result)?;
+            }
+        }
+        if let &[p, q, r] = more {
+            let mut above = tape.mul(p, inputs[0])?;
+            above = tape.add(above, q)?;
+            above = tape.add(above, results[1])?;
+            let below = tape.add(r, results[0])?;
+            results = vec![tape.push(Op::Binary(Binary::Div), &[above, below])?];
+        }
+        Ok(results)
     };
     let result = run();
     *graph = tape.graph;

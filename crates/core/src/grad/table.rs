@@ -154,9 +154,12 @@ pub(super) fn rule(t: &mut Tape, node: &Node, y: Value, g: Value, wants: &[bool]
         }
 
         // Met only off the path, since the copy of the forward graph replaces or refuses these on it.
-        op @ (Op::Quantize { .. } | Op::Scan(_) | Op::Map { .. } | Op::MatMulMap { .. } | Op::SynapseSum { .. }) => {
-            Err(refuse(&node.name, op, "it has no rule of its own"))
-        }
+        op @ (Op::Quantize { .. }
+        | Op::Scan(_)
+        | Op::Map { .. }
+        | Op::MatMulMap { .. }
+        | Op::SynapseSum { .. }
+        | Op::SynapseRatio { .. }) => Err(refuse(&node.name, op, "it has no rule of its own")),
     }
 }
 

@@ -19,6 +19,7 @@ fn details(op: &Op) -> String {
         Op::SynapseSum { activation, axis, segments, .. } => {
             format!(" {} axis {axis} into {segments}", activation.name())
         }
+        Op::SynapseRatio { activation, axis } => format!(" {} axis {axis}", activation.name()),
         Op::LayerNorm { eps } | Op::RmsNorm { eps } => format!(" eps {:?}", eps.0),
         Op::Attention { causal, scale } => {
             format!(
@@ -82,7 +83,11 @@ fn colour(op: &Op) -> &'static str {
     match op {
         Op::Input { .. } => "#cfe8ff",
         Op::Weight { .. } | Op::Const(_) => "#eeeeee",
-        Op::MatMul { .. } | Op::MatMulMap { .. } | Op::Attention { .. } | Op::SynapseSum { .. } => "#ffd9b3",
+        Op::MatMul { .. }
+        | Op::MatMulMap { .. }
+        | Op::Attention { .. }
+        | Op::SynapseSum { .. }
+        | Op::SynapseRatio { .. } => "#ffd9b3",
         Op::Scan(_) => "#e0ccff",
         op if op.is_elementwise() => "#d5f0d0",
         _ => "#fff3b0",

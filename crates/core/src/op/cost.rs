@@ -117,7 +117,16 @@ impl Op {
                 let active = u64::from(activation.unary().is_some());
                 // scale and shift, activation, weight and sum
                 let each = 2 + active + 2 * *sums as u64;
-                (synapses.saturating_mul(each), synapses.saturating_mul(active))
+                let starts = out.saturating_mul((inputs.len() - 5 - sums) as u64);
+                (synapses.saturating_mul(each).saturating_add(starts), synapses.saturating_mul(active))
+            }
+            Op::SynapseRatio { activation, axis } => {
+                let rows = out.checked_div(size(inputs[0], *axis)?).unwrap_or(0);
+                let synapses = rows.saturating_mul(input(1)?);
+                let active = u64::from(activation.unary().is_some());
+                // likewise with two sums, and for each result a product, three sums and a division
+                let flops = synapses.saturating_mul(6 + active).saturating_add(out.saturating_mul(5));
+                (flops, synapses.saturating_mul(active))
             }
             // divide, round, add
             Op::Quantize { .. } => (out.saturating_mul(3), 0),

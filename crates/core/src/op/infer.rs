@@ -18,6 +18,32 @@ fn arity(inputs: &[&Type], allowed: std::ops::RangeInclusive<usize>) -> Infer<()
     })
 }
 
+/// What sums over synapses read: values, sources, destinations, and lists of numbers.
+fn synapses(inputs: &[&Type], axis: usize) -> Infer<()> {
+    let x = inputs[0];
+    axis_of(x, axis)?;
+    ensure(x.dtype == DType::F32 && x.shape.rank() <= 2, || format!("wants f32 of one or two axes, got {x}"))?;
+    ensure(inputs[1].shape.rank() == 1, || format!("sources must be one list, got {}", inputs[1]))?;
+    for (i, ty) in inputs.iter().enumerate().skip(1) {
+        let dtype = if i < 3 { DType::I32 } else { DType::F32 };
+        let want = Type::new(dtype, inputs[1].shape.clone());
+        ensure(**ty == want, || format!("input {i} must be {want}, got {ty}"))?;
+    }
+    Ok(())
+}
+
+/// Inputs from `first` on stretch to a result of sums over synapses, with a number for each destination.
+fn a_number_each(inputs: &[&Type], first: usize, result: &Type, axis: usize) -> Infer<()> {
+    for (i, ty) in inputs.iter().enumerate().skip(first) {
+        let stretched = ty.shape.broadcast(&result.shape).is_some_and(|shape| shape == result.shape);
+        let own = (axis + ty.shape.rank()).checked_sub(result.shape.rank()).map(|a| &ty.shape[a]);
+        ensure(ty.dtype == DType::F32 && stretched && own == Some(&result.shape[axis]), || {
+            format!("input {i} must be f32, stretch to {result} and have its axis {axis}, got {ty}")
+        })?;
+    }
+    Ok(())
+}
+
 fn axis_of(ty: &Type, axis: usize) -> Infer<&Dim> {
     ty.shape.dims().get(axis).ok_or_else(|| format!("axis {axis} of {ty}, which has {} axes", ty.shape.rank()))
 }
@@ -359,20 +385,26 @@ impl Op {
             }
             Op::SynapseSum { axis, sums, segments, .. } => {
                 ensure(matches!(sums, 1 | 2), || format!("{sums} sums of the same synapses; want 1 or 2"))?;
-                arity(inputs, 5 + sums..=5 + sums)?;
-                let x = inputs[0];
-                axis_of(x, *axis)?;
-                ensure(x.dtype == DType::F32 && x.shape.rank() <= 2, || {
-                    format!("wants f32 of one or two axes, got {x}")
+                let tables = 5 + sums;
+                ensure(inputs.len() == tables || inputs.len() == tables + sums, || {
+                    format!(
+                        "takes {tables} inputs, or {} with what the sums start from, got {}",
+                        tables + sums,
+                        inputs.len()
+                    )
                 })?;
-                ensure(inputs[1].shape.rank() == 1, || format!("sources must be one list, got {}", inputs[1]))?;
-                for (i, ty) in inputs.iter().enumerate().skip(1) {
-                    let dtype = if i < 3 { DType::I32 } else { DType::F32 };
-                    let want = Type::new(dtype, inputs[1].shape.clone());
-                    ensure(**ty == want, || format!("input {i} must be {want}, got {ty}"))?;
-                }
-                let shape = with_axis(&x.shape, *axis, Dim::fixed(*segments));
-                Ok(vec![Type::new(DType::F32, shape); *sums])
+                synapses(&inputs[..tables], *axis)?;
+                let result = Type::new(DType::F32, with_axis(&inputs[0].shape, *axis, Dim::fixed(*segments)));
+                a_number_each(inputs, tables, &result, *axis)?;
+                Ok(vec![result; *sums])
+            }
+            Op::SynapseRatio { axis, .. } => {
+                arity(inputs, 10..=10)?;
+                synapses(&inputs[..7], *axis)?;
+                let x = inputs[0];
+                ensure(x.shape[*axis].as_fixed().is_some(), || format!("wants a fixed size of axis {axis} of {x}"))?;
+                a_number_each(inputs, 7, x, *axis)?;
+                one(DType::F32, x.shape.clone())
             }
             Op::Cast { dtype } => {
                 arity(inputs, 1..=1)?;

@@ -402,7 +402,8 @@ pub enum Op {
     /// Sums over sparse synapses (made by a pass). Inputs: x of one or two axes, then for each synapse e its source along
     /// `axis` of x and its destination (`i32`), a scale, a shift, and `sums` weights c₁ …, all of one length. Output k is
     /// like x with `segments` elements along `axis`: element d is the sum of `cₖ[e] · act(scale[e] · x[source e] +
-    /// shift[e])` over the e with destination d. Backends may want everything but x to be known before the run.
+    /// shift[e])` over the e with destination d. `sums` further inputs, if they are there, are what the sums start from;
+    /// they stretch to the result. Backends may want x's tables to be known before the run.
     SynapseSum {
         /// What becomes of a synapse's input.
         activation: Activation,
@@ -412,6 +413,15 @@ pub enum Op {
         sums: usize,
         /// How many destinations.
         segments: usize,
+    },
+    /// How the neurons of a leaky network move on (made by a pass): `(p · x + q + s₂) / (r + s₁)`, where s₁ and s₂ are
+    /// what `SynapseSum` gives from the first seven inputs. p, q and r follow, and stretch to the shape of x, which is
+    /// the result's too.
+    SynapseRatio {
+        /// What becomes of a synapse's input.
+        activation: Activation,
+        /// The axis.
+        axis: usize,
     },
     /// Another element type: floats round to nearest even; float to integer truncates and saturates, NaN is 0; integer
     /// to integer keeps the low bits; to truth is "not 0".
@@ -450,6 +460,15 @@ pub enum Op {
 }
 
 impl Op {
+    /// Of sums over synapses: how many inputs are x and its tables. What follows is for each destination.
+    pub(crate) fn synapse_tables(&self) -> Option<usize> {
+        match self {
+            Op::SynapseSum { sums, .. } => Some(5 + sums),
+            Op::SynapseRatio { .. } => Some(7),
+            _ => None,
+        }
+    }
+
     /// Its name in text, as the builder's method is called.
     pub fn name(&self) -> &'static str {
         match self {
@@ -475,6 +494,7 @@ impl Op {
             Op::Gather { .. } => "gather",
             Op::SegmentSum { .. } => "segment_sum",
             Op::SynapseSum { .. } => "synapse_sum",
+            Op::SynapseRatio { .. } => "synapse_ratio",
             Op::Cast { .. } => "cast",
             Op::Quantize { .. } => "quantize",
             Op::Dequantize => "dequantize",

@@ -63,6 +63,7 @@ pub const PASSES: &[(&str, Pass, bool)] = &[
     ("fold constants", fold::fold, false),
     ("algebra", algebra::algebra, false),
     ("common subexpressions", dead::common_subexpressions, false),
+    ("finish synapses", synapse::finish_synapses, false),
     ("normalize", normalize::normalize, true),
     ("fold what that exposed", fold::fold, false),
     ("fuse", fuse::fuse, true),

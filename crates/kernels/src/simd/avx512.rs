@@ -255,6 +255,11 @@ impl Simd for Avx512 {
             match N {
                 1 => _mm512_permutexvar_ps(indices, table[0]),
                 2 => _mm512_permutex2var_ps(table[0], indices, table[1]),
+                3 => {
+                    let low = _mm512_permutex2var_ps(table[0], indices, table[1]);
+                    let beyond = _mm512_test_epi32_mask(indices, _mm512_set1_epi32(32));
+                    _mm512_mask_permutexvar_ps(low, beyond, indices, table[2])
+                }
                 _ => {
                     let low = _mm512_permutex2var_ps(table[0], indices, table[1]);
                     let high = _mm512_permutex2var_ps(table[2], indices, table[3]);

@@ -164,18 +164,19 @@ pub trait Simd: Copy + Send + Sync + 'static {
         let p = p(self.sub(y, n));
         self.float_from_bits(self.add_int(self.bits(p), self.shl::<23>(self.to_int(n))))
     }
-    /// Lane i is the float number `indices[i]` of a table of `N` (1, 2 or 4) registers; indices are below `N · LANES`.
+    /// Lane i is the float number `indices[i]` of a table of `N` (1 to 4) registers; indices are below `N · LANES`.
     #[inline(always)]
     fn lookup<const N: usize>(self, table: [Self::F; N], indices: Self::I) -> Self::F {
-        let mut floats = [[0.0f32; 16]; N];
+        const { assert!(N <= 4) };
+        let mut floats = [[0.0f32; 16]; 4];
         // SAFETY: a register has at most 16 lanes; those of `table` lie one after the other, and every index is taken
-        // modulo their number (a power of two).
+        // modulo a power of two of registers that there is room for.
         unsafe {
             let at = floats.as_mut_ptr().cast::<f32>();
             for (i, register) in table.into_iter().enumerate() {
                 self.store(at.add(i * Self::LANES), register);
             }
-            self.gather(at, self.and_int(indices, self.splat_int((N * Self::LANES) as i32 - 1)))
+            self.gather(at, self.and_int(indices, self.splat_int((N.next_power_of_two() * Self::LANES) as i32 - 1)))
         }
     }
     /// Lane i is the float at `p + indices[i]`.

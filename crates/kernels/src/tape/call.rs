@@ -8,7 +8,7 @@ use crate::exact::{IntOp, IntReduce};
 use crate::gemm::{self, PackedB, Store};
 use crate::map::{Elem, Layout, MAX_OPERANDS, Operand, OperandMut, Prepared, Program};
 use crate::reduce::Reduce;
-use crate::synapse::Synapses;
+use crate::synapse::{Finish as Sums, Grid, Synapses};
 use crate::{Isa, Team, copy, exact, gather, map, norm, reduce, softmax};
 use std::ops::Range;
 use std::sync::Arc;
@@ -209,8 +209,18 @@ pub enum Call {
     SegmentSum { shape: [usize; 3], segments: Ref, count: usize, src: Ref, dst: Ref },
     /// [`exact::segment_sum`].
     IntSegmentSum { shape: [usize; 3], segments: Ref, count: usize, src: Ref, dst: Ref },
-    /// [`Synapses::run_columns`] if `columns`, else [`Synapses::run_rows`]; as many of `outs` as there are sums.
-    SynapseSum { synapses: Arc<Synapses>, columns: bool, rows: usize, src: Ref, outs: Vec<Ref> },
+    /// [`Synapses::run_columns`] if `columns`, else [`Synapses::run_rows`]. As many of `outs` as there are sums, and none
+    /// of `terms` or what each sum starts from; or, of a ratio, one and three. Terms lie so many floats apart from row to
+    /// row and from destination to destination.
+    SynapseSum {
+        synapses: Arc<Synapses>,
+        columns: bool,
+        rows: usize,
+        src: Ref,
+        is_ratio: bool,
+        terms: Vec<(Ref, [usize; 2])>,
+        outs: Vec<Ref>,
+    },
     /// A loop.
     Scan(Box<Scan>),
 }
@@ -454,8 +464,9 @@ impl Call {
                 f(src, false);
                 f(dst, true);
             }
-            Call::SynapseSum { src, outs, .. } => {
+            Call::SynapseSum { src, terms, outs, .. } => {
                 f(src, false);
+                terms.iter_mut().for_each(|(r, _)| f(r, false));
                 outs.iter_mut().for_each(|r| f(r, true));
             }
             Call::Scan(s) => {
@@ -542,13 +553,23 @@ impl Call {
                     exact::segment_sum((*outer, *n, *inner), segments, *count, src, dst)
                         .map_err(|at| bad_index("segment", segments.add(at).read(), at, *count))?;
                 }
-                Call::SynapseSum { synapses, columns, rows, src, outs } => {
+                Call::SynapseSum { synapses, columns, rows, src, is_ratio, terms, outs } => {
                     let out = |k: usize| outs.get(k).map_or(std::ptr::null_mut(), f32s);
-                    let (x, to) = (f32s(src).cast_const(), [out(0), out(1)]);
+                    let nothing = Grid { at: std::ptr::null(), row: 0, destination: 0 };
+                    let mut grids = [nothing; 3];
+                    for (grid, (r, [row, destination])) in grids.iter_mut().zip(terms) {
+                        *grid = Grid { at: f32s(r), row: *row, destination: *destination };
+                    }
+                    let outs = [out(0), out(1)];
+                    let finish = match (is_ratio, terms.len()) {
+                        (true, _) => Sums::Ratio { out: outs[0], terms: grids },
+                        (false, 0) => Sums::Plain(outs),
+                        (false, _) => Sums::From { starts: [grids[0], grids[1]], outs },
+                    };
                     if *columns {
-                        synapses.run_columns(team, *rows, x, to);
+                        synapses.run_columns(team, *rows, f32s(src), &finish);
                     } else {
-                        synapses.run_rows(team, *rows, x, to);
+                        synapses.run_rows(team, *rows, f32s(src), &finish);
                     }
                 }
                 Call::Scan(_) => unreachable!("the tape runs scans itself"),

@@ -158,11 +158,23 @@ pub(super) fn check(call: &Call, memory: &Spaces, isa: Isa, threads: usize) -> C
             a.read(src, product(shape), 4)?;
             a.write(dst, product(&[shape[0], *count, shape[2]]), 4)?;
         }
-        Call::SynapseSum { synapses, rows, src, outs, .. } => {
-            if outs.len() != synapses.sums() || !synapses.is_for(isa) {
-                return Err(format!("{synapses:?} into {} sums on {isa}", outs.len()));
+        Call::SynapseSum { synapses, columns, rows, src, is_ratio, terms, outs } => {
+            let fits = match is_ratio {
+                false => outs.len() == synapses.sums() && (terms.is_empty() || terms.len() == synapses.sums()),
+                true => outs.len() == 1 && terms.len() == 3 && synapses.has_ratio(),
+            };
+            if !fits || !synapses.is_for(isa) {
+                return Err(format!("{synapses:?} and {} terms into {} results on {isa}", terms.len(), outs.len()));
             }
             a.read(src, product(&[*rows, synapses.sources()]), 4)?;
+            for (term, strides) in terms {
+                moderate(strides)?;
+                // What the loops load as registers.
+                if if *columns { strides[0] > 1 } else { strides[1] != 1 } {
+                    return Err(format!("a term with strides {strides:?}"));
+                }
+                a.read(term, reach(&[*rows, synapses.segments()], strides), 4)?;
+            }
             for out in outs {
                 a.write(out, product(&[*rows, synapses.segments()]), 4)?;
             }

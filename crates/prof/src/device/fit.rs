@@ -294,6 +294,7 @@ impl Form {
         let (count, rest) = kernel.split_once(" synapses, ")?;
         let (_, sums) = rest.split_once(" to ")?;
         let sums = sums.split_once(" × ")?.0.parse().ok()?;
+        let kernel = kernel.strip_suffix(", then their ratio").unwrap_or(kernel);
         let rounds = kernel.strip_suffix(" rounds gathered").and_then(|k| k.rsplit_once(", ")).and_then(|(_, n)| {
             let (gathered, all) = n.split_once(" of ")?;
             Some([gathered.parse().ok()?, all.parse().ok()?])

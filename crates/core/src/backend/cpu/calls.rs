@@ -183,6 +183,7 @@ pub(super) fn lower(l: &mut Lower<'_>, value: Value, node: &Node) -> Result<()> 
         | Op::Quantize { .. }
         | Op::Dequantize
         | Op::SynapseSum { .. }
+        | Op::SynapseRatio { .. }
         | Op::Scan(_) => Err(Error::Internal(format!("`{}` ({}) reached the kernels", node.name, node.op.name()))),
     }
 }

@@ -237,7 +237,7 @@ impl Lower<'_> {
                     }
                 }
             }
-            Op::SynapseSum { .. } => synapse::lower(self, id)?,
+            Op::SynapseSum { .. } | Op::SynapseRatio { .. } => synapse::lower(self, id)?,
             _ if self.alias(value, node)? || self.delay(value, node)? => {}
             _ => calls::lower(self, value, node)?,
         }

@@ -171,16 +171,23 @@ impl Turned<'_> {
                 }
                 inputs
             }
-            Op::Slice { axis, .. }
-            | Op::Pad { axis, .. }
-            | Op::SegmentSum { axis, .. }
-            | Op::SynapseSum { axis, .. }
-            | Op::Gather { axis } => {
+            Op::Slice { axis, .. } | Op::Pad { axis, .. } | Op::SegmentSum { axis, .. } | Op::Gather { axis } => {
                 // Indices and tables are the same for all rows, and take one axis' place.
                 let one = |v: &Value| self.rank(*v) == 1 && !self.from.axis.contains_key(v);
                 (node.inputs[1..].iter().all(one) && self.from.axis.contains_key(&first?)).then_some(())?;
                 *axis = self.axis(first?, *axis);
                 node.inputs.iter().map(|v| self.map.get(v).copied()).collect::<Option<_>>()?
+            }
+            Op::SynapseSum { axis, .. } | Op::SynapseRatio { axis, .. } => {
+                let (tables, terms) = node.inputs.split_at(node.op.synapse_tables()?);
+                let one = |v: &Value| self.rank(*v) == 1 && !self.from.axis.contains_key(v);
+                (tables[1..].iter().all(one) && self.from.axis.contains_key(&first?)).then_some(())?;
+                *axis = self.axis(first?, *axis);
+                let mut inputs = tables.iter().map(|v| self.map.get(v).copied()).collect::<Option<Vec<_>>>()?;
+                for &v in terms {
+                    inputs.push(self.aligned(v, at, rank)?);
+                }
+                inputs
             }
             Op::Concat { axis } => {
                 *axis = self.axis(first?, *axis);
@@ -284,8 +291,11 @@ impl Rows {
                 (None, Some(at)) => over + at,
                 _ => return None,
             },
-            Op::SynapseSum { axis: over, .. } if (1..inputs.len()).all(|i| axis(i).is_none()) => {
-                axis(0).filter(|at| at != over)?
+            Op::SynapseSum { axis: over, .. } | Op::SynapseRatio { axis: over, .. } => {
+                let at = axis(0).filter(|at| at != over)?;
+                let tables = op.synapse_tables()?;
+                let fixed = (1..tables).all(|i| axis(i).is_none());
+                (fixed && inputs[tables..].iter().all(|v| self.stretches(*v, body, at, rank))).then_some(at)?
             }
             Op::SegmentSum { axis: over, .. } if axis(1).is_none() => axis(0).filter(|at| at != over)?,
             _ => return None,

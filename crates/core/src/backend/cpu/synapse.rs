@@ -10,16 +10,19 @@ use schwann_kernels::tape::{Call, Ref};
 
 pub(super) fn lower(l: &mut Lower<'_>, id: u32) -> Result<()> {
     let node = &l.graph.nodes()[id as usize];
-    let Op::SynapseSum { activation, axis, sums, segments } = node.op else {
-        return Err(Error::Internal(format!("`{}` is no sum over synapses", node.name)));
+    let x = l.sized(node.inputs[0])?;
+    let (activation, axis, sums, segments) = match node.op {
+        Op::SynapseSum { activation, axis, sums, segments } => (activation, axis, sums, segments),
+        Op::SynapseRatio { activation, axis } => (activation, axis, 2, x.shape[axis]),
+        _ => return Err(Error::Internal(format!("`{}` is no sum over synapses", node.name))),
     };
+    let (tables, terms) = node.inputs[1..].split_at(4 + sums);
     let fail = |problem: String| Error::Value { node: node.name.clone(), problem };
-    let mut lists = Vec::with_capacity(node.inputs.len() - 1);
-    for (i, &v) in node.inputs.iter().enumerate().skip(1) {
+    let mut lists = Vec::with_capacity(tables.len());
+    for (i, &v) in (1..).zip(tables) {
         let data = l.data(v)?;
         lists.push(data.ok_or_else(|| fail(format!("input {i} must be a weight or a literal, known before the run")))?);
     }
-    let x = l.sized(node.inputs[0])?;
     let sources = x.shape[axis];
     // Rows are what is left beside the axis: they are lanes where they lie inside it.
     let columns = axis + 1 < x.shape.len();
@@ -42,7 +45,14 @@ pub(super) fn lower(l: &mut Lower<'_>, id: u32) -> Result<()> {
     let synapses = l.target.packs.synapses(l.target.isa, Wiring { activation, sources, segments, lists })?;
     l.count_packed(std::sync::Arc::as_ptr(&synapses).addr(), synapses.bytes());
     let src = l.read(node.inputs[0])?;
-    let outs = (0..sums).map(|k| l.write(out(k))).collect::<Result<Vec<Ref>>>()?;
+    let result = l.sized(out(0))?;
+    let mut grids = Vec::with_capacity(terms.len());
+    for &v in terms {
+        let strides = l.sized(v)?.strides_in(&result.shape);
+        let across = (0..strides.len()).find(|a| *a != axis).map_or(0, |a| strides[a]);
+        grids.push((l.read(v)?, [across, strides[axis]]));
+    }
+    let outs = (0..node.outs.len()).map(|k| l.write(out(k))).collect::<Result<Vec<Ref>>>()?;
     if rows == 0 || segments == 0 {
         return Ok(());
     }
@@ -54,7 +64,9 @@ pub(super) fn lower(l: &mut Lower<'_>, id: u32) -> Result<()> {
             format!("lanes are destinations, {gathered} of {rounds} rounds gathered")
         }
     };
-    let kernel = format!("{count} synapses, {sources} to {sums} × {segments}, {how}");
-    let call = Call::SynapseSum { synapses, columns, rows, src, outs };
+    let is_ratio = matches!(node.op, Op::SynapseRatio { .. });
+    let then = if is_ratio { ", then their ratio" } else { "" };
+    let kernel = format!("{count} synapses, {sources} to {sums} × {segments}, {how}{then}");
+    let call = Call::SynapseSum { synapses, columns, rows, src, is_ratio, terms: grids, outs };
     l.call(out(0), call, Label { kernel, cost, in_place: false, looped: None })
 }

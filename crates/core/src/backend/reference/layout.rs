@@ -188,9 +188,14 @@ impl Call<'_> {
         let (outer, size, inner) = around(&x.shape, axis);
         let (sources, destinations) =
             (self.indices_of(1, "source", size)?, self.indices_of(2, "destination", segments)?);
+        // A ratio has other inputs there.
+        let starts = self.inputs.len() == 5 + 2 * sums;
         let mut results = vec![];
-        for weights in &self.inputs[5..5 + sums] {
-            let mut data = self.zeros(self.shape())?;
+        for (k, weights) in self.inputs[5..5 + sums].iter().enumerate() {
+            let mut data = match starts {
+                true => self.stretch(5 + sums + k, self.shape())?.into_owned(),
+                false => self.zeros(self.shape())?,
+            };
             for at in 0..outer * inner {
                 let (o, i) = (at / inner, at % inner);
                 for (e, (&source, &destination)) in sources.iter().zip(&destinations).enumerate() {
@@ -203,5 +208,14 @@ impl Call<'_> {
             results.push(data);
         }
         Ok(results)
+    }
+
+    pub(super) fn synapse_ratio(&self, activation: Activation, axis: usize) -> Result<Vec<f64>> {
+        let shape = self.shape();
+        let sums = self.synapse_sum(activation, axis, 2, shape[axis])?;
+        let terms = [self.stretch(7, shape)?, self.stretch(8, shape)?, self.stretch(9, shape)?];
+        let [p, q, r] = &terms;
+        let x = &self.inputs[0].data;
+        Ok((0..x.len()).map(|i| (p[i] * x[i] + q[i] + sums[1][i]) / (r[i] + sums[0][i])).collect())
     }
 }

@@ -182,6 +182,7 @@ pub fn eval_node(
             let sums = call.synapse_sum(*activation, *axis, *sums, *segments)?;
             return Ok(sums.into_iter().enumerate().map(|(k, data)| call.result(k, data)).collect());
         }
+        Op::SynapseRatio { activation, axis } => call.synapse_ratio(*activation, *axis)?,
         Op::Const(t) => t.to_f64(),
         Op::Unary(u) => call.unary(*u)?,
         Op::Binary(b) => call.binary(*b)?,

@@ -200,9 +200,33 @@ fn sums_over_synapses_are_the_plain_loops_and_stay_within_their_references() {
     let (a, b, c, d) = (board.room(room), board.room(room), board.room(room), board.room(room));
     let calls = |isa, _| {
         vec![
-            Call::SynapseSum { synapses: pack(isa, 2), columns: false, rows, src: x, outs: vec![a, b] },
-            Call::SynapseSum { synapses: pack(isa, 1), columns: true, rows, src: y, outs: vec![c] },
-            Call::SynapseSum { synapses: pack(isa, 1), columns: false, rows: 0, src: x, outs: vec![d] },
+            Call::SynapseSum {
+                synapses: pack(isa, 2),
+                columns: false,
+                rows,
+                src: x,
+                is_ratio: false,
+                terms: vec![],
+                outs: vec![a, b],
+            },
+            Call::SynapseSum {
+                synapses: pack(isa, 1),
+                columns: true,
+                rows,
+                src: y,
+                is_ratio: false,
+                terms: vec![],
+                outs: vec![c],
+            },
+            Call::SynapseSum {
+                synapses: pack(isa, 1),
+                columns: false,
+                rows: 0,
+                src: x,
+                is_ratio: false,
+                terms: vec![],
+                outs: vec![d],
+            },
         ]
     };
     let (mut plain, mut weighted) = (vec![0.0; rows * segments], vec![0.0; rows * segments]);
@@ -222,6 +246,8 @@ fn sums_over_synapses_are_the_plain_loops_and_stay_within_their_references() {
         columns: false,
         rows,
         src,
+        is_ratio: false,
+        terms: vec![],
         outs,
     };
     board.accepted(sum(2, rows, x, vec![a, b]));
@@ -236,7 +262,85 @@ fn sums_over_synapses_are_the_plain_loops_and_stay_within_their_references() {
     board.refused(sum(2, rows, Ref { offset: x.offset + 2, ..x }, vec![a, b]));
     if let Some(&other) = Isa::available().get(1) {
         let synapses = pack(other, 1);
-        board.refused(Call::SynapseSum { synapses, columns: false, rows, src: x, outs: vec![a] });
+        board.refused(Call::SynapseSum {
+            synapses,
+            columns: false,
+            rows,
+            src: x,
+            is_ratio: false,
+            terms: vec![],
+            outs: vec![a],
+        });
+    }
+}
+
+#[test]
+fn a_ratio_of_sums_is_the_plain_loops_and_stays_within_its_references() {
+    let (rows, units) = (3, 4);
+    let values = ramp(rows * units);
+    let (from, to, scale, shift) = ([3, 0, 2, 2], [0, 2, 2, 0], [0.5, -1.0, 2.0, 1.0], [0.0, 0.5, -0.5, 1.0]);
+    let (first, second) = ([1.0; 4], [2.0, -1.0, 0.5, 4.0]);
+    let pack = |isa: Isa, segments: usize, weights: &[&[f32]]| {
+        let activation = Activation::Identity;
+        Arc::new(Synapses::pack(isa, activation, units, segments, &from, &to, &scale, &shift, weights).unwrap())
+    };
+    let mut board = Board::default();
+    let (p, q, r) = (ramp(units), ramp(rows * units), vec![50.0; units]);
+    let (x, p_at, q_at, r_at) = (board.floats(&values), board.floats(&p), board.floats(&q), board.floats(&r));
+    let room = 4 * rows * units;
+    let (out, other) = (board.room(room), board.room(room));
+    let terms = [(p_at, [0, 1]), (q_at, [units, 1]), (r_at, [0, 1])];
+    let first_two = terms[..2].to_vec();
+    let call = |isa: Isa, src: Ref, is_ratio, terms, outs| {
+        let synapses = pack(isa, units, &[&first, &second]);
+        Call::SynapseSum { synapses, columns: false, rows, src, is_ratio, terms, outs }
+    };
+    let ratio = |isa: Isa, src: Ref, terms: [(Ref, [usize; 2]); 3], outs| call(isa, src, true, terms.to_vec(), outs);
+    let mut sums = vec![[0.0; 2]; rows * units];
+    for (row, e) in (0..rows * 4).map(|i| (i / 4, i % 4)) {
+        let value = scale[e] * values[row * units + from[e] as usize] + shift[e];
+        let sum = &mut sums[row * units + to[e] as usize];
+        *sum = [sum[0] + first[e] * value, sum[1] + second[e] * value];
+    }
+    let want: Vec<f32> = (0..rows * units)
+        .map(|i| (p[i % units] * values[i] + q[i] + sums[i][1]) / (r[i % units] + sums[i][0]))
+        .collect();
+    board.run(|isa, _| vec![ratio(isa, x, terms, vec![out])], |memory| memory.floats(&out, &want));
+    let from: Vec<Vec<f32>> = [0, 1]
+        .map(|k| (0..rows * units).map(|i| sums[i][k] + if k == 0 { p[i % units] } else { q[i] }).collect())
+        .to_vec();
+    board.run(
+        |isa, _| vec![call(isa, x, false, first_two.clone(), vec![out, other])],
+        |memory| {
+            memory.floats(&out, &from[0]);
+            memory.floats(&other, &from[1]);
+        },
+    );
+    let on = Isa::PORTABLE;
+    board.accepted(ratio(on, x, terms, vec![out]));
+    board.refused(ratio(on, x, terms, vec![]));
+    board.refused(ratio(on, x, terms, vec![out, other]));
+    board.refused(ratio(on, x, [(p_at, [units, 1]), terms[1], terms[2]], vec![out]));
+    board.refused(ratio(on, x, [terms[0], (q_at, [units + 1, 1]), terms[2]], vec![out]));
+    board.refused(ratio(on, x, [terms[0], terms[1], (r_at, [0, 0])], vec![out]));
+    board.refused(ratio(on, x, [terms[0], terms[1], (r_at, [0, usize::MAX])], vec![out]));
+    board.refused(ratio(on, x, [(out, [0, 1]), terms[1], terms[2]], vec![out]));
+    board.refused(ratio(on, out, terms, vec![out]));
+    board.accepted(call(on, x, false, first_two.clone(), vec![out, other]));
+    board.refused(call(on, x, false, first_two[..1].to_vec(), vec![out, other]));
+    board.refused(call(on, x, false, terms.to_vec(), vec![out, other]));
+    board.refused(call(on, x, true, first_two, vec![out]));
+    for synapses in [pack(on, units, &[&first]), pack(on, 3, &[&first, &second])] {
+        let terms = terms.to_vec();
+        board.refused(Call::SynapseSum {
+            synapses,
+            columns: false,
+            rows,
+            src: x,
+            is_ratio: true,
+            terms,
+            outs: vec![out],
+        });
     }
 }
 

@@ -5,6 +5,10 @@
 //! negations with one number a synapse: that is scale·x + shift, and scale and shift are computed here as graph
 //! operations, which later lines of the recipe move out of loops and do once.
 
+mod finish;
+
+pub(super) use finish::finish_synapses;
+
 use super::PassOptions;
 use super::fold::worth_keeping;
 use crate::dtype::DType;
@@ -470,15 +474,15 @@ mod tests {
     }
 
     #[test]
-    fn every_unfold_of_a_cell_is_one_sum_over_the_same_tables() {
+    fn every_unfold_of_a_cell_is_one_ratio_of_sums_over_the_same_tables() {
         for name in ["scan/ltc/wired-b17-u64", "scan/ltc/b2-t4-axis1", "scan/ltc/b7-t5-axis1-symbolic"] {
             let graph = optimized(name, &PassOptions::default());
             let scan = graph.nodes().iter().find_map(|n| if let Op::Scan(s) = &n.op { Some(s) } else { None }).unwrap();
-            let fused: Vec<_> =
-                scan.body.nodes().iter().filter(|n| matches!(n.op, Op::SynapseSum { sums: 2, .. })).collect();
+            let fused: Vec<_> = scan.body.nodes().iter().filter(|n| matches!(n.op, Op::SynapseRatio { .. })).collect();
             assert_eq!(fused.len(), 6, "{name}:\n{graph}");
             assert!(fused.iter().all(|n| n.inputs[1..] == fused[0].inputs[1..]), "{name}:\n{graph}");
-            assert_eq!(count(&graph, &|op| matches!(op, Op::Gather { .. } | Op::SegmentSum { .. })), 0, "{name}");
+            let others = |op: &Op| matches!(op, Op::Gather { .. } | Op::SegmentSum { .. } | Op::SynapseSum { .. });
+            assert_eq!(count(&graph, &others), 0, "{name}:\n{graph}");
         }
     }
 
@@ -500,7 +504,7 @@ mod tests {
         let unfused = PassOptions { fuse: false, ..PassOptions::default() };
         for options in [changing, unfused, PassOptions::none()] {
             let graph = optimized("scan/ltc/wired-b3-u20", &options);
-            assert_eq!(count(&graph, &|op| matches!(op, Op::SynapseSum { .. })), 0);
+            assert_eq!(count(&graph, &|op| matches!(op, Op::SynapseSum { .. } | Op::SynapseRatio { .. })), 0);
         }
     }
 }

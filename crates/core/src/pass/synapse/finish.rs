@@ -1,0 +1,169 @@
+//! What follows sums over synapses becomes part of them, while they are in registers:
+//!
+//! - the step of a leaky network, (p·x + q + s₂) / (r + s₁), where s₁ and s₂ are sums of one `SynapseSum` of x;
+//! - additions to sums, which then start from what is added.
+
+use crate::error::{Error, Result};
+use crate::graph::{Graph, Value};
+use crate::op::{Activation, Binary, Op};
+use crate::pass::PassOptions;
+use crate::pass::dead::dead_code;
+use crate::shape::Shape;
+use std::collections::{HashMap, HashSet};
+
+pub(in crate::pass) fn finish_synapses(graph: &Graph, options: &PassOptions) -> Result<Graph> {
+    let is_sum = |op: &Op| matches!(op, Op::SynapseSum { .. });
+    if !options.fuse || !graph.nodes().iter().any(|n| is_sum(&n.op)) {
+        return Ok(graph.clone());
+    }
+    let uses = graph.uses();
+    let finder = Finder { graph, uses: &uses };
+    let mut ratios: HashMap<u32, Ratio> = HashMap::new();
+    let mut starts: HashMap<u32, Vec<Start>> = HashMap::new();
+    for id in 0..graph.nodes().len() as u32 {
+        let value = Value { node: id, slot: 0 };
+        ratios.extend(finder.ratio(value).map(|r| (id, r)));
+    }
+    for id in 0..graph.nodes().len() as u32 {
+        if is_sum(&graph.nodes()[id as usize].op) && ratios.values().all(|r| r.first.node != id) {
+            starts.extend(finder.starts(id).map(|s| (id, s)));
+        }
+    }
+    let replaced: HashSet<u32> = starts.values().flatten().map(|s| s.addition).collect();
+    let mut r = graph.rebuild();
+    for (id, node) in graph.nodes().iter().enumerate() {
+        let id = id as u32;
+        if let Some(ratio) = ratios.get(&id) {
+            let mut added = |terms: &[Value]| {
+                let mut sum = r.get(terms[0]);
+                for v in &terms[1..] {
+                    sum = r.new.push(Op::Binary(Binary::Add), vec![sum, r.get(*v)], node.name.clone())?;
+                }
+                Ok::<Value, Error>(sum)
+            };
+            let (above, below) = (added(&ratio.above)?, added(&ratio.below)?);
+            let sums = graph.node(ratio.first);
+            let weights = [ratio.first.slot, 1 - ratio.first.slot].map(|slot| sums.inputs[5 + usize::from(slot)]);
+            let inputs = sums.inputs[..5].iter().chain(&weights).chain([&ratio.factor]);
+            let inputs = inputs.map(|v| r.get(*v)).chain([above, below]).collect();
+            let op = Op::SynapseRatio { activation: ratio.activation, axis: ratio.axis };
+            let new = r.new.push(op, inputs, node.name.clone())?;
+            r.set(Value { node: id, slot: 0 }, new);
+        } else if let Some(starts) = starts.get(&id) {
+            let inputs = node.inputs.iter().copied().chain(starts.iter().map(|s| s.from));
+            let inputs = inputs.map(|v| r.get(v)).collect();
+            let new = r.new.push(node.op.clone(), inputs, node.name.clone())?;
+            for (slot, start) in (0u16..).zip(starts) {
+                r.set(Value { node: start.addition, slot: 0 }, Value { slot, ..new });
+            }
+        } else if !replaced.contains(&id) {
+            r.copy(id)?;
+        }
+    }
+    dead_code(&r.finish()?, options)
+}
+
+/// A sum that something is added to.
+struct Start {
+    from: Value,
+    addition: u32,
+}
+
+struct Ratio {
+    activation: Activation,
+    axis: usize,
+    /// The sum below the line.
+    first: Value,
+    /// p
+    factor: Value,
+    /// What adds up to q and r; neither is empty.
+    above: Vec<Value>,
+    below: Vec<Value>,
+}
+
+struct Finder<'a> {
+    graph: &'a Graph,
+    uses: &'a [Vec<u32>],
+}
+
+impl Finder<'_> {
+    /// What each sum of a node is added to, if that is all that happens to it.
+    fn starts(&self, id: u32) -> Option<Vec<Start>> {
+        let node = &self.graph.nodes()[id as usize];
+        let Op::SynapseSum { axis, sums, .. } = node.op else { return None };
+        if node.inputs.len() > 5 + sums || self.uses[id as usize].iter().any(|n| *n != 1) {
+            return None;
+        }
+        let start = |slot: usize| {
+            let sum = Value { node: id, slot: slot as u16 };
+            let nodes = (0u32..).zip(self.graph.nodes());
+            let (addition, reader) = nodes.skip(id as usize + 1).find(|(_, n)| n.inputs.contains(&sum))?;
+            let Op::Binary(Binary::Add) = reader.op else { return None };
+            let from = *reader.inputs.iter().find(|v| **v != sum)?;
+            let ty = self.graph.ty(from);
+            let fits = reader.outs[0] == node.outs[slot] && has_axis(&ty.shape, &node.outs[slot].shape, axis);
+            // It must be there when the sums are made.
+            (fits && from.node < id).then_some(Start { from, addition })
+        };
+        (0..sums).map(start).collect()
+    }
+
+    fn ratio(&self, value: Value) -> Option<Ratio> {
+        let node = self.graph.node(value);
+        let Op::Binary(Binary::Div) = node.op else { return None };
+        let is_sum = |v: Value| matches!(self.graph.node(v).op, Op::SynapseSum { sums: 2, .. });
+        let (first, below) = self.without(node.inputs[1], &is_sum)?;
+        let (second, rest) = self.without(node.inputs[0], &is_sum)?;
+        let sums = self.graph.node(first);
+        let Op::SynapseSum { activation, axis, .. } = sums.op else { return None };
+        let x = sums.inputs[0];
+        let both = first.node == second.node && first.slot != second.slot && self.uses[first.node as usize] == [1, 1];
+        if !both || self.graph.ty(x) != &node.outs[0] || below.is_empty() {
+            return None;
+        }
+        // Of what else is above the line, one term is a multiple of x.
+        let is_multiple = |v: Value| {
+            matches!(self.graph.node(v).op, Op::Binary(Binary::Mul)) && self.graph.node(v).inputs.contains(&x)
+        };
+        let (at, (product, mut above)) =
+            rest.iter().enumerate().find_map(|(i, v)| Some((i, self.without(*v, &is_multiple)?)))?;
+        above.extend(rest.iter().enumerate().filter(|(i, _)| *i != at).map(|(_, v)| *v));
+        let [a, b] = self.graph.node(product).inputs[..] else { return None };
+        let factor = if a == x { b } else { a };
+        // Each neuron has terms of its own; a sum of several has those of all of them.
+        let shape = &node.outs[0].shape;
+        let own = |terms: &[Value]| terms.iter().any(|v| has_axis(&self.graph.ty(*v).shape, shape, axis));
+        (own(&[factor]) && own(&above) && own(&below)).then_some(Ratio {
+            activation,
+            axis,
+            first,
+            factor,
+            above,
+            below,
+        })
+    }
+
+    /// A sum without one term of it: that term, and the others. Between the two, nobody else reads anything.
+    fn without(&self, sum: Value, is: &dyn Fn(Value) -> bool) -> Option<(Value, Vec<Value>)> {
+        if is(sum) {
+            return Some((sum, vec![]));
+        }
+        let node = self.graph.node(sum);
+        let Op::Binary(Binary::Add) = node.op else { return None };
+        let [a, b] = node.inputs[..] else { return None };
+        for (one, other) in [(a, b), (b, a)] {
+            if let Some((term, mut others)) = self.without(one, is)
+                && (term == one || self.uses[one.node as usize] == [1])
+            {
+                others.push(other);
+                return Some((term, others));
+            }
+        }
+        None
+    }
+}
+
+/// Whether a shape that stretches to `full` has the size of its axis.
+fn has_axis(shape: &Shape, full: &Shape, axis: usize) -> bool {
+    (axis + shape.rank()).checked_sub(full.rank()).is_some_and(|a| shape[a] == full[axis])
+}
