@@ -31,8 +31,45 @@ fn direct(m: &mut Maker, activation: Activation, x: Dims, axis: usize, count: us
         for slot in 0..sums as u16 {
             m.result(Value { slot, ..first })?;
         }
+        // The same, starting from a number for each destination, and for each element.
+        let out: Vec<usize> = x.iter().enumerate().map(|(a, n)| if a == axis { segments } else { *n }).collect();
+        for shape in [one_each(&out, axis), out].into_iter().take(sums) {
+            let data = m.random.floats(&shape, -1.0, 1.0);
+            inputs.push(m.trained(data)?);
+        }
+        let first = m.push(Op::SynapseSum { activation, axis, sums, segments }, &inputs)?;
+        for slot in 0..sums as u16 {
+            m.result(Value { slot, ..first })?;
+        }
     }
     Ok(())
+}
+
+/// The shape of a number for each element along an axis.
+fn one_each(shape: &[usize], axis: usize) -> Vec<usize> {
+    shape[axis..].iter().enumerate().map(|(a, n)| if a == 0 { *n } else { 1 }).collect()
+}
+
+fn ratio(m: &mut Maker, activation: Activation, x: Dims, axis: usize, count: usize) -> Result<()> {
+    let values = m.random.floats(x, -2.0, 2.0);
+    let values = m.given(values)?;
+    let units = x[axis];
+    let (from, to) = (m.random.ints(&[count], 0, units.max(1) as i32), m.random.ints(&[count], 0, units.max(1) as i32));
+    let mut inputs = vec![values, m.constant(from)?, m.constant(to)?];
+    for (low, high) in [(-4.0, 4.0), (-2.0, 2.0), (0.0, 1.0), (-1.0, 1.0)] {
+        let data = m.random.floats(&[count], low, high);
+        inputs.push(m.trained(data)?);
+    }
+    // What is below the line is far from 0, whatever the sums are.
+    let far = 10.0 + 10.0 * count as f64;
+    for (shape, low, high) in
+        [(x.to_vec(), -1.0, 1.0), (one_each(x, axis), -1.0, 1.0), (one_each(x, axis), far, far + 1.0)]
+    {
+        let data = m.random.floats(&shape, low, high);
+        inputs.push(m.trained(data)?);
+    }
+    let y = m.push(Op::SynapseRatio { activation, axis }, &inputs)?;
+    m.result(y)
 }
 
 /// x, the axis, synapses and destinations.
@@ -57,6 +94,12 @@ const SHAPES: [(Dims, usize, usize, usize); 16] = [
 
 pub(super) fn direct_sums(list: &mut List<'_>) {
     for activation in Activation::ALL {
+        for (x, axis, count, _) in SHAPES {
+            let name = format!("{}/{}/axis{axis}-{count}", activation.name(), sizes(x));
+            let tolerance = tolerance(count.div_ceil(x[axis].max(1)) * 4);
+            let case = list.add("synapse_ratio", name, tolerance, |m| ratio(m, activation, x, axis, count));
+            case.gradient = x.iter().product::<usize>() < 40 && count < 100;
+        }
         for (x, axis, count, segments) in SHAPES {
             let name = format!("{}/{}/axis{axis}-{count}-into-{segments}", activation.name(), sizes(x));
             let case = list.add("synapse_sum", name, tolerance(count.div_ceil(segments.max(1)) * 4), |m| {
@@ -184,6 +227,39 @@ pub(super) fn fused_sums(list: &mut List<'_>) {
             let scan = Scan { body, states: 1, sequences: 1, axis: 1, reverse: false };
             for value in m.push_scan(scan, &inputs)? {
                 m.result(value)?;
+            }
+            Ok(())
+        });
+    }
+    // Sums that somebody else reads too, or of another value than the one that is divided, stay as they are.
+    for form in 0..4 {
+        list.add("synapse_ratio", format!("near-miss-{form}"), Tolerance::CHAIN, |m| {
+            let n = 9;
+            let x = m.uniform(&[4, n])?;
+            let (from, to) = (m.random.ints(&[20], 0, n as i32), m.random.ints(&[20], 0, n as i32));
+            let (from, to) = (m.constant(from)?, m.constant(to)?);
+            let weights = m.trained_uniform(&[20])?;
+            let g = m.gather(x, from, 1)?;
+            let g = m.sigmoid(g)?;
+            let below = m.segment_sum(g, to, 1, n)?;
+            let g = m.mul(g, weights)?;
+            let above = m.segment_sum(g, to, 1, n)?;
+            let (p, q) = (m.trained_uniform(&[n])?, m.trained_uniform(&[n])?);
+            let r = m.scalar(3.0)?;
+            let other = m.neg(x)?;
+            let px = m.mul(p, if form == 0 { other } else { x })?;
+            let up = m.add(px, q)?;
+            let up = m.add(above, up)?;
+            // A scalar is no number for each destination.
+            let wide = m.add(q, r)?;
+            let down = m.add(below, if form == 1 { r } else { wide })?;
+            let y = m.div(up, down)?;
+            m.result(y)?;
+            if form == 2 {
+                m.result(above)?;
+            }
+            if form == 3 {
+                m.result(down)?;
             }
             Ok(())
         });

@@ -20,9 +20,12 @@
 //! its multiply-adds, and the division (there is one for each evaluation; sharing it between two costs three products
 //! more and was slower too) hides behind them.
 
+mod deal;
+
 use crate::math;
 use crate::simd::{Isa, Simd, with_simd};
 use crate::team::Team;
+use deal::{Dealt, Group};
 use std::ops::Range;
 
 /// Below this many evaluations a second thread costs more than it brings.
@@ -86,39 +89,6 @@ struct Record {
     weights: [f32; 2],
 }
 
-/// The destinations of one register.
-#[derive(Clone)]
-struct Block {
-    /// The first of them.
-    first: usize,
-    /// Which groups their synapses are in.
-    groups: Range<usize>,
-}
-
-/// Destinations of a block that follow one another; the lanes repeat them LANES / width times.
-#[derive(Clone, Copy)]
-struct Group {
-    /// How many, a power of two; the first one's lane is a multiple of it.
-    width: usize,
-    /// Evaluations a lane.
-    slots: usize,
-    /// The first source that a table in registers holds; indices count from it.
-    base: usize,
-    /// Registers of that table, 0 where values are gathered from memory.
-    registers: usize,
-    /// Where the tables begin: a mask of the destinations' own lanes, if they have synapses (or, for each piece, the lane
-    /// that each destination takes, and a mask of those that take one), then for each slot indices, scales, shifts and
-    /// the weights.
-    at: usize,
-    /// 0 where a destination's sums lie in its own lane.
-    pieces: usize,
-}
-
-/// Floats that begin a cache line, as every whole register of them then does.
-#[derive(Clone, Copy)]
-#[repr(C, align(64))]
-struct Line([f32; 16]);
-
 /// The synapses of a network, packed for one instruction set.
 pub struct Synapses {
     isa: Isa,
@@ -130,10 +100,8 @@ pub struct Synapses {
     records: Vec<Record>,
     /// Where each destination's records begin, and the end.
     starts: Vec<u32>,
-    /// Those that synapses read come first: what reads the results can begin before all of them are there.
-    blocks: Vec<Block>,
-    groups: Vec<Group>,
-    tables: Vec<Line>,
+    /// For values `[rows, sources]`.
+    dealt: Dealt,
 }
 
 impl std::fmt::Debug for Synapses {
@@ -205,9 +173,7 @@ impl Synapses {
             sums: weights.len(),
             records,
             starts,
-            blocks: Vec::new(),
-            groups: Vec::new(),
-            tables: Vec::new(),
+            dealt: Dealt::default(),
         };
         packed.deal(isa.lanes(), with_simd!(isa, s => lookup_registers(s)));
         Ok(packed)
@@ -239,13 +205,14 @@ impl Synapses {
     }
     /// Bytes of the tables.
     pub fn bytes(&self) -> usize {
-        self.records.len() * size_of::<Record>() + self.starts.len() * 4 + self.tables.len() * size_of::<Line>()
+        self.records.len() * size_of::<Record>() + self.starts.len() * 4 + self.dealt.bytes()
     }
     /// Evaluations of a whole register for one row, where lanes are destinations (`len` over the lanes is the least), and
     /// how many of them gather their values from memory.
     pub fn rounds(&self) -> (usize, usize) {
-        let gathered = self.groups.iter().filter(|g| g.registers == 0).map(|g| g.slots).sum();
-        (self.groups.iter().map(|g| g.slots).sum(), gathered)
+        let groups = &self.dealt.groups;
+        let gathered = groups.iter().filter(|g| g.registers == 0).map(|g| g.slots).sum();
+        (groups.iter().map(|g| g.slots).sum(), gathered)
     }
     /// Whether they are packed for `isa`.
     pub fn is_for(&self, isa: Isa) -> bool {
@@ -256,37 +223,10 @@ impl Synapses {
         self.starts[d] as usize..self.starts[d + 1] as usize
     }
 
-    /// Deals the synapses to lanes: those of each register of destinations in the way that takes the least time.
+    /// Deals the synapses to lanes.
     fn deal(&mut self, lanes: usize, most_registers: usize) {
-        (self.blocks, self.groups) = (Vec::new(), Vec::new());
-        let table = Lookup { lanes, most: most_registers };
-        let mut floats: Vec<f32> = Vec::new();
-        for first in (0..self.segments).step_by(lanes) {
-            let lists: Vec<&[Record]> = (first..first + lanes)
-                .map(|d| if d < self.segments { &self.records[self.list(d)] } else { &[] })
-                .collect();
-            let (cost, cuts) = cut(&lists, 0..lanes, table);
-            let parts = match overflow(&lists, table) {
-                Some((less, parts)) if less < cost => parts,
-                _ => cuts.into_iter().map(|range| Part::repeated(&lists, range)).collect(),
-            };
-            let start = self.groups.len();
-            let sums = self.sums;
-            self.groups.extend(parts.iter().map(|part| part.fill(table, sums, &mut floats)));
-            self.blocks.push(Block { first, groups: start..self.groups.len() });
-        }
-        let mut read = vec![false; self.segments.max(self.sources)];
-        self.records.iter().for_each(|r| read[r.source as usize] = true);
-        let segments = self.segments;
-        self.blocks.sort_by_key(|b| !read[b.first..segments.min(b.first + lanes)].contains(&true));
-        self.tables = floats
-            .chunks(16)
-            .map(|chunk| {
-                let mut line = Line([0.0; 16]);
-                line.0[..chunk.len()].copy_from_slice(chunk);
-                line
-            })
-            .collect();
+        let lists: Vec<&[Record]> = (0..self.segments).map(|d| &self.records[self.list(d)]).collect();
+        self.dealt = deal::deal(&lists, self.sources, self.sums, deal::Lookup { lanes, most: most_registers });
     }
 
     /// Whether a ratio of the sums makes sense: there are two, and every destination is a source.
@@ -354,212 +294,6 @@ impl Synapses {
             run(0..rows);
         }
     }
-}
-
-/// Cycles of a round by the registers that its values are looked up in, 0 for a gather, and of what a group needs besides:
-/// adding up lanes, starting anew. Measured on Zen 4; they only choose between ways to deal.
-const ROUND: [usize; 5] = [30, 12, 12, 14, 15];
-const GROUP: usize = 24;
-/// Cycles of moving the sums of a group to their destinations once.
-const PIECE: usize = 4;
-/// A synapse may take so many places in a table at most; each one more halves its weight.
-const MOST_PLACES: usize = 64;
-
-/// How values are looked up: registers of so many lanes, and at most so many.
-#[derive(Clone, Copy)]
-struct Lookup {
-    lanes: usize,
-    most: usize,
-}
-
-impl Lookup {
-    /// The first source that a table in registers must hold for these synapses, and its registers; 0 if none can.
-    fn window<'a>(&self, records: impl IntoIterator<Item = &'a Record>) -> (usize, usize) {
-        let ends = |(l, h): (u32, u32), r: &Record| (l.min(r.source), h.max(r.source));
-        let (low, high) = records.into_iter().fold((u32::MAX, 0), ends);
-        // Whole registers, as a call before this one wrote them: a load that takes parts of two waits for both.
-        let base = low as usize / self.lanes * self.lanes;
-        let span = (high as usize + 1).saturating_sub(base);
-        match (1..=self.most).find(|n| span <= n * self.lanes) {
-            Some(registers) => (base, registers),
-            None => (0, 0),
-        }
-    }
-}
-
-/// The best way to cut a range of destinations, a power of two of them, into groups: its cost and the groups.
-fn cut(lists: &[&[Record]], range: Range<usize>, table: Lookup) -> (usize, Vec<Range<usize>>) {
-    let (width, own) = (range.len(), &lists[range.clone()]);
-    let most = own.iter().map(|l| l.len()).max().unwrap_or(0);
-    if most == 0 {
-        return (0, Vec::new());
-    }
-    let repeats = table.lanes / width;
-    let slots = most.div_ceil(repeats);
-    let stretched = own.iter().any(|l| !l.is_empty() && repeats * slots > MOST_PLACES * l.len());
-    let (_, registers) = table.window(own.iter().copied().flatten());
-    let whole = if stretched { usize::MAX } else { slots * ROUND[registers] + GROUP };
-    if width == 1 {
-        return (whole, vec![range]);
-    }
-    let middle = range.start + width / 2;
-    let (left, right) = (cut(lists, range.start..middle, table), cut(lists, middle..range.end, table));
-    let halves = left.0.saturating_add(right.0);
-    if whole <= halves { (whole, vec![range]) } else { (halves, [left.1, right.1].concat()) }
-}
-
-/// A lane for each destination, for as many of its synapses as most have, within few registers; and what is left on lanes
-/// that are dealt out as they are needed. `None` where that cannot be, or values are gathered anyway.
-fn overflow(lists: &[&[Record]], table: Lookup) -> Option<(usize, Vec<Part>)> {
-    const MOST_SLOTS: usize = 16;
-    let Lookup { lanes, most } = table;
-    let sources = lists.iter().copied().flatten().map(|r| r.source as usize);
-    let bases: std::collections::BTreeSet<usize> = sources.map(|s| s / lanes * lanes).collect();
-    let mut best: Option<(usize, [usize; 4])> = None;
-    for &base in &bases {
-        for (registers, round) in ROUND.into_iter().enumerate().take(most + 1).skip(1) {
-            let near = |r: &Record| (base..base + registers * lanes).contains(&(r.source as usize));
-            let counts: Vec<(usize, usize)> =
-                lists.iter().map(|l| (l.iter().filter(|r| near(r)).count(), l.len())).collect();
-            let longest = counts.iter().map(|c| c.0).max().unwrap_or(0);
-            let shortest = counts.iter().map(|c| c.0).filter(|n| *n > 0).min().unwrap_or(0);
-            for slots in 1..=MOST_SLOTS {
-                // Lanes that the rest takes if each destination has `first` places of its own.
-                let rest = |first: usize| counts.iter().map(move |(n, all)| (all - n.min(&first)).div_ceil(slots));
-                // The least such number; more of them never take more lanes.
-                let (mut low, mut high) = (1, longest + 1);
-                while low < high {
-                    let middle = (low + high) / 2;
-                    if rest(middle).sum::<usize>() <= lanes { high = middle } else { low = middle + 1 }
-                }
-                let pieces = rest(low).max().unwrap_or(0);
-                if low > longest || pieces == 0 || low > MOST_PLACES * shortest {
-                    continue;
-                }
-                let left = lists.iter().flat_map(|l| split(l, &near, low).1).collect::<Vec<_>>();
-                let (_, others) = table.window(&left);
-                let cost = low * round + slots * ROUND[others] + 2 * GROUP + PIECE * pieces;
-                if best.is_none_or(|(least, _)| cost < least) {
-                    best = Some((cost, [base, registers, low, slots]));
-                }
-            }
-        }
-    }
-    let (cost, [base, registers, first, slots]) = best?;
-    let near = |r: &Record| (base..base + registers * lanes).contains(&(r.source as usize));
-    let (main, rest): (Vec<_>, Vec<_>) = lists.iter().map(|l| split(l, &near, first)).unzip();
-    let main: Vec<&[Record]> = main.iter().map(Vec::as_slice).collect();
-    Some((cost, vec![Part::repeated(&main, 0..lanes), Part::dealt(&rest, slots, lanes)]))
-}
-
-/// The first so many that are near, and the rest.
-fn split(list: &[Record], near: &dyn Fn(&Record) -> bool, first: usize) -> (Vec<Record>, Vec<Record>) {
-    let (mut own, mut rest): (Vec<Record>, Vec<Record>) = list.iter().partition(|r| near(r));
-    rest.extend(own.drain(first.min(own.len())..));
-    (own, rest)
-}
-
-/// What a group is to evaluate.
-struct Part {
-    width: usize,
-    slots: usize,
-    /// Each lane's synapses, one a slot; none if nobody needs the lane.
-    lanes: Vec<Vec<Record>>,
-    /// Which lanes are whose.
-    goes: Goes,
-}
-
-/// Where lanes' sums go.
-enum Goes {
-    /// To these of the block's destinations.
-    Own(Vec<usize>),
-    /// To each destination the sums of these lanes.
-    Pieces(Vec<Vec<usize>>),
-}
-
-impl Part {
-    /// Destinations of a range, again and again until all lanes are taken.
-    fn repeated(lists: &[&[Record]], range: Range<usize>) -> Part {
-        let width = range.len();
-        let repeats = lists.len() / width;
-        let slots = lists[range.clone()].iter().map(|l| l.len()).max().unwrap_or(0).div_ceil(repeats);
-        let mut lanes = vec![Vec::new(); lists.len()];
-        for (i, list) in lists[range.clone()].iter().enumerate() {
-            for (n, place) in places(list, repeats * slots).into_iter().enumerate() {
-                lanes[n % repeats * width + i].push(place);
-            }
-        }
-        let own = range.filter(|d| !lists[*d].is_empty()).collect();
-        Part { width, slots, lanes, goes: Goes::Own(own) }
-    }
-
-    /// Each destination takes as many lanes as it needs.
-    fn dealt(lists: &[Vec<Record>], slots: usize, lanes: usize) -> Part {
-        let (mut dealt, mut pieces) = (vec![], vec![]);
-        for list in lists {
-            let needed = list.len().div_ceil(slots);
-            pieces.push((dealt.len()..dealt.len() + needed).collect());
-            dealt.extend(places(list, needed * slots).chunks(slots).map(<[Record]>::to_vec));
-        }
-        dealt.resize(lanes, Vec::new());
-        Part { width: lanes, slots, lanes: dealt, goes: Goes::Pieces(pieces) }
-    }
-
-    /// Writes its tables.
-    fn fill(&self, table: Lookup, sums: usize, floats: &mut Vec<f32>) -> Group {
-        let lanes = table.lanes;
-        let (base, registers) = table.window(self.lanes.iter().flatten());
-        let at = floats.len();
-        let pieces = match &self.goes {
-            Goes::Own(own) => {
-                floats.resize(at + lanes, 0.0);
-                own.iter().for_each(|d| floats[at + d] = f32::from_bits(u32::MAX));
-                0
-            }
-            Goes::Pieces(of) => {
-                let most = of.iter().map(Vec::len).max().unwrap_or(0);
-                floats.resize(at + 2 * most * lanes, 0.0);
-                for (d, own) in of.iter().enumerate() {
-                    for (n, lane) in own.iter().enumerate() {
-                        floats[at + 2 * n * lanes + d] = f32::from_bits(*lane as u32);
-                        floats[at + (2 * n + 1) * lanes + d] = f32::from_bits(u32::MAX);
-                    }
-                }
-                most
-            }
-        };
-        let first = floats.len();
-        let row = lanes * (3 + sums);
-        floats.resize(first + self.slots * row, 0.0);
-        for (lane, places) in self.lanes.iter().enumerate() {
-            for (slot, place) in places.iter().enumerate() {
-                let at = first + slot * row + lane;
-                floats[at] = f32::from_bits(place.source - base as u32);
-                floats[at + lanes] = place.scale;
-                floats[at + 2 * lanes] = place.shift;
-                for k in 0..sums {
-                    floats[at + (3 + k) * lanes] = place.weights[k];
-                }
-            }
-        }
-        Group { width: self.width, slots: self.slots, base, registers, at, pieces }
-    }
-}
-
-/// A list on so many places. Every one must be taken, and a value that the destination does not read must not reach it
-/// (it may be NaN): its own synapses are repeated, each with half of what was left of its weight.
-fn places(list: &[Record], count: usize) -> Vec<Record> {
-    let mut places = list.to_vec();
-    if list.is_empty() {
-        return places;
-    }
-    for n in 0..count - list.len() {
-        let split = &mut places[n % list.len()];
-        split.weights = split.weights.map(|w| w * 0.5);
-        let half = *split;
-        places.push(half);
-    }
-    places
 }
 
 #[inline(always)]
@@ -752,23 +486,35 @@ impl Job<'_> {
     /// The part must lie within the rows; memory as [`Synapses::run_rows`] says.
     #[inline(always)]
     unsafe fn rows<S: Simd, const ACT: u8, const K: usize>(&self, s: S, part: Range<usize>) {
-        let Synapses { sources, segments, blocks, groups, .. } = self.synapses;
+        let Synapses { sources, segments, dealt, .. } = self.synapses;
         for row in part {
             // SAFETY: row < rows, and the groups were made for these sizes.
             unsafe {
                 let x = self.x.add(row * sources);
-                for block in blocks {
+                let tables = dealt.tables.as_ptr().cast::<f32>();
+                let mut shared = [s.splat(0.0); K];
+                for block in &dealt.blocks {
+                    if let Some(group) = block.shared {
+                        shared = self.lanes::<S, ACT, K>(s, dealt.groups.get_unchecked(group), x);
+                    }
                     let mut sums = [s.splat(0.0); K];
-                    for group in groups.get_unchecked(block.groups.clone()) {
-                        let more = match group.registers {
-                            1 if S::LOOKUP >= 1 => self.group::<S, ACT, K, 1>(s, group, x),
-                            2 if S::LOOKUP >= 2 => self.group::<S, ACT, K, 2>(s, group, x),
-                            3 if S::LOOKUP >= 3 => self.group::<S, ACT, K, 3>(s, group, x),
-                            4 if S::LOOKUP >= 4 => self.group::<S, ACT, K, 4>(s, group, x),
-                            _ => self.group::<S, ACT, K, 0>(s, group, x),
-                        };
-                        for (sum, more) in sums.iter_mut().zip(more) {
-                            *sum = s.add(*sum, more);
+                    for piece in 0..block.pieces {
+                        let at = tables.add(block.at + 2 * piece * S::LANES);
+                        let (lane, mask) = (s.load_int(at.cast()), s.load_int(at.add(S::LANES).cast()));
+                        for (sum, shared) in sums.iter_mut().zip(shared) {
+                            let piece = s.bits(s.lookup([shared], lane));
+                            *sum = s.add(*sum, s.float_from_bits(s.and_int(piece, mask)));
+                        }
+                    }
+                    for group in dealt.groups.get_unchecked(block.groups.clone()) {
+                        let mask = s.load_int(tables.add(group.mask).cast());
+                        for (sum, mut more) in sums.iter_mut().zip(self.lanes::<S, ACT, K>(s, group, x)) {
+                            let mut half = S::LANES / 2;
+                            while half >= group.width {
+                                more = s.add(more, s.rotate(more, half));
+                                half /= 2;
+                            }
+                            *sum = s.add(*sum, s.float_from_bits(s.and_int(s.bits(more), mask)));
                         }
                     }
                     match segments - block.first {
@@ -806,7 +552,25 @@ impl Job<'_> {
         }
     }
 
-    /// The sums of one group of one row, its values looked up in `R` registers or, with 0, gathered.
+    /// What each lane of a group of one row adds up to.
+    ///
+    /// # Safety
+    /// `x` must be one row of values.
+    #[inline(always)]
+    unsafe fn lanes<S: Simd, const ACT: u8, const K: usize>(&self, s: S, group: &Group, x: *const f32) -> [S::F; K] {
+        // SAFETY: the caller's promise.
+        unsafe {
+            match group.registers {
+                1 if S::LOOKUP >= 1 => self.group::<S, ACT, K, 1>(s, group, x),
+                2 if S::LOOKUP >= 2 => self.group::<S, ACT, K, 2>(s, group, x),
+                3 if S::LOOKUP >= 3 => self.group::<S, ACT, K, 3>(s, group, x),
+                4 if S::LOOKUP >= 4 => self.group::<S, ACT, K, 4>(s, group, x),
+                _ => self.group::<S, ACT, K, 0>(s, group, x),
+            }
+        }
+    }
+
+    /// Likewise, its values looked up in `R` registers or, with 0, gathered.
     ///
     /// # Safety
     /// `x` must be one row of values.
@@ -818,12 +582,11 @@ impl Job<'_> {
         x: *const f32,
     ) -> [S::F; K] {
         let lanes = S::LANES;
-        let Synapses { sources, tables, .. } = self.synapses;
+        let Synapses { sources, dealt, .. } = self.synapses;
         // SAFETY: packing made a table of this many slots for every group, with indices below `sources`; registers of
         // the lookup table read only what is left of the row from `base` on.
         unsafe {
-            let head = tables.as_ptr().cast::<f32>().add(group.at);
-            let slots = head.add(lanes * (2 * group.pieces).max(1));
+            let slots = dealt.tables.as_ptr().cast::<f32>().add(group.at);
             let left = sources - group.base;
             let mut table = [s.splat(0.0); R];
             for (i, register) in table.iter_mut().enumerate() {
@@ -848,24 +611,8 @@ impl Job<'_> {
                 |e, k| s.load(slots.add(e * row + (3 + k) * lanes)),
             );
             let mut result = [s.splat(0.0); K];
-            for piece in 0..group.pieces {
-                let lane = s.load_int(head.add(2 * piece * lanes).cast());
-                let mask = s.load_int(head.add((2 * piece + 1) * lanes).cast());
-                for ([sum], result) in sums.into_iter().zip(&mut result) {
-                    let piece = s.bits(s.lookup([sum], lane));
-                    *result = s.add(*result, s.float_from_bits(s.and_int(piece, mask)));
-                }
-            }
-            if group.pieces == 0 {
-                let mask = s.load_int(head.cast());
-                for ([mut sum], result) in sums.into_iter().zip(&mut result) {
-                    let mut half = lanes / 2;
-                    while half >= group.width {
-                        sum = s.add(sum, s.rotate(sum, half));
-                        half /= 2;
-                    }
-                    *result = s.float_from_bits(s.and_int(s.bits(sum), mask));
-                }
+            for (result, [sum]) in result.iter_mut().zip(sums) {
+                *result = sum;
             }
             result
         }
@@ -889,5 +636,4 @@ unsafe fn put<S: Simd, const PARTIAL: bool>(s: S, to: *mut f32, value: S::F, n: 
 }
 
 #[cfg(test)]
-#[path = "synapse_tests.rs"]
 mod tests;
