@@ -5,6 +5,7 @@
     cargo build --release
     VENV/bin/python benches/peers/circuits.py [--kind infer,train] [--models P,W,L] [--shapes 1x1,1x16,32x16,256x64]
         [--threads 1,2] [--malloc default,tuned] [--peers eager,onnx] [--rounds 5] [--seconds 0.4] [--json out.json]
+        [--units 64] [--outputs 16] [--backbone-layers 2] [--sparsity 0.5]
 
 P is CfC(8, 64, proj_size=16, backbone_units=64, backbone_layers=2), W is CfC(8, AutoNCP(64, 16)) and L is
 LTC(8, AutoNCP(64, 16)). A call takes a batch of sequences [B, T, 8] from states of zero. Training is a full step: forward,
@@ -19,31 +20,31 @@ import argparse, gc, json, os, pathlib, platform, signal, statistics, subprocess
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 CACHE = pathlib.Path(tempfile.gettempdir()) / "schwann-peers"
 TUNED = {"MALLOC_MMAP_THRESHOLD_": "4000000000", "MALLOC_TRIM_THRESHOLD_": "8000000000", "MALLOC_TOP_PAD_": "268435456"}
-INPUTS, OUTPUTS, RATE = 8, 16, 1e-3
+INPUTS, RATE = 8, 1e-3
 PEERS = {
     "infer": ["eager", "compile", "compile_tuned", "compile_cell", "trace", "onnx"],
     "train": ["eager", "eager_fused_adam", "compile", "compile_cell"],
 }
 
 
-def build(name):
+def build(args, name):
     import numpy, torch
     from ncps.torch import CfC, LTC
     from ncps.wirings import AutoNCP
     torch.manual_seed(0); numpy.random.seed(0)
     match name:
-        case "P": return CfC(INPUTS, 64, proj_size=OUTPUTS, backbone_units=64, backbone_layers=2)
-        case "W": return CfC(INPUTS, AutoNCP(64, OUTPUTS))
-        case "L": return LTC(INPUTS, AutoNCP(64, OUTPUTS))
+        case "P": return CfC(INPUTS, args.units, proj_size=args.outputs, backbone_units=64, backbone_layers=args.backbone_layers)
+        case "W": return CfC(INPUTS, AutoNCP(args.units, args.outputs, sparsity_level=args.sparsity))
+        case "L": return LTC(INPUTS, AutoNCP(args.units, args.outputs, sparsity_level=args.sparsity))
     sys.exit(f"model {name}: expected P, W or L")
 
 
-def infer(peer, name, x, threads):
+def infer(args, peer, name, x, threads):
     """A function that runs the model once and gives its output."""
     import torch
-    model = build(name).eval()
+    model = build(args, name).eval()
     if peer == "onnx":
-        return onnx(model, name, x, threads)
+        return onnx(model, f"{name}-{args.units}-{args.outputs}-{args.backbone_layers}-{args.sparsity}", x, threads)
     if peer == "trace":
         with torch.no_grad():
             run = torch.jit.freeze(torch.jit.trace(model, x, check_trace=False))
@@ -81,10 +82,10 @@ def onnx(model, name, x, threads):
     return lambda: torch.from_numpy(session.run(["y"], given)[0])
 
 
-def train(peer, name, x, _):
+def train(args, peer, name, x, _):
     import torch
-    model = build(name).train()
-    target = torch.rand(x.shape[0], x.shape[1], OUTPUTS) * 2 - 1
+    model = build(args, name).train()
+    target = torch.rand(x.shape[0], x.shape[1], args.outputs) * 2 - 1
     adam = torch.optim.Adam([p for p in model.parameters() if p.requires_grad], lr=RATE, **({} if peer == "eager" else {"fused": True}))
     if peer == "compile_cell":
         model.rnn_cell.forward = torch.compile(model.rnn_cell.forward, dynamic=False)
@@ -114,7 +115,8 @@ def samples(run, seconds):
 
 def ours(args, kind, name, batch, steps, threads):
     command = [args.schwann, "bench", "circuits", "--model", name, "--batch", batch, "--steps", steps, "--threads", threads,
-               "--seconds", args.seconds, "--json", *(["--train"] if kind == "train" else [])]
+               "--seconds", args.seconds, "--units", args.units, "--outputs", args.outputs, "--backbone-layers", args.backbone_layers,
+               "--sparsity", args.sparsity, "--json", *(["--train"] if kind == "train" else [])]
     done = subprocess.run([str(c) for c in command], capture_output=True, text=True)
     if done.returncode: sys.exit(f"{' '.join(map(str, command))} failed:\n{done.stderr}")
     found = json.loads(done.stdout)
@@ -139,7 +141,7 @@ def one_setting(args, threads):
             print(f"# {kind} {name} {batch}x{steps}: {peer}", file=sys.stderr, flush=True)
             try:
                 within(args.limit)
-                run = (infer if kind == "infer" else train)(peer, name, x, threads)
+                run = (infer if kind == "infer" else train)(args, peer, name, x, threads)
                 result = run()
                 if kind == "infer":
                     expected = result.clone() if expected is None else expected
@@ -194,6 +196,8 @@ def main():
     a.add_argument("--kind", default="infer"); a.add_argument("--models", default="P,W,L"); a.add_argument("--shapes", default="")
     a.add_argument("--threads", default="1,2"); a.add_argument("--malloc", default="default,tuned"); a.add_argument("--peers", default="")
     a.add_argument("--rounds", type=int, default=5); a.add_argument("--seconds", type=float, default=0.4)
+    a.add_argument("--units", type=int, default=64); a.add_argument("--outputs", type=int, default=16)
+    a.add_argument("--backbone-layers", type=int, default=2); a.add_argument("--sparsity", type=float, default=0.5)
     a.add_argument("--limit", type=int, default=240, help="seconds that building one peer may take")
     a.add_argument("--schwann", type=pathlib.Path, default=ROOT / "target/release/schwann", help="the program to measure")
     a.add_argument("--json", type=pathlib.Path, help="where to write the figures")

@@ -118,6 +118,7 @@ impl Program {
     /// A new stream.
     pub fn session(self: &Arc<Self>) -> Session {
         let inputs = self.graph.inputs().len();
+        let known = self.graph.inputs().map(|(name, value)| (name.into(), self.graph.ty(value).dtype));
         let states = self.graph.states().iter().filter_map(|state| {
             let input = self.graph.inputs().position(|(name, _)| name == state.input)?;
             Some((input, self.graph.outputs().iter().position(|o| o.name == state.output)?))
@@ -127,6 +128,7 @@ impl Program {
             program: Arc::clone(self),
             layout: None,
             scratch: Bindings::new(),
+            known: known.collect(),
             given: vec![None; inputs],
             carried: vec![None; inputs],
             outputs: Vec::new(),
@@ -161,6 +163,8 @@ pub struct Session {
     layout: Option<Laid>,
     /// Sizes of the run under way, kept so that a run allocates nothing.
     scratch: Bindings,
+    /// Each input's name and type: a run looks for its arguments here, and not in the graph, which is far larger.
+    known: Vec<(Box<str>, DType)>,
     /// For each input, its position in the arguments of the run under way.
     given: Vec<Option<usize>>,
     /// For each input that is a state, its value.
@@ -175,6 +179,12 @@ impl std::fmt::Debug for Session {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Session of {:?}", self.program)
     }
+}
+
+/// Equality of a few elements, in place: a call to compare memory takes longer than they do.
+#[inline(always)]
+fn same<T: PartialEq>(a: &[T], b: &[T]) -> bool {
+    a.len() == b.len() && a.iter().zip(b).all(|(a, b)| a == b)
 }
 
 /// The inputs of a run: what the caller gave, and states for the rest.
@@ -300,16 +310,16 @@ impl Session {
 
     /// Finds each input among the arguments, and says whether they have the sizes of the layout in use.
     fn take_inputs(&mut self, arguments: &[(&str, &Tensor)]) -> Result<bool> {
-        let graph = &self.program.graph;
         self.given.fill(None);
         for (at, (name, tensor)) in arguments.iter().enumerate() {
-            let Some((index, (_, value))) = graph.inputs().enumerate().find(|(_, (known, _))| known == name) else {
-                let known = graph.inputs().map(|(n, _)| n.to_owned()).collect();
+            let Some(index) = self.known.iter().position(|(known, _)| same(known.as_bytes(), name.as_bytes())) else {
+                let known = self.known.iter().map(|(n, _)| n.to_string()).collect();
                 return Err(Error::Unknown { kind: "input", name: (*name).into(), known });
             };
-            let ty = graph.ty(value);
-            if ty.dtype != tensor.dtype() {
-                return Err(Error::Input { name: (*name).into(), expected: ty.to_string(), got: tensor.to_string() });
+            if self.known[index].1 != tensor.dtype() {
+                let graph = &self.program.graph;
+                let expected = graph.inputs().nth(index).map_or(String::new(), |(_, v)| graph.ty(v).to_string());
+                return Err(Error::Input { name: (*name).into(), expected, got: tensor.to_string() });
             }
             if self.given[index].replace(at).is_some() {
                 let got = "the same name twice".into();
@@ -319,7 +329,7 @@ impl Session {
         let Some(laid) = &self.layout else { return Ok(false) };
         Ok(laid.inputs.iter().enumerate().all(|(index, (dtype, shape))| {
             let value = self.given[index].map(|at| arguments[at].1).or(self.carried[index].as_ref());
-            value.is_some_and(|v| v.dtype() == *dtype && v.shape() == shape)
+            value.is_some_and(|v| v.dtype() == *dtype && same(v.shape(), shape))
         }))
     }
 

@@ -19,11 +19,11 @@ fn gate(rows: u64, n: u64) -> Work {
     (6 * rows * n, 3 * rows * n, 4 * 4 * rows * n)
 }
 
-/// Synapses from `from` values to two sums over 64 neurons: scale, shift, sigmoid, and twice weight and sum.
+/// Synapses from `from` values to two sums: scale, shift, sigmoid, and twice weight and sum; the values and each
+/// synapse's source, destination, scale, shift and two weights are read. What is written is not counted.
 fn synapses(rows: u64, count: u64, from: u64) -> Work {
     let per_synapse = 2 + 1 + 2 * 2;
-    // Source, destination, scale, shift and two weights of each.
-    (rows * count * per_synapse, rows * count, 4 * (rows * from + 6 * count + 2 * rows * 64))
+    (rows * count * per_synapse, rows * count, 4 * (rows * from + 6 * count))
 }
 
 /// All operations of one step over `rows` rows that do arithmetic.
@@ -41,13 +41,14 @@ fn by_hand(model: &str, rows: u64) -> Vec<Work> {
             let info = built_in("L", &Sizes::default()).unwrap().unwrap().info().unwrap();
             let [inner, sensory] =
                 [info.layers[0].synapses, info.layers[0].sensory_synapses].map(|n| n.unwrap() as u64);
-            // Leak terms added to both sensory sums, ahead of the six steps of the solver.
-            let leak = (64 * rows, 0, 4 * (2 * 64 * rows + 64));
-            // (c·v + a + b) / (d + e), where only c is the same for all rows.
-            let solve = (5 * 64 * rows, 0, 4 * (6 * 64 * rows + 64));
+            let with = |(f, t, b): Work, flops: u64, floats: u64| (f + flops, t, b + 4 * floats);
+            // Both sensory sums start from the leak's terms, ahead of the six steps of the solver.
+            let inputs = with(synapses(rows, sensory, 8), 2 * 64 * rows, 2 * 64 + 2 * 64 * rows);
+            // (c·v + a + sum) / (d + sum), where only c is the same for all rows.
+            let solve = with(synapses(rows, inner, 64), 5 * 64 * rows, 64 + 2 * 64 * rows + 64 * rows);
             let mapped = (2 * 16 * rows, 0, 4 * (2 * 16 * rows + 2 * 16));
-            let mut all = vec![synapses(rows, sensory, 8), leak, leak, mapped];
-            (0..6).for_each(|_| all.extend([synapses(rows, inner, 64), solve]));
+            let mut all = vec![inputs, mapped];
+            all.extend([solve; 6]);
             all
         }
         other => panic!("no model {other}"),
