@@ -269,6 +269,9 @@ enum Form {
     Other,
 }
 
+/// How the kernel's text of a ratio of sums over synapses ends.
+const RATIO: &str = ", then their ratio";
+
 impl Form {
     /// Reads what the backend writes: `gemm packed 32×64×16 + bias, then tanh(x0)`, `423 synapses, 64 to 2 × 64, …`.
     fn of(kernel: &str) -> Form {
@@ -294,7 +297,7 @@ impl Form {
         let (count, rest) = kernel.split_once(" synapses, ")?;
         let (_, sums) = rest.split_once(" to ")?;
         let sums = sums.split_once(" × ")?.0.parse().ok()?;
-        let kernel = kernel.strip_suffix(", then their ratio").unwrap_or(kernel);
+        let kernel = kernel.strip_suffix(RATIO).unwrap_or(kernel);
         let rounds = kernel.strip_suffix(" rounds gathered").and_then(|k| k.rsplit_once(", ")).and_then(|(_, n)| {
             let (gathered, all) = n.split_once(" of ")?;
             Some([gathered.parse().ok()?, all.parse().ok()?])
@@ -353,8 +356,17 @@ fn step_counts(step: &Step, working_set: usize, target: &Target) -> Counts {
         Form::Synapses { count, rounds, sums } => {
             // Two for the affine map, one function where there is one, two a sum: see the operation's cost.
             let each = 2 + u64::from(cost.transcendentals > 0) + 2 * sums as u64;
-            let synapses = cost.flops as f64 / each as f64;
+            let synapses = match cost.transcendentals {
+                0 => cost.flops as f64 / each as f64,
+                functions => functions as f64,
+            };
             add(Unit::SynapseCall, 1.0);
+            // What they start from, or become: of a ratio's five operations one is a division.
+            let more = cost.flops as f64 - synapses * each as f64;
+            add(Unit::MapPlain, more);
+            if step.kernel.ends_with(RATIO) {
+                add(Unit::MapDivide, more / 5.0);
+            }
             match rounds {
                 Some([gathered, all]) => {
                     let rows = synapses / count.max(1) as f64;
