@@ -115,8 +115,9 @@ def samples(run, seconds):
 
 def ours(args, kind, name, batch, steps, threads):
     command = [args.schwann, "bench", "circuits", "--model", name, "--batch", batch, "--steps", steps, "--threads", threads,
-               "--seconds", args.seconds, "--units", args.units, "--outputs", args.outputs, "--backbone-layers", args.backbone_layers,
-               "--sparsity", args.sparsity, "--json", *(["--train"] if kind == "train" else [])]
+               "--seconds", args.seconds, "--units", args.units, "--outputs", args.outputs, "--json",
+               *(["--backbone-layers", args.backbone_layers] if name == "P" else ["--sparsity", args.sparsity]),
+               *(["--train"] if kind == "train" else [])]
     done = subprocess.run([str(c) for c in command], capture_output=True, text=True)
     if done.returncode: sys.exit(f"{' '.join(map(str, command))} failed:\n{done.stderr}")
     found = json.loads(done.stdout)

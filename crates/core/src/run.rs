@@ -357,7 +357,7 @@ impl Session {
                     let expected = format!("{}{shape:?} (or a reset)", ty.dtype);
                     return Err(Error::Input { name: name.into(), expected, got: format!("a state of {state}") });
                 }
-                None => self.carried[index] = Some(Tensor::zeros(ty.dtype, &shape)?),
+                None => self.carried[index] = Some(Tensor::zeros_alone(ty.dtype, &shape)?),
             }
         }
         Ok(())
@@ -378,7 +378,7 @@ impl Session {
                 shapes.iter().map(|(d, s)| crate::tensor::count(s).and_then(|n| d.bytes_for(n)).unwrap_or(usize::MAX));
             let wanted = sizes.fold(bound.plan().arena_bytes, usize::saturating_add);
             let memory = self.program.budget.reserve(wanted, "a session's arena and outputs")?;
-            self.outputs = shapes.iter().map(|(d, s)| Tensor::zeros(*d, s)).collect::<Result<_>>()?;
+            self.outputs = shapes.iter().map(|(d, s)| Tensor::zeros_alone(*d, s)).collect::<Result<_>>()?;
             let stream = Arc::clone(&bound).stream()?;
             let types = graph.inputs().map(|(_, value)| graph.ty(value));
             let inputs = types.map(|t| Ok((t.dtype, t.shape.eval(&self.scratch)?))).collect::<Result<_>>()?;

@@ -71,15 +71,26 @@ macro_rules! element {
 }
 element!(f32 => F32, f16 => F16, bf16 => Bf16, i8 => I8, u8 => U8, i32 => I32);
 
-#[derive(Clone)]
 enum Storage {
     Owned(Arc<Bytes>),
+    /// Nobody else's, so that writing asks nobody: what a session writes in every run.
+    Alone(Bytes),
     /// A window of a memory-mapped file.
     Mapped {
         map: Arc<memmap2::Mmap>,
         start: usize,
         len: usize,
     },
+}
+
+impl Clone for Storage {
+    fn clone(&self) -> Storage {
+        match self {
+            Storage::Owned(bytes) => Storage::Owned(Arc::clone(bytes)),
+            Storage::Alone(bytes) => Storage::Owned(Arc::new(bytes.clone())),
+            Storage::Mapped { map, start, len } => Storage::Mapped { map: Arc::clone(map), start: *start, len: *len },
+        }
+    }
 }
 
 /// A contiguous row-major tensor. Cloning shares the data; the first write to a shared one copies it.
@@ -106,6 +117,12 @@ impl Tensor {
     pub fn zeros(dtype: DType, shape: &[usize]) -> Result<Tensor> {
         let bytes = Bytes::zeroed(Self::size_of(dtype, shape)?);
         Ok(Tensor { dtype, shape: shape.to_vec(), storage: Storage::Owned(Arc::new(bytes)) })
+    }
+
+    /// Zeros that no clone shares: one is a copy.
+    pub(crate) fn zeros_alone(dtype: DType, shape: &[usize]) -> Result<Tensor> {
+        let bytes = Bytes::zeroed(Self::size_of(dtype, shape)?);
+        Ok(Tensor { dtype, shape: shape.to_vec(), storage: Storage::Alone(bytes) })
     }
 
     /// From values in row-major order.
@@ -171,6 +188,7 @@ impl Tensor {
             Storage::Owned(bytes) => {
                 Arc::try_unwrap(bytes).map_err(|shared| Tensor { dtype, shape, storage: Storage::Owned(shared) })
             }
+            Storage::Alone(bytes) => Ok(bytes),
             mapped => Err(Tensor { dtype, shape, storage: mapped }),
         }
     }
@@ -200,6 +218,7 @@ impl Tensor {
     pub fn bytes(&self) -> &[u8] {
         match &self.storage {
             Storage::Owned(bytes) => bytes,
+            Storage::Alone(bytes) => bytes,
             Storage::Mapped { map, start, len } => &map[*start..*start + *len],
         }
     }
@@ -211,6 +230,7 @@ impl Tensor {
         }
         match &mut self.storage {
             Storage::Owned(bytes) => &mut Arc::make_mut(bytes)[..],
+            Storage::Alone(bytes) => &mut bytes[..],
             Storage::Mapped { .. } => unreachable!("made owned above"),
         }
     }
