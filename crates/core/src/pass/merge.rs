@@ -11,6 +11,8 @@ use std::collections::{BTreeMap, HashSet};
 
 /// Columns of a merged product at most: beyond, each product is large enough alone, and better keeps its epilogue.
 const MOST_COLUMNS: usize = 512;
+/// Likewise in a loop, whose rows come in blocks: what follows finds even a wide result in the cache.
+const MOST_COLUMNS_IN_LOOPS: usize = 4096;
 
 pub(super) fn merge_products(graph: &Graph, options: &PassOptions) -> Result<Graph> {
     if !options.fold_weights {
@@ -36,7 +38,7 @@ pub(super) fn merge_products(graph: &Graph, options: &PassOptions) -> Result<Gra
             let body = absorb(&scan.body, &|v| before.contains(&v))?;
             let after = known(&body);
             let fixed_only = made_of(&body, &after);
-            let body = merge_in(&body, &|v| fixed_only.contains(&v))?;
+            let body = merge_in(&body, &|v| fixed_only.contains(&v), MOST_COLUMNS_IN_LOOPS)?;
             let inputs = node.inputs.iter().map(|&v| r.get(v)).collect();
             let new = r.new.push(Op::Scan(Box::new(Scan { body, ..(**scan).clone() })), inputs, node.name.clone())?;
             r.set_all(id, new);
@@ -51,7 +53,7 @@ pub(super) fn merge_products(graph: &Graph, options: &PassOptions) -> Result<Gra
     let before = is_weight(&with_bodies);
     let absorbed = absorb(&with_bodies, &|v| before.contains(&v))?;
     let known = made_of(&absorbed, &is_weight(&absorbed));
-    merge_in(&absorbed, &|v| known.contains(&v))
+    merge_in(&absorbed, &|v| known.contains(&v), MOST_COLUMNS)
 }
 
 /// `known`, and what is computed from it and literals alone.
@@ -70,7 +72,7 @@ fn made_of(graph: &Graph, known: &HashSet<Value>) -> HashSet<Value> {
     all
 }
 
-fn merge_in(graph: &Graph, constant: &dyn Fn(Value) -> bool) -> Result<Graph> {
+fn merge_in(graph: &Graph, constant: &dyn Fn(Value) -> bool, most_columns: usize) -> Result<Graph> {
     // Products by left-hand side and orientation, in order; the columns of each.
     let mut groups: BTreeMap<(Value, bool, bool), Vec<(u32, usize)>> = BTreeMap::new();
     for (id, node) in graph.nodes().iter().enumerate() {
@@ -81,7 +83,7 @@ fn merge_in(graph: &Graph, constant: &dyn Fn(Value) -> bool) -> Result<Graph> {
             groups.entry((node.inputs[0], transpose_a, transpose_b)).or_default().push((id as u32, columns));
         }
     }
-    groups.retain(|_, products| products.len() > 1 && products.iter().map(|(_, n)| n).sum::<usize>() <= MOST_COLUMNS);
+    groups.retain(|_, products| products.len() > 1 && products.iter().map(|(_, n)| n).sum::<usize>() <= most_columns);
     if groups.is_empty() {
         return Ok(graph.clone());
     }
