@@ -8,9 +8,8 @@
 //! - values `[sources, rows]`: lanes are rows. A synapse is five numbers that are stretched over the lanes, and its source
 //!   is one load;
 //! - values `[rows, sources]`: lanes are destinations. Synapses are dealt to lanes ahead, so that each slot is one
-//!   evaluation for a whole register; destinations with long lists take several lanes. The values are looked up in
-//!   registers where the machine can and the sources lie close together, the few that do not on lanes of their own. Results are written a register at a time, as
-//!   the next call will load them.
+//!   evaluation for a whole register (`deal` says how). The values are looked up in registers where the machine can and
+//!   the sources lie close together. Results are written a register at a time, as the next call will load them.
 //!
 //! Each loop does the same operations in the same order for every row, however many there are.
 //!
@@ -239,8 +238,8 @@ impl Synapses {
     /// # Safety
     /// `x` must be readable for `sources · rows` floats, and what `finish` names (as many sums as there are, or the
     /// ratio, if there [can be one](Self::has_ratio)) writable for `segments · rows`, none of them overlapping another or
-    /// anything that is read. A ratio's terms must be readable for every row and destination; from row to row they lie
-    /// 0 or 1 floats apart.
+    /// anything that is read. A ratio's terms, or what sums start from, must be readable for every row and destination;
+    /// from row to row they lie 0 or 1 floats apart.
     pub unsafe fn run_columns(&self, team: &Team, rows: usize, x: *const f32, finish: &Finish) {
         let job = Job { synapses: self, rows, x, finish };
         let job = &job;
@@ -269,7 +268,7 @@ impl Synapses {
     /// The sums of `rows` rows of values that lie as `[rows, sources]`; each result lies as `[rows, segments]`.
     ///
     /// # Safety
-    /// As [`Self::run_columns`], but a ratio's terms lie 1 float apart from destination to destination.
+    /// As [`Self::run_columns`], but terms and starts lie 1 float apart from destination to destination.
     pub unsafe fn run_rows(&self, team: &Team, rows: usize, x: *const f32, finish: &Finish) {
         let job = Job { synapses: self, rows, x, finish };
         let job = &job;

@@ -118,7 +118,9 @@ impl Finder<'_> {
         let Op::SynapseSum { activation, axis, .. } = sums.op else { return None };
         let x = sums.inputs[0];
         let both = first.node == second.node && first.slot != second.slot && self.uses[first.node as usize] == [1, 1];
-        if !both || self.graph.ty(x) != &node.outs[0] || below.is_empty() {
+        // Who else reads a side of the line needs the sums themselves.
+        let alone = |side: Value| is_sum(side) || self.uses[side.node as usize] == [1];
+        if !both || !node.inputs.iter().all(|v| alone(*v)) || self.graph.ty(x) != &node.outs[0] || below.is_empty() {
             return None;
         }
         // Of what else is above the line, one term is a multiple of x.

@@ -487,6 +487,14 @@ mod tests {
     }
 
     #[test]
+    fn a_ratio_that_others_read_parts_of_or_of_other_values_stays_apart() {
+        for form in 0..4 {
+            let graph = optimized(&format!("synapse_ratio/near-miss-{form}"), &PassOptions::default());
+            assert_eq!(count(&graph, &|op| matches!(op, Op::SynapseRatio { .. })), 0, "form {form}:\n{graph}");
+        }
+    }
+
+    #[test]
     fn what_somebody_else_reads_stays_and_a_product_needs_no_activation() {
         let is = |op: &Op| matches!(op, Op::SynapseSum { .. });
         // Form 4 gives the activation itself as a result.
