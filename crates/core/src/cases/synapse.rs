@@ -232,7 +232,7 @@ pub(super) fn fused_sums(list: &mut List<'_>) {
         });
     }
     // Sums that somebody else reads too, or of another value than the one that is divided, stay as they are.
-    for form in 0..4 {
+    for form in 0..6 {
         list.add("synapse_ratio", format!("near-miss-{form}"), Tolerance::CHAIN, |m| {
             let n = 9;
             let x = m.uniform(&[4, n])?;
@@ -241,9 +241,12 @@ pub(super) fn fused_sums(list: &mut List<'_>) {
             let weights = m.trained_uniform(&[20])?;
             let g = m.gather(x, from, 1)?;
             let g = m.sigmoid(g)?;
+            // One sum for all neurons stretches over them.
+            let (to, n) = if form == 4 { (m.constant(Tensor::new(&[20], &[0i32; 20])?)?, 1) } else { (to, n) };
             let below = m.segment_sum(g, to, 1, n)?;
             let g = m.mul(g, weights)?;
             let above = m.segment_sum(g, to, 1, n)?;
+            let n = 9;
             let (p, q) = (m.trained_uniform(&[n])?, m.trained_uniform(&[n])?);
             let r = m.scalar(3.0)?;
             let other = m.neg(x)?;
@@ -253,6 +256,15 @@ pub(super) fn fused_sums(list: &mut List<'_>) {
             // A scalar is no number for each destination.
             let wide = m.add(q, r)?;
             let down = m.add(below, if form == 1 { r } else { wide })?;
+            let (up, down) = if form == 5 {
+                // Other sums among the terms, made after some of them.
+                let other = m.gather(x, from, 1)?;
+                let other = m.mul(other, weights)?;
+                let gap = m.segment_sum(other, to, 1, n)?;
+                (m.add(up, gap)?, down)
+            } else {
+                (up, down)
+            };
             let y = m.div(up, down)?;
             m.result(y)?;
             if form == 2 {

@@ -18,6 +18,8 @@ const MOST_PLACES: usize = 64;
 /// The most rounds of a shared group, and the most blocks that share it.
 const MOST_SHARED: usize = 16;
 const MOST_BLOCKS: usize = 4;
+/// The most blocks of a network that are searched for ways to share: each takes some kilobytes meanwhile.
+const MOST_SEARCHED: usize = 4096;
 
 /// How values are looked up: in registers of so many lanes, and at most so many of them.
 #[derive(Clone, Copy)]
@@ -85,8 +87,11 @@ pub(super) fn deal(all: &[&[Record]], sources: usize, sums: usize, table: Lookup
     let blocks: Vec<&[&[Record]]> = padded.chunks(lanes).collect();
     let cuts: Vec<Cut> = blocks.iter().map(|lists| cut(lists, 0..lanes, table)).collect();
     // Moving sums between lanes is cheap where looking values up is.
-    let ways: Vec<Vec<Ways>> =
-        if table.most > 0 { blocks.iter().map(|lists| ways(lists, table)).collect() } else { vec![] };
+    let ways: Vec<Vec<Ways>> = if table.most > 0 && blocks.len() <= MOST_SEARCHED {
+        blocks.iter().map(|lists| ways(lists, table)).collect()
+    } else {
+        vec![]
+    };
     // best[i]: the least cost of the first i blocks, how many the last of their clusters has, and what it shares.
     let mut best: Vec<(usize, usize, Option<Sharing>)> = vec![(0, 0, None)];
     for i in 0..blocks.len() {

@@ -24,8 +24,11 @@ pub(in crate::pass) fn finish_synapses(graph: &Graph, options: &PassOptions) -> 
         let value = Value { node: id, slot: 0 };
         ratios.extend(finder.ratio(value).map(|r| (id, r)));
     }
+    // A ratio takes its terms from where they are, so those stay.
+    let taken =
+        |id: u32| ratios.values().any(|r| [&r.above[..], &r.below, &[r.first]].concat().iter().any(|v| v.node == id));
     for id in 0..graph.nodes().len() as u32 {
-        if is_sum(&graph.nodes()[id as usize].op) && ratios.values().all(|r| r.first.node != id) {
+        if is_sum(&graph.nodes()[id as usize].op) && !taken(id) {
             starts.extend(finder.starts(id).map(|s| (id, s)));
         }
     }
@@ -117,6 +120,10 @@ impl Finder<'_> {
         let sums = self.graph.node(first);
         let Op::SynapseSum { activation, axis, .. } = sums.op else { return None };
         let x = sums.inputs[0];
+        // Each neuron has sums of its own, which start from nothing.
+        if sums.outs[0] != node.outs[0] || sums.inputs.len() != 7 {
+            return None;
+        }
         let both = first.node == second.node && first.slot != second.slot && self.uses[first.node as usize] == [1, 1];
         // Who else reads a side of the line needs the sums themselves.
         let alone = |side: Value| is_sum(side) || self.uses[side.node as usize] == [1];

@@ -488,9 +488,11 @@ mod tests {
 
     #[test]
     fn a_ratio_that_others_read_parts_of_or_of_other_values_stays_apart() {
-        for form in 0..4 {
+        for form in 0..6 {
             let graph = optimized(&format!("synapse_ratio/near-miss-{form}"), &PassOptions::default());
-            assert_eq!(count(&graph, &|op| matches!(op, Op::SynapseRatio { .. })), 0, "form {form}:\n{graph}");
+            // The last has other sums among its terms, which is fine.
+            let ratios = usize::from(form == 5);
+            assert_eq!(count(&graph, &|op| matches!(op, Op::SynapseRatio { .. })), ratios, "form {form}:\n{graph}");
         }
     }
 
