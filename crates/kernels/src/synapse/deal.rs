@@ -9,7 +9,8 @@ use super::Record;
 use std::ops::Range;
 
 /// Cycles of a round by the registers that its values are looked up in, 0 for a gather; of a group beyond its rounds; and
-/// of moving sums to their destinations once. Measured on Zen 4, they only choose between ways to deal.
+/// of moving sums to their destinations once. They only choose between ways to deal. Rounds in two to four registers were
+/// measured on Zen 4, the others are estimates.
 const ROUND: [usize; 5] = [30, 12, 12, 14, 15];
 const GROUP: usize = 24;
 const PIECE: usize = 4;
