@@ -159,7 +159,7 @@ impl Plan {
         isa: Isa,
         team: Option<&Team>,
         program: &Program,
-        ports: &[*mut u8],
+        ports: &[*mut u8; MAX_OPERANDS],
         scratch: *mut u8,
     ) {
         if self.len == 0 || program.outputs == 0 {
@@ -196,7 +196,13 @@ impl Plan {
     /// # Safety
     /// As [`super::run`].
     #[cfg(test)]
-    pub(super) unsafe fn run_lanes<S: Lanes>(&self, s: S, program: &Program, ports: &[*mut u8], scratch: *mut u8) {
+    pub(super) unsafe fn run_lanes<S: Lanes>(
+        &self,
+        s: S,
+        program: &Program,
+        ports: &[*mut u8; MAX_OPERANDS],
+        scratch: *mut u8,
+    ) {
         if program.outputs > 0 && self.len > 0 {
             // SAFETY: the caller's promise.
             unsafe { walk(s, &Job { plan: self, program, ports, scratch, stream: false }, 0, 0..self.len) }
@@ -247,7 +253,7 @@ fn collapse(dims: [usize; 4], ports: &mut [Port]) -> [usize; 4] {
 struct Job<'a> {
     plan: &'a Plan,
     program: &'a Program,
-    ports: &'a [*mut u8],
+    ports: &'a [*mut u8; MAX_OPERANDS],
     scratch: *mut u8,
     stream: bool,
 }
@@ -317,7 +323,7 @@ unsafe fn streamed<S: Lanes>(steps: &[Step], places: *const Place) {
 /// # Safety
 /// As [`super::run`], alone, with operands of that kind.
 #[inline(always)]
-unsafe fn quick<S: Lanes>(s: S, program: &Program, ports: &[*mut u8], scratch: *mut u8, len: usize) {
+unsafe fn quick<S: Lanes>(s: S, program: &Program, ports: &[*mut u8; MAX_OPERANDS], scratch: *mut u8, len: usize) {
     let (inputs, operands) = (program.inputs, program.operands());
     // SAFETY: as in `walk`.
     unsafe {
@@ -398,8 +404,7 @@ unsafe fn walk<S: Lanes>(s: S, job: &Job<'_>, part: usize, range: Range<usize>) 
     let block = WIDTH * S::LANES;
     let row = plan.dims[3];
     let advance = if plan.flat { 0 } else { block % row };
-    let mut base = [std::ptr::null_mut(); MAX_OPERANDS];
-    base[..job.ports.len()].copy_from_slice(job.ports);
+    let mut base = *job.ports;
     // SAFETY: the scratch memory is laid out as `Scratch` says; every address is an element of an operand's domain or
     // of scratch memory, by the caller's promise and the bounds of the walk.
     unsafe {
@@ -613,7 +618,7 @@ impl Prepared {
     ///
     /// # Safety
     /// As [`super::run`].
-    pub(crate) unsafe fn run_at(&self, team: Option<&Team>, ports: &[*mut u8], scratch: *mut u8) {
+    pub(crate) unsafe fn run_at(&self, team: Option<&Team>, ports: &[*mut u8; MAX_OPERANDS], scratch: *mut u8) {
         // SAFETY: the caller's promise.
         unsafe { self.plan.run(self.isa, team, &self.program, ports, scratch) }
     }

@@ -493,18 +493,12 @@ impl Call {
             match self {
                 Call::Gemm(g) => g.run(isa, slots, team),
                 Call::Map(map) => {
-                    let run = |ports: &mut [*mut u8]| {
-                        for (port, (r, ..)) in ports.iter_mut().zip(&map.inputs) {
-                            *port = slots.at(r);
-                        }
-                        ports[map.inputs.len()] = slots.at(&map.out.0);
-                        map.prepared.run_at(Some(team), ports, slots.at(&map.scratch));
-                    };
-                    // Few maps have many operands, and small ones are over before many would be cleared.
-                    match map.inputs.len() < 8 {
-                        true => run(&mut [std::ptr::null_mut(); 8]),
-                        false => run(&mut [std::ptr::null_mut(); MAX_OPERANDS]),
+                    let mut ports = [std::ptr::null_mut(); MAX_OPERANDS];
+                    for (port, (r, ..)) in ports.iter_mut().zip(&map.inputs) {
+                        *port = slots.at(r);
                     }
+                    ports[map.inputs.len()] = slots.at(&map.out.0);
+                    map.prepared.run_at(Some(team), &ports, slots.at(&map.scratch));
                 }
                 Call::Int { op, dims, inputs, out } => {
                     let mut operands = [(std::ptr::null::<u8>(), Elem::I32, [0; 6]); 3];
