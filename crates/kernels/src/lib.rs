@@ -7,6 +7,7 @@ pub mod attention;
 pub mod clock;
 pub mod copy;
 pub mod exact;
+pub mod gated;
 pub mod gather;
 pub mod gemm;
 pub mod heap;

@@ -177,24 +177,31 @@ fn exp2_part<S: Simd>(s: S, f: S::F) -> S::F {
     poly(s, f, [0.999_999_94, 0.693_153_1, 0.240_153_61, 0.055_826_318, 0.008_989_34, 0.001_877_576_7])
 }
 
-/// 2 to the power of factor · x, at most 2²⁹.
+/// 2ʸ, at most 2²⁹.
 #[inline(always)]
-fn power<S: Simd>(s: S, x: S::F, factor: f32) -> S::F {
+fn power<S: Simd>(s: S, y: S::F) -> S::F {
     s.exp2(
-        s.min_fast(s.splat(29.0), s.mul(x, s.splat(factor))),
+        s.min_fast(s.splat(29.0), y),
         #[inline(always)]
         |f| exp2_part(s, f),
     )
 }
 
 /// From tanh a to tanh b, as far as sigmoid t says, within 1e−6 absolutely: tanh a + sigmoid t · (tanh b − tanh a).
+#[inline(always)]
+pub fn gate<S: Simd>(s: S, t: S::F, a: S::F, b: S::F) -> S::F {
+    let twice = s.splat(2.0 * LOG2_E);
+    gate_of_exp2(s, s.mul(t, s.splat(-LOG2_E)), s.mul(a, twice), s.mul(b, twice))
+}
+
+/// [`gate`], its arguments multiplied by −log₂e (t) and by 2 log₂e (a and b) already.
 ///
 /// With A = e²ᵃ, B = e²ᵇ and T = e⁻ᵗ it is 1 − 2 (T (1 + B) + 1 + A) / ((1 + T) (1 + A) (1 + B)): one division instead of
 /// three. Beyond 2²⁹ the functions have reached their limits, and the products stay finite.
 #[inline(always)]
-pub fn gate<S: Simd>(s: S, t: S::F, a: S::F, b: S::F) -> S::F {
+pub fn gate_of_exp2<S: Simd>(s: S, t: S::F, a: S::F, b: S::F) -> S::F {
     let one = s.splat(1.0);
-    let (t, a, b) = (power(s, t, -LOG2_E), power(s, a, 2.0 * LOG2_E), power(s, b, 2.0 * LOG2_E));
+    let (t, a, b) = (power(s, t), power(s, a), power(s, b));
     let (t1, a1, b1) = (s.add(one, t), s.add(one, a), s.add(one, b));
     let ratio = s.div(s.mul_add(t, b1, a1), s.mul(t1, s.mul(a1, b1)));
     s.neg_mul_add(s.splat(2.0), ratio, one)

@@ -19,6 +19,17 @@ fn gate(rows: u64, n: u64) -> Work {
     (6 * rows * n, 3 * rows * n, 4 * 4 * rows * n)
 }
 
+/// Three heads of `n` units over `k` inputs and their gate. One call, where there is one row or a register of them: the
+/// heads are then neither written nor read.
+fn cell(rows: u64, n: u64, k: u64) -> Vec<Work> {
+    let (product, gate) = (product(rows, 3 * n, k, 0), gate(rows, n));
+    let is_one = rows == 1 || rows >= schwann_kernels::Isa::detect().lanes() as u64;
+    match is_one {
+        true => vec![(product.0 + gate.0, gate.1, product.2 + gate.2 - 2 * 4 * 3 * n * rows)],
+        false => vec![product, gate],
+    }
+}
+
 /// Synapses from `from` values to two sums: scale, shift, sigmoid, and twice weight and sum; the values and each
 /// synapse's source, destination, scale, shift and two weights are read. What is written is not counted.
 fn synapses(rows: u64, count: u64, from: u64) -> Work {
@@ -28,15 +39,12 @@ fn synapses(rows: u64, count: u64, from: u64) -> Work {
 
 /// All operations of one step over `rows` rows that do arithmetic.
 fn by_hand(model: &str, rows: u64) -> Vec<Work> {
-    let dense = vec![product(rows, 64, 72, 1), product(rows, 64, 64, 1), product(rows, 192, 64, 0), gate(rows, 64)];
+    let dense = [vec![product(rows, 64, 72, 1), product(rows, 64, 64, 1)], cell(rows, 64, 64)].concat();
     match model {
         "G" => dense,
         "P" => [dense, vec![product(rows, 16, 64, 0)]].concat(),
         // 29 inter, 19 command and 16 motor neurons; each layer sees the one before and itself; three heads.
-        "W" => [(29, 8), (19, 29), (16, 19)]
-            .into_iter()
-            .flat_map(|(n, before)| [product(rows, 3 * n, before + n, 0), gate(rows, n)])
-            .collect(),
+        "W" => [(29, 8), (19, 29), (16, 19)].into_iter().flat_map(|(n, before)| cell(rows, n, before + n)).collect(),
         "L" => {
             let info = built_in("L", &Sizes::default()).unwrap().unwrap().info().unwrap();
             let [inner, sensory] =

@@ -16,6 +16,7 @@ mod cells;
 mod convert;
 mod elementwise;
 mod fused;
+mod gated;
 mod layout;
 mod matrix;
 mod network;
@@ -126,6 +127,7 @@ pub fn all() -> Vec<Case> {
         convert::quantize,
         fused::map,
         fused::matmul_map,
+        gated::cells,
         synapse::direct_sums,
         synapse::fused_sums,
         scan::rnn,

@@ -357,6 +357,17 @@ impl Program {
         self.outputs
     }
 
+    /// The inputs t, a and b, if tanh a + sigmoid t · (tanh b − tanh a) is all the program computes.
+    pub fn gate(&self) -> Option<[usize; 3]> {
+        match self.steps[..] {
+            [Step { op: Op::Load, a: t, .. }, Step { op: Op::Gate, a, b }, Step { op: Op::Output, .. }] => {
+                let inputs = [t, a, b].map(usize::from);
+                inputs.iter().all(|&i| i < self.inputs).then_some(inputs)
+            }
+            _ => None,
+        }
+    }
+
     #[cfg(test)]
     pub(super) fn is_gate(&self) -> bool {
         self.steps.iter().any(|s| s.op == Op::Gate)

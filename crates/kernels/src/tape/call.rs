@@ -5,6 +5,7 @@ use super::verify::moderate;
 use super::{Ref, Slots, Stopped};
 use crate::attention::{self, Attention};
 use crate::exact::{IntOp, IntReduce};
+use crate::gated::Gated;
 use crate::gemm::{self, PackedB, Store};
 use crate::map::{Elem, Layout, MAX_OPERANDS, Operand, OperandMut, Prepared, Program};
 use crate::reduce::Reduce;
@@ -221,6 +222,8 @@ pub enum Call {
         terms: Vec<(Ref, [usize; 2])>,
         outs: Vec<Ref>,
     },
+    /// [`Gated::run`] of two parts; the result goes to one or two places.
+    Gated { gated: Arc<Gated>, rows: usize, x: [Ref; 2], out: Ref, also: Option<Ref> },
     /// A loop.
     Scan(Box<Scan>),
 }
@@ -469,6 +472,10 @@ impl Call {
                 terms.iter_mut().for_each(|(r, _)| f(r, false));
                 outs.iter_mut().for_each(|r| f(r, true));
             }
+            Call::Gated { x, out, also, .. } => {
+                x.iter_mut().for_each(|r| f(r, false));
+                also.iter_mut().chain([out]).for_each(|r| f(r, true));
+            }
             Call::Scan(s) => {
                 for state in &mut s.states {
                     f(&mut state.init, false);
@@ -571,6 +578,10 @@ impl Call {
                     } else {
                         synapses.run_rows(team, *rows, f32s(src), &finish);
                     }
+                }
+                Call::Gated { gated, rows, x, out, also } => {
+                    let x = [f32s(&x[0]).cast_const(), f32s(&x[1]).cast_const()];
+                    gated.run(*rows, x, f32s(out), also.as_ref().map_or(std::ptr::null_mut(), f32s));
                 }
                 Call::Scan(_) => unreachable!("the tape runs scans itself"),
             }

@@ -5,6 +5,7 @@ use super::scan::{Body, Scan, ScanState, Sequence};
 use super::{Ref, Spaces};
 use crate::Isa;
 use crate::attention::{Attention, attention_scratch_bytes};
+use crate::gated::Lanes;
 use crate::gemm::{Store, takes_parts};
 use crate::map::{self, Elem};
 
@@ -177,6 +178,17 @@ pub(super) fn check(call: &Call, memory: &Spaces, isa: Isa, threads: usize) -> C
             }
             for out in outs {
                 a.write(out, product(&[*rows, synapses.segments()]), 4)?;
+            }
+        }
+        Call::Gated { gated, rows, x, out, also } => {
+            if !gated.is_for(isa) || (gated.lanes() == Lanes::Units && *rows != 1) {
+                return Err(format!("{gated:?} for {rows} rows on {isa}"));
+            }
+            for (part, inputs) in x.iter().zip(gated.inputs()) {
+                a.read(part, product(&[inputs, *rows]), 4)?;
+            }
+            for out in also.iter().chain([out]) {
+                a.write(out, product(&[gated.units(), *rows]), 4)?;
             }
         }
         Call::Scan(s) => scan(s, &mut a, threads)?,

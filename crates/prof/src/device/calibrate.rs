@@ -19,6 +19,10 @@ use std::time::Instant;
 /// The version of the file's form. A greater one is not read.
 pub const VERSION: u32 = 1;
 
+/// Counts the changes of what is priced (`fit::Unit`) and of the kernels behind it: prices of another count are of no use,
+/// and part of a machine's fingerprint.
+const PRICED: u32 = 2;
+
 /// Rounds over the suite.
 const ROUNDS: usize = 4;
 
@@ -52,7 +56,7 @@ impl Fingerprint {
             memory_bytes: schwann_core::memory::machine_bytes().ok(),
             os: format!("{} {}", std::env::consts::OS, std::env::consts::ARCH),
             build: format!(
-                "{} {}",
+                "{} {}, prices {PRICED}",
                 env!("CARGO_PKG_VERSION"),
                 if cfg!(debug_assertions) { "debug" } else { "release" }
             ),
@@ -474,6 +478,9 @@ pub(super) mod tests {
             (Unit::SynapseRow, 0.2e-9),
             (Unit::SynapseRound, 4e-9),
             (Unit::SynapseGather, 8e-9),
+            (Unit::GatedCall, 30e-9),
+            (Unit::GatedWork, 0.02e-9),
+            (Unit::GatedFunction, 0.5e-9),
             (Unit::CopyCall, 10e-9),
             (Unit::CopyByte, 0.01e-9),
         ];

@@ -64,6 +64,12 @@ pub enum Unit {
     SynapseRound,
     /// The same, with values gathered from memory.
     SynapseGather,
+    /// A gated cell: its products and the gate in one.
+    GatedCall,
+    /// A multiply-add of it in whole registers, where rows fill the lanes. (Else it is bytes of weights, as of a row.)
+    GatedWork,
+    /// A function of one unit of it.
+    GatedFunction,
     /// A copy.
     CopyCall,
     /// A byte of it, read or written.
@@ -87,8 +93,10 @@ impl Unit {
     /// What bounds its price.
     pub fn kind(self) -> Kind {
         match self {
-            Unit::ProductWork | Unit::MapPlain | Unit::MapDivide => Kind::Compute,
-            Unit::MapFunction | Unit::SynapseRow | Unit::SynapseRound | Unit::SynapseGather => Kind::Functions,
+            Unit::ProductWork | Unit::GatedWork | Unit::MapPlain | Unit::MapDivide => Kind::Compute,
+            Unit::MapFunction | Unit::GatedFunction | Unit::SynapseRow | Unit::SynapseRound | Unit::SynapseGather => {
+                Kind::Functions
+            }
             Unit::RowByteL1
             | Unit::RowByteL2
             | Unit::RowByteFar
@@ -186,6 +194,7 @@ fn weight_bytes(kernel: &str) -> usize {
         Form::Product { batch: 1, packed: true, n, k, .. } => 4 * n * k,
         Form::Product { batch: 1, m, k, .. } => 4 * m * k,
         Form::Synapses { count, sums, .. } => count * 4 * (3 + sums),
+        Form::Gated { units, k, .. } => 12 * units * k,
         _ => 0,
     }
 }
@@ -245,7 +254,8 @@ fn count_loop<'a>(
 }
 
 fn is_call(unit: Unit) -> bool {
-    matches!(unit, Unit::RowCall | Unit::ProductCall | Unit::MapCall | Unit::SynapseCall | Unit::CopyCall)
+    use Unit::{CopyCall, GatedCall, MapCall, ProductCall, RowCall, SynapseCall};
+    matches!(unit, RowCall | ProductCall | MapCall | SynapseCall | GatedCall | CopyCall)
 }
 
 /// What a kernel's description says of its shape.
@@ -266,6 +276,13 @@ enum Form {
         sums: usize,
         rounds: Option<[usize; 2]>,
     },
+    /// With weights that are skipped, rows fill the lanes; without, units do.
+    Gated {
+        rows: usize,
+        units: usize,
+        k: usize,
+        skipped: Option<usize>,
+    },
     Other,
 }
 
@@ -273,9 +290,20 @@ enum Form {
 const RATIO: &str = ", then their ratio";
 
 impl Form {
-    /// Reads what the backend writes: `gemm packed 32×64×16 + bias, then tanh(x0)`, `423 synapses, 64 to 2 × 64, …`.
+    /// Reads what the backend writes: `gemm packed 32×64×16 + bias, then tanh(x0)`, `423 synapses, 64 to 2 × 64, …`,
+    /// `gated cell 32×3·29×37 less 240 weights, lanes are rows`.
     fn of(kernel: &str) -> Form {
-        Form::product(kernel).or_else(|| Form::synapses(kernel)).unwrap_or(Form::Other)
+        let found = Form::product(kernel).or_else(|| Form::synapses(kernel)).or_else(|| Form::gated(kernel));
+        found.unwrap_or(Form::Other)
+    }
+
+    fn gated(kernel: &str) -> Option<Form> {
+        let (shape, lanes) = kernel.strip_prefix("gated cell ")?.split_once(", lanes are ")?;
+        let (sizes, less) = shape.split_once(" less ").unwrap_or((shape, "0 weights"));
+        let (rows, rest) = sizes.split_once("×3·")?;
+        let (units, k) = rest.split_once('×')?;
+        let skipped = if lanes == "rows" { Some(less.strip_suffix(" weights")?.parse().ok()?) } else { None };
+        Some(Form::Gated { rows: rows.parse().ok()?, units: units.parse().ok()?, k: k.parse().ok()?, skipped })
     }
 
     fn product(kernel: &str) -> Option<Form> {
@@ -322,6 +350,12 @@ fn step_counts(step: &Step, working_set: usize, target: &Target) -> Counts {
             *counts.entry(unit).or_insert(0.0) += n;
         }
     };
+    let row_bytes = |add: &mut dyn FnMut(Unit, f64), bytes: usize| {
+        let units = [Unit::RowByteL1, Unit::RowByteL2, Unit::RowByteFar];
+        for (unit, part) in units.into_iter().zip(residence(working_set, target)) {
+            add(unit, bytes as f64 * part);
+        }
+    };
     let lanes = target.lanes;
     let width = lanes * target.panel;
     match Form::of(&step.kernel) {
@@ -330,11 +364,7 @@ fn step_counts(step: &Step, working_set: usize, target: &Target) -> Counts {
             if m == 1 && batch == 1 {
                 add(Unit::RowCall, 1.0);
                 add(Unit::RowRound, (n.div_ceil(width) * k) as f64);
-                let bytes = (4 * padded * k) as f64;
-                let [near, middle, far] = residence(working_set, target);
-                add(Unit::RowByteL1, bytes * near);
-                add(Unit::RowByteL2, bytes * middle);
-                add(Unit::RowByteFar, bytes * far);
+                row_bytes(&mut add, 4 * padded * k);
             } else {
                 let b = batch as f64;
                 add(Unit::ProductCall, b);
@@ -374,6 +404,20 @@ fn step_counts(step: &Step, working_set: usize, target: &Target) -> Counts {
                     add(Unit::SynapseGather, gathered as f64 * rows);
                 }
                 None => add(Unit::SynapseRow, synapses),
+            }
+        }
+        Form::Gated { rows, units, k, skipped } => {
+            add(Unit::GatedCall, 1.0);
+            match skipped {
+                Some(skipped) => {
+                    let rows = rows.next_multiple_of(lanes);
+                    add(Unit::GatedWork, (rows * (3 * units * k).saturating_sub(skipped)) as f64);
+                    add(Unit::GatedFunction, (3 * units * rows) as f64);
+                }
+                None => {
+                    row_bytes(&mut add, 12 * units * k);
+                    add(Unit::GatedFunction, 3.0 * units.next_multiple_of(lanes) as f64);
+                }
             }
         }
         Form::Other if cost.flops == 0 => {

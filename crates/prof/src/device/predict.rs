@@ -418,8 +418,10 @@ pub(super) mod tests {
     fn kernels_descriptions_are_read_as_the_backend_writes_them() {
         // What matters is that products, synapses and loops of real plans are recognized, whatever the machine.
         for (name, batch, units) in [
-            ("P", 1, &[Unit::RowCall, Unit::MapFunction, Unit::LoopStep][..]),
-            ("P", 64, &[Unit::ProductCall, Unit::ProductTile, Unit::ProductWork, Unit::MapFunction, Unit::LoopStep]),
+            ("P", 1, &[Unit::RowCall, Unit::MapFunction, Unit::GatedCall, Unit::GatedFunction, Unit::LoopStep][..]),
+            ("P", 64, &[Unit::ProductCall, Unit::ProductTile, Unit::ProductWork, Unit::MapFunction, Unit::GatedWork]),
+            ("W", 1, &[Unit::GatedCall, Unit::GatedFunction, Unit::RowByteL1, Unit::LoopStep]),
+            ("W", 64, &[Unit::GatedCall, Unit::GatedWork, Unit::GatedFunction, Unit::LoopStep]),
             ("L", 1, &[Unit::SynapseCall, Unit::MapDivide]),
             ("L", 64, &[Unit::SynapseCall, Unit::SynapseRow, Unit::MapDivide]),
         ] {
@@ -430,8 +432,9 @@ pub(super) mod tests {
                 let total: f64 = steps.iter().filter_map(|s| s.counts.get(unit)).sum();
                 assert!(total > 0.0, "{name} at {batch}: no {unit:?}");
             }
-            let products: f64 = steps.iter().filter_map(|s| s.counts.get(&Unit::ProductWork)).sum();
-            assert!(2.0 * products >= 0.8 * plan.cost().flops as f64 || !units.contains(&Unit::ProductWork));
+            let work = |unit| steps.iter().filter_map(|s| s.counts.get(unit)).sum::<f64>();
+            let products = work(&Unit::ProductWork) + work(&Unit::GatedWork);
+            assert!(2.0 * products >= 0.8 * plan.cost().flops as f64 || !units.contains(&Unit::GatedWork));
         }
     }
 

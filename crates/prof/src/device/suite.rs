@@ -74,6 +74,35 @@ fn maps(
     piece(format!("{name} of {}×{}", shape[0], shape[1]), b, inputs)
 }
 
+/// Gated cells one after the other until their weights are about so many bytes; `turned` has rows inside. Of a `masked`
+/// cell's first two heads every other weight is 0.
+fn cells(rows: usize, units: usize, turned: bool, bytes: usize, masked: bool) -> Result<Piece> {
+    let count = (bytes / (12 * units * units)).clamp(2, 24);
+    let mut b = GraphBuilder::new();
+    let shape = if turned { [units, rows] } else { [rows, units] };
+    let mut x = b.input("x", DType::F32, &shape[..])?;
+    let axis = usize::from(!turned);
+    for cell in 0..count {
+        let weights = data(&[3 * units, units])?;
+        let number = |(i, w): (usize, &f32)| if masked && i < 2 * units * units && i % 2 == 0 { 0.0 } else { *w };
+        let weights: Vec<f32> = weights.values::<f32>()?.iter().enumerate().map(number).collect();
+        let w = b.weight(&format!("w{cell}"), Tensor::new(&[3 * units, units], &weights)?)?;
+        let bias = if turned { data(&[3 * units, 1])? } else { data(&[3 * units])? };
+        let bias = b.weight(&format!("b{cell}"), bias)?;
+        let product = if turned { b.matmul(w, x)? } else { b.matmul_t(x, w, false, true)? };
+        let product = b.add(product, bias)?;
+        let mut heads = [product; 3];
+        for (i, head) in heads.iter_mut().enumerate() {
+            *head = b.slice(product, axis, i * units, (i + 1) * units)?;
+        }
+        x = gate(&mut b, heads)?;
+    }
+    b.output("y", x)?;
+    let kind = if turned { "turned" } else { "rows" };
+    let masked = if masked { ", masked" } else { "" };
+    piece(format!("{count} gated cells of {rows} {kind}, {units} units{masked}"), b, vec![("x", data(&shape)?)])
+}
+
 /// Sums over the synapses of a circuit, one after the other; `turned` has rows inside. Circuits have layers, so a
 /// destination's sources lie together: random ones would be slower.
 fn synapses(rows: usize, units: usize, turned: bool) -> Result<Piece> {
@@ -195,6 +224,16 @@ pub(super) fn all(l1: usize, l2: usize) -> Result<Vec<Piece>> {
         all.push(maps("x·y + z", shape, plain)?);
         all.push(maps("x + y", shape, sum)?);
         all.push(maps("tanh", shape, tanh)?);
+    }
+    for units in [16, 24, 40, 64, 100] {
+        for bytes in [l1 / 2, l2 / 4] {
+            all.push(cells(1, units, false, bytes, false)?);
+        }
+    }
+    for rows in [16, 32, 48] {
+        for (units, masked) in [(16, false), (24, true), (40, true), (64, false), (100, false)] {
+            all.push(cells(rows, units, true, l2 / 8, masked)?);
+        }
     }
     for (rows, turned) in [(1, false), (4, false), (16, true), (32, true), (48, true)] {
         for units in [32, 48, 80, 96] {

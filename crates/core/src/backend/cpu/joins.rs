@@ -41,8 +41,12 @@ impl Lower<'_> {
                         | Op::Scan(_)
                 );
                 let bytes = self.sized(part)?.bytes();
-                if made && bytes > 0 && !self.direct.contains_key(&part) {
-                    self.within.entry(part).or_insert((whole, at));
+                if made && bytes > 0 {
+                    match self.direct.contains_key(&part) {
+                        false => _ = self.within.entry(part).or_insert((whole, at)),
+                        true if self.cells.get(part).is_some() => _ = self.also.entry(part).or_insert((whole, at)),
+                        true => {}
+                    }
                 }
                 at += bytes;
             }
@@ -50,15 +54,21 @@ impl Lower<'_> {
         Ok(())
     }
 
-    /// Whether every reader of a concatenation is a product that takes a single row in two parts.
+    /// Whether every reader of a concatenation takes it in two parts: a gated cell, or a product of a single row.
     fn is_read_in_parts(&self, whole: Value, axis: usize) -> Result<bool> {
-        let row = self.sized(whole)?;
-        let [1, k] = row.shape[..] else { return Ok(false) };
+        let x = self.sized(whole)?;
         let wanted = self.graph.outputs().iter().any(|o| o.value == whole);
-        if axis != 1 || row.dtype != DType::F32 || k == 0 || wanted {
+        if x.dtype != DType::F32 || x.count() == 0 || wanted {
             return Ok(false);
         }
         for (id, node) in self.graph.nodes().iter().enumerate().filter(|(_, n)| n.inputs.contains(&whole)) {
+            if let Some(cell) = self.cells.of_product(id as u32) {
+                if cell.takes_parts(whole, axis) {
+                    continue;
+                }
+                return Ok(false);
+            }
+            let ([1, k], 1) = (&x.shape[..], axis) else { return Ok(false) };
             let (Op::MatMul { transpose_a: false, .. } | Op::MatMulMap { transpose_a: false, .. }) = node.op else {
                 return Ok(false);
             };
@@ -68,7 +78,7 @@ impl Lower<'_> {
                 && right.shape.len() == 2
                 && (right.dtype, out.dtype) == (DType::F32, DType::F32)
                 && self.data(node.inputs[1])?.is_some()
-                && takes_parts(out.count(), k);
+                && takes_parts(out.count(), *k);
             if !fits {
                 return Ok(false);
             }
@@ -83,7 +93,7 @@ impl Lower<'_> {
 
     /// Whether a value was made inside a concatenation already.
     pub(super) fn is_within(&self, part: Value, whole: Value, at: usize) -> bool {
-        self.within.get(&part) == Some(&(whole, at))
+        [&self.within, &self.also].into_iter().any(|made| made.get(&part) == Some(&(whole, at)))
     }
 
     /// One number a row of `out`, known ahead, as a constant of all of its elements: read as fast as any other operand,

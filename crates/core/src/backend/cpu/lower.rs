@@ -5,6 +5,7 @@
 //! them by number, and the numbers become offsets once all lifetimes are known.
 
 use super::calls;
+use super::gated::{self, Cells};
 use super::packs::Packs;
 use super::{scan, synapse};
 use crate::error::{Error, Result};
@@ -81,6 +82,10 @@ pub(super) struct Lower<'a> {
     pub(super) stretched: HashMap<(Value, Vec<usize>), Place>,
     /// Concatenations that are never made: who reads them reads their two parts.
     pub(super) split: HashMap<Value, [Value; 2]>,
+    /// Products and gates that are one call.
+    pub(super) cells: Cells,
+    /// Cells that are written to an output, and to their place in a concatenation too.
+    pub(super) also: HashMap<Value, (Value, usize)>,
     /// How often a value has been read.
     consumed: HashMap<Value, u32>,
     /// Values to be written straight to an output.
@@ -113,6 +118,8 @@ pub(super) fn lower(
         views: HashMap::new(),
         stretched: HashMap::new(),
         split: HashMap::new(),
+        cells: Cells::default(),
+        also: HashMap::new(),
         consumed: HashMap::new(),
         direct: HashMap::new(),
         within: HashMap::new(),
@@ -123,6 +130,7 @@ pub(super) fn lower(
         packed: HashMap::new(),
     };
     lower.interface()?;
+    lower.find_cells()?;
     lower.join()?;
     let mut bytes = Vec::with_capacity(graph.nodes().len());
     for node in graph.nodes() {
@@ -218,8 +226,13 @@ impl Lower<'_> {
     fn node(&mut self, id: u32) -> Result<()> {
         let node = &self.graph.nodes()[id as usize];
         let value = Value { node: id, slot: 0 };
+        if self.cells.contains(id) {
+            return Ok(());
+        }
         self.check_slice(node)?;
+        let cell = self.cells.get(value);
         match &node.op {
+            _ if let Some(cell) = &cell => gated::lower(self, value, cell)?,
             Op::Input { .. } => return Ok(()),
             Op::Weight { .. } | Op::Const(_) => {
                 // Registered when somebody reads it, so that a weight that is only read packed is not kept twice.
@@ -242,7 +255,7 @@ impl Lower<'_> {
             _ => calls::lower(self, value, node)?,
         }
         let parts = |v: &Value| self.split.get(v).map_or_else(|| vec![*v], |parts| parts.to_vec());
-        let read: Vec<Value> = node.inputs.iter().flat_map(parts).collect();
+        let read: Vec<Value> = self.operands(value).iter().flat_map(parts).collect();
         for v in &read {
             *self.consumed.entry(*v).or_default() += 1;
             if let Some(Place { home: Home::Buffer(b), .. }) = self.places.get(v) {
@@ -464,6 +477,15 @@ impl Lower<'_> {
         };
         self.places.insert(value, place);
         Ok(self.reference(place, bytes))
+    }
+
+    /// A second place for a result, if it is wanted in two.
+    pub(super) fn write_also(&mut self, value: Value) -> Result<Option<Ref>> {
+        let Some(&(whole, at)) = self.also.get(&value) else { return Ok(None) };
+        self.write(whole)?;
+        let mut place = self.places[&whole];
+        place.offset += at;
+        Ok(Some(self.reference(place, self.sized(value)?.bytes())))
     }
 
     /// Memory for a result that may take the place of one of `candidates`, if that one dies with this node. Also says

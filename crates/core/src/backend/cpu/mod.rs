@@ -1,6 +1,7 @@
 //! The CPU: SIMD kernels chosen at run time, weights packed ahead, one arena a stream.
 
 mod calls;
+mod gated;
 mod joins;
 mod lower;
 mod matmul;

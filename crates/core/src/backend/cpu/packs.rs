@@ -3,6 +3,7 @@
 use crate::error::{Error, Result};
 use crate::tensor::Tensor;
 use schwann_kernels::Isa;
+use schwann_kernels::gated::{Gated, Lanes, Source};
 use schwann_kernels::gemm::{PackedB, Store};
 use schwann_kernels::synapse::{Activation, Synapses};
 use schwann_kernels::tape;
@@ -16,6 +17,22 @@ type Key = (usize, [usize; 2], [usize; 2]);
 pub(super) struct Packs {
     matrices: Mutex<HashMap<Key, (Tensor, Arc<PackedB>)>>,
     synapses: Mutex<Vec<(Wiring, Arc<Synapses>)>>,
+    cells: Mutex<Vec<(Heads, Arc<Gated>)>>,
+}
+
+/// The heads of a gated cell as they lie in one matrix.
+#[derive(PartialEq, Eq)]
+pub(super) struct Heads {
+    pub(super) lanes: Lanes,
+    pub(super) inputs: [usize; 2],
+    pub(super) units: usize,
+    /// The column at which each head begins.
+    pub(super) starts: [usize; 3],
+    /// From input to input, and from column to column.
+    pub(super) strides: [usize; 2],
+    pub(super) weights: Tensor,
+    /// One float a column, added to its product.
+    pub(super) bias: Option<Tensor>,
 }
 
 /// Synapses as they are given: the lists source, destination, scale, shift and weights.
@@ -41,6 +58,24 @@ impl Packs {
         let packed = Synapses::pack(isa, *activation, *sources, *segments, from, to, scale, shift, &weights);
         let packed = Arc::new(packed.map_err(Error::Internal)?);
         all.push((wiring, Arc::clone(&packed)));
+        Ok(packed)
+    }
+
+    /// A gated cell packed for `isa`, once, as synapses are.
+    pub(super) fn gated(&self, isa: Isa, heads: Heads) -> Result<Arc<Gated>> {
+        let mut all = self.cells.lock().expect("packing does not panic");
+        if let Some((_, packed)) = all.iter().find(|(known, _)| *known == heads) {
+            return Ok(Arc::clone(packed));
+        }
+        let Heads { lanes, inputs, units, starts, strides: [by_input, by_column], weights, bias } = &heads;
+        let weights = weights.values::<f32>()?;
+        let shifts = bias.as_ref().map(Tensor::values::<f32>).transpose()?;
+        let source = Source {
+            weight: &|input, head, unit| weights[input * by_input + (starts[head] + unit) * by_column],
+            shift: &|head, unit| shifts.map_or(0.0, |shifts| shifts[starts[head] + unit]),
+        };
+        let packed = Arc::new(Gated::pack(isa, *lanes, *inputs, *units, &source).map_err(Error::Internal)?);
+        all.push((heads, Arc::clone(&packed)));
         Ok(packed)
     }
 

@@ -1,6 +1,7 @@
 //! Calls against plain loops.
 
 use super::*;
+use crate::gated::{Gated, Lanes, Source};
 use crate::synapse::{Activation, Synapses};
 
 #[test]
@@ -271,6 +272,57 @@ fn sums_over_synapses_are_the_plain_loops_and_stay_within_their_references() {
             terms: vec![],
             outs: vec![a],
         });
+    }
+}
+
+#[test]
+fn a_gated_cell_is_the_plain_loops_and_stays_within_its_references() {
+    let (inputs, units, rows) = ([2, 3], 5, 3);
+    let weight = |input: usize, head: usize, unit: usize| ((7 * input + 5 * head + 3 * unit) % 11) as f32 * 0.1 - 0.5;
+    let pack = |isa: Isa, lanes: Lanes| {
+        Arc::new(Gated::pack(isa, lanes, inputs, units, &Source { weight: &weight, shift: &|_, _| 0.25 }).unwrap())
+    };
+    let values = ramp(5 * rows);
+    let want = |row: usize, unit: usize| {
+        let sum = |head: usize| {
+            0.25 + (0..5).map(|i| f64::from(weight(i, head, unit)) * f64::from(values[i * rows + row])).sum::<f64>()
+        };
+        let (a, b) = (sum(0).tanh(), sum(1).tanh());
+        (a + (b - a) / (1.0 + (-sum(2)).exp())) as f32
+    };
+    let columns: Vec<f32> = (0..units * rows).map(|i| want(i % rows, i / rows)).collect();
+    let mut board = Board::default();
+    let (first, second) = (board.floats(&values[..2 * rows]), board.floats(&values[2 * rows..]));
+    let row: Vec<f32> = (0..5).map(|i| values[i * rows]).collect();
+    let (row_first, row_second) = (board.floats(&row[..2]), board.floats(&row[2..]));
+    let room = 4 * rows * units;
+    let (out, also, one) = (board.room(room), board.room(room), board.room(4 * units));
+    let calls = |isa, _| {
+        vec![
+            Call::Gated { gated: pack(isa, Lanes::Rows), rows, x: [first, second], out, also: Some(also) },
+            Call::Gated { gated: pack(isa, Lanes::Units), rows: 1, x: [row_first, row_second], out: one, also: None },
+        ]
+    };
+    board.run(calls, |memory| {
+        memory.floats(&out, &columns);
+        memory.floats(&also, &columns);
+        memory.floats(&one, &(0..units).map(|unit| want(0, unit)).collect::<Vec<_>>());
+    });
+    let call = |lanes, rows, x, out, also| Call::Gated { gated: pack(Isa::PORTABLE, lanes), rows, x, out, also };
+    board.accepted(call(Lanes::Rows, rows, [first, second], out, Some(also)));
+    board.accepted(call(Lanes::Units, 1, [first, second], one, None));
+    board.refused(call(Lanes::Units, rows, [first, second], out, None));
+    board.refused(call(Lanes::Rows, rows + 1, [first, second], out, None));
+    board.refused(call(Lanes::Rows, usize::MAX, [first, second], out, None));
+    board.refused(call(Lanes::Rows, rows, [first, first], out, None));
+    board.refused(call(Lanes::Rows, rows, [first, second], out, Some(out)));
+    board.refused(call(Lanes::Rows, rows, [first, second], one, None));
+    board.refused(call(Lanes::Rows, rows, [first, second], out, Some(one)));
+    board.refused(call(Lanes::Rows, rows, [first, out], out, None));
+    board.refused(call(Lanes::Rows, rows, [first, second], second, None));
+    if let Some(&other) = Isa::available().get(1) {
+        let gated = pack(other, Lanes::Rows);
+        board.refused(Call::Gated { gated, rows, x: [first, second], out, also: None });
     }
 }
 

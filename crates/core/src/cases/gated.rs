@@ -1,0 +1,137 @@
+//! Cases of gated cells: three heads of one product and the gate that reads them, which a backend may make one.
+
+use super::{List, Maker, Tolerance};
+use crate::error::Result;
+use crate::graph::Value;
+
+/// A cell, and what there is about it that a backend must not overlook.
+struct Cell {
+    name: &'static str,
+    /// Inputs of each of two parts, joined; of one alone if the second is 0.
+    inputs: [usize; 2],
+    units: usize,
+    rows: usize,
+    /// Rows are the last axis, and weights on the left.
+    turned: bool,
+    with: With,
+}
+
+#[derive(Clone, Copy, Default)]
+struct With {
+    /// Weights lie the other way round, and the product turns them.
+    transposed: bool,
+    no_bias: bool,
+    /// The heads' order among the columns: where a, b and t begin, in units.
+    order: Option<[usize; 3]>,
+    /// Half of a's and b's weights are 0.
+    masked: bool,
+    /// Weights, or the bias, are not known before the run.
+    given_weights: bool,
+    given_bias: bool,
+    /// Somebody else reads the product, a head, or the joined inputs.
+    product_read: bool,
+    head_read: bool,
+    inputs_read: bool,
+    /// The result is an output, and part of another.
+    twice: bool,
+}
+
+fn build(m: &mut Maker, cell: &Cell) -> Result<()> {
+    let &Cell { inputs, units, rows, turned, with, .. } = cell;
+    let (axis, all) = (usize::from(!turned), inputs[0] + inputs[1]);
+    let of = |features: usize| if turned { [features, rows] } else { [rows, features] };
+    let mut x = m.uniform(&of(inputs[0]))?;
+    if inputs[1] > 0 {
+        let state = m.uniform(&of(inputs[1]))?;
+        x = m.concat(&[x, state], axis)?;
+    }
+    let order = with.order.unwrap_or([0, 1, 2]);
+    let columns = 3 * units;
+    let range = 2.0 / (all as f64).sqrt();
+    let weights = m.random.floats(&[all, columns], -range, range);
+    let mut weights = weights.values::<f32>()?.to_vec();
+    if with.masked {
+        let mask = m.random.floats(&[all, units], 0.0, 1.0);
+        for (i, keep) in mask.values::<f32>()?.iter().enumerate() {
+            let (input, unit) = (i / units, i % units);
+            for head in &order[..2] {
+                weights[input * columns + head * units + unit] *= keep.round();
+            }
+        }
+    }
+    // Weights lie by input where a straight product takes them so, or a turned one turns them.
+    let by_input = turned == with.transposed;
+    let data = if by_input {
+        crate::Tensor::new(&[all, columns], &weights)?
+    } else {
+        let turned: Vec<f32> = (0..all * columns).map(|i| weights[i % all * columns + i / all]).collect();
+        crate::Tensor::new(&[columns, all], &turned)?
+    };
+    let w = if with.given_weights { m.given(data)? } else { m.trained(data)? };
+    let mut product = match turned {
+        true => m.matmul_t(w, x, with.transposed, false)?,
+        false => m.matmul_t(x, w, false, with.transposed)?,
+    };
+    if !with.no_bias {
+        let shape: &[usize] = if turned { &[columns, 1] } else { &[columns] };
+        let bias = if with.given_bias { m.uniform(shape)? } else { m.trained_uniform(shape)? };
+        product = m.add(product, bias)?;
+    }
+    let head = |m: &mut Maker, at: usize| m.slice(product, axis, at * units, (at + 1) * units);
+    let [a, b, t] = [head(m, order[0])?, head(m, order[1])?, head(m, order[2])?];
+    let (from, to, by) = (m.tanh(a)?, m.tanh(b)?, m.sigmoid(t)?);
+    let way = m.sub(to, from)?;
+    let way = m.mul(by, way)?;
+    let y = m.add(from, way)?;
+    m.result(y)?;
+    if with.twice {
+        let whole = m.concat(&[y, x], axis)?;
+        m.result(whole)?;
+    }
+    let also =
+        |m: &mut Maker, read: bool, value: Value| if read { m.abs(value).and_then(|v| m.result(v)) } else { Ok(()) };
+    also(m, with.product_read, product)?;
+    also(m, with.head_read, a)?;
+    also(m, with.inputs_read, x)
+}
+
+pub(super) fn cells(list: &mut List<'_>) {
+    let plain = With::default();
+    let withs = [
+        ("plain", plain),
+        ("transposed", With { transposed: true, ..plain }),
+        ("no-bias", With { no_bias: true, ..plain }),
+        ("t-first", With { order: Some([1, 2, 0]), ..plain }),
+        ("b-first", With { order: Some([2, 0, 1]), masked: true, ..plain }),
+        ("masked", With { masked: true, ..plain }),
+        ("masked-transposed", With { masked: true, transposed: true, ..plain }),
+        ("given-weights", With { given_weights: true, ..plain }),
+        ("given-bias", With { given_bias: true, ..plain }),
+        ("product-read", With { product_read: true, ..plain }),
+        ("head-read", With { head_read: true, ..plain }),
+        ("inputs-read", With { inputs_read: true, ..plain }),
+        ("twice", With { twice: true, ..plain }),
+    ];
+    for turned in [false, true] {
+        for (name, with) in withs {
+            let cell = Cell { name, inputs: [8, 29], units: 29, rows: if turned { 33 } else { 1 }, turned, with };
+            add(list, &cell);
+        }
+        // Sizes around registers of 4, 8 and 16, of one part or two.
+        for (inputs, units) in
+            [([1, 0], 1), ([3, 5], 5), ([29, 19], 19), ([19, 16], 16), ([64, 0], 64), ([2, 100], 100)]
+        {
+            for rows in if turned { &[1, 16, 19, 48][..] } else { &[1, 3][..] } {
+                let with = With { masked: turned, ..plain };
+                add(list, &Cell { name: "sizes", inputs, units, rows: *rows, turned, with });
+            }
+        }
+    }
+}
+
+fn add(list: &mut List<'_>, cell: &Cell) {
+    let Cell { name, inputs, units, rows, turned, .. } = cell;
+    let kind = if *turned { "columns" } else { "rows" };
+    let title = format!("{name}/{}+{}to{units}/{rows}-{kind}", inputs[0], inputs[1]);
+    list.add("gated", title, Tolerance::CHAIN, |m| build(m, cell));
+}

@@ -1,0 +1,179 @@
+//! Many rows, lanes are rows.
+//!
+//! A unit is two lists for each part of its inputs: inputs that all heads weigh, and inputs that only the last one does.
+//! Indices and weights lie in the order they are read.
+
+#![expect(clippy::needless_range_loop, reason = "the indices name registers: each loop is unrolled away")]
+
+use super::{HEADS, Source};
+use crate::math;
+use crate::simd::{Isa, Simd, with_simd};
+
+/// Registers of rows that are taken together: with three heads, nine sums hide a multiply-add's latency, and three loads
+/// of rows and three of weights are fewer than the nine multiply-adds they feed.
+const REGISTERS: usize = 3;
+
+pub(super) struct Columns {
+    units: Vec<Unit>,
+    indices: Vec<u32>,
+    weights: Vec<f32>,
+    skipped: usize,
+}
+
+/// Lengths of a unit's lists, by part: inputs of all heads, then those of the last alone.
+#[derive(Clone, Copy)]
+struct Unit {
+    lists: [[u32; 2]; 2],
+}
+
+impl Columns {
+    pub(super) fn pack(inputs: [usize; 2], units: usize, source: &Source<'_>) -> Columns {
+        let mut packed = Columns { units: Vec::new(), indices: Vec::new(), weights: Vec::new(), skipped: 0 };
+        for unit in 0..units {
+            packed.weights.extend((0..HEADS).map(|h| source.shift(h, unit)));
+            let mut lists = [[0; 2]; 2];
+            // The second part is multiplied first.
+            for (part, first) in [(1, inputs[0]), (0, 0)] {
+                let weight = |i: usize, head: usize| source.weight(first + i, head, unit);
+                let is_masked = |i: &usize| (0..HEADS - 1).all(|h| weight(*i, h) == 0.0);
+                let (last_only, all): (Vec<usize>, Vec<usize>) = (0..inputs[part]).partition(is_masked);
+                packed.indices.extend(all.iter().chain(&last_only).map(|&i| i as u32));
+                packed.weights.extend(all.iter().flat_map(|&i| (0..HEADS).map(move |h| weight(i, h))));
+                packed.weights.extend(last_only.iter().map(|&i| weight(i, HEADS - 1)));
+                packed.skipped += last_only.len() * (HEADS - 1);
+                lists[part] = [all.len() as u32, last_only.len() as u32];
+            }
+            packed.units.push(Unit { lists });
+        }
+        packed
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        self.units.len() * size_of::<Unit>() + self.indices.len() * 4 + self.weights.len() * 4
+    }
+
+    pub(super) fn skipped(&self) -> usize {
+        self.skipped
+    }
+
+    /// # Safety
+    /// As [`super::Gated::run`].
+    pub(super) unsafe fn run(&self, isa: Isa, rows: usize, x: [*const f32; 2], out: *mut f32, also: *mut f32) {
+        let job = Job { columns: self, rows, x, out, also };
+        // SAFETY: the caller's promise.
+        with_simd!(isa, s => unsafe { job.run(s) })
+    }
+}
+
+struct Job<'a> {
+    columns: &'a Columns,
+    rows: usize,
+    x: [*const f32; 2],
+    out: *mut f32,
+    also: *mut f32,
+}
+
+impl Job<'_> {
+    /// # Safety
+    /// As [`super::Gated::run`].
+    #[inline(always)]
+    unsafe fn run<S: Simd>(&self, s: S) {
+        if self.columns.units.is_empty() {
+            // However many rows there are, which no memory limits then.
+            return;
+        }
+        let mut row = 0;
+        // SAFETY: the caller's promise; so many rows are left.
+        unsafe {
+            while self.rows - row >= REGISTERS * S::LANES {
+                self.some::<S, REGISTERS>(s, row, S::LANES);
+                row += REGISTERS * S::LANES;
+            }
+            if self.rows - row >= 2 * S::LANES {
+                self.some::<S, 2>(s, row, S::LANES);
+                row += 2 * S::LANES;
+            }
+            if self.rows - row >= S::LANES {
+                self.some::<S, 1>(s, row, S::LANES);
+                row += S::LANES;
+            }
+            if row < self.rows {
+                self.some::<S, 1>(s, row, self.rows - row);
+            }
+        }
+    }
+
+    /// All units of the rows of `V` registers from `row` on, the last of which has `n`.
+    ///
+    /// # Safety
+    /// As [`super::Gated::run`], for these rows.
+    #[inline(always)]
+    unsafe fn some<S: Simd, const V: usize>(&self, s: S, row: usize, n: usize) {
+        let Columns { units, indices, weights, .. } = self.columns;
+        let (mut index, mut weight) = (indices.as_ptr(), weights.as_ptr());
+        for (unit, Unit { lists }) in units.iter().enumerate() {
+            // SAFETY: the lists are as long as was packed, and their indices are inputs of their part.
+            let y = unsafe {
+                let mut sums = [[s.splat(0.0); V]; HEADS];
+                for h in 0..HEADS {
+                    sums[h] = [s.splat(weight.add(h).read()); V];
+                }
+                weight = weight.add(HEADS);
+                for part in [1, 0] {
+                    let x = self.x[part].wrapping_add(row);
+                    for _ in 0..lists[part][0] {
+                        let x = load::<S, V>(s, x.add(index.read() as usize * self.rows), n);
+                        for h in 0..HEADS {
+                            let w = s.splat(weight.add(h).read());
+                            for v in 0..V {
+                                sums[h][v] = s.mul_add(w, x[v], sums[h][v]);
+                            }
+                        }
+                        (index, weight) = (index.add(1), weight.add(HEADS));
+                    }
+                    for _ in 0..lists[part][1] {
+                        let x = load::<S, V>(s, x.add(index.read() as usize * self.rows), n);
+                        let w = s.splat(weight.read());
+                        for v in 0..V {
+                            sums[HEADS - 1][v] = s.mul_add(w, x[v], sums[HEADS - 1][v]);
+                        }
+                        (index, weight) = (index.add(1), weight.add(1));
+                    }
+                }
+                let [a, b, t] = sums;
+                let mut y = [s.splat(0.0); V];
+                for v in 0..V {
+                    y[v] = math::gate_of_exp2(s, t[v], a[v], b[v]);
+                }
+                y
+            };
+            for out in [self.out, self.also].into_iter().filter(|p| !p.is_null()) {
+                let out = out.wrapping_add(unit * self.rows + row);
+                for v in 0..V {
+                    // SAFETY: the caller's promise.
+                    unsafe {
+                        let p = out.add(v * S::LANES);
+                        if v + 1 < V || n == S::LANES { s.store(p, y[v]) } else { s.store_n(p, y[v], n) }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// `V` registers, `n` floats of the last.
+///
+/// # Safety
+/// They must be readable.
+#[inline(always)]
+unsafe fn load<S: Simd, const V: usize>(s: S, p: *const f32, n: usize) -> [S::F; V] {
+    let mut x = [s.splat(0.0); V];
+    for v in 0..V {
+        // SAFETY: the caller's promise.
+        x[v] = unsafe {
+            let p = p.add(v * S::LANES);
+            if v + 1 < V || n == S::LANES { s.load(p) } else { s.load_n(p, n) }
+        };
+    }
+    x
+}

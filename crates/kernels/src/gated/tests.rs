@@ -1,0 +1,115 @@
+//! Gated cells against plain loops in `f64`, on every path.
+
+use super::*;
+
+/// Numbers in no order, between −1 and 1.
+fn number(i: usize) -> f32 {
+    (i.wrapping_mul(2_654_435_761) >> 7) as f32 % 2003.0 / 1001.0 - 1.0
+}
+
+struct Cell {
+    inputs: [usize; 2],
+    units: usize,
+    /// Of how many weights of the first two heads one is 0.
+    masked: usize,
+}
+
+impl Cell {
+    fn weight(&self, input: usize, head: usize, unit: usize) -> f32 {
+        let is_masked = number(31 * input + 77 * unit) * 0.5 + 0.5 < 1.0 / self.masked as f32;
+        let scale = 4.0 / ((self.inputs[0] + self.inputs[1]) as f32).sqrt();
+        if head < 2 && is_masked { 0.0 } else { scale * number(input * 1009 + head * 307 + unit) }
+    }
+    fn shift(head: usize, unit: usize) -> f32 {
+        number(head * 53 + unit + 5)
+    }
+    fn pack(&self, isa: Isa, lanes: Lanes) -> Gated {
+        let source = Source { weight: &|i, h, u| self.weight(i, h, u), shift: &Cell::shift };
+        Gated::pack(isa, lanes, self.inputs, self.units, &source).unwrap()
+    }
+    /// The definition, of one row's inputs.
+    fn want(&self, x: &[f32]) -> Vec<f64> {
+        let head = |unit: usize, head: usize| {
+            let sum = |(i, x): (usize, &f32)| f64::from(self.weight(i, head, unit)) * f64::from(*x);
+            x.iter().enumerate().map(sum).sum::<f64>() + f64::from(Cell::shift(head, unit))
+        };
+        let unit = |u: usize| {
+            let (a, b) = (head(u, 0).tanh(), head(u, 1).tanh());
+            a + (b - a) / (1.0 + (-head(u, 2)).exp())
+        };
+        (0..self.units).map(unit).collect()
+    }
+}
+
+#[test]
+fn cells_match_on_every_path() {
+    let sizes = [1, 2, 3, 4, 5, 7, 8, 10, 11, 15, 16, 17, 19, 21, 29, 31, 32, 45, 48, 64, 65, 100];
+    let parts = [[0, 0], [1, 0], [0, 3], [8, 29], [5, 2], [64, 64]];
+    for &isa in Isa::available() {
+        for (n, units) in sizes.into_iter().enumerate() {
+            for inputs in parts {
+                let cell = Cell { inputs, units, masked: 1 + n % 3 };
+                let rows_tried: &[usize] = if n % 4 == 0 { &[1, 2, 16, 19, 35, 48, 61] } else { &[1, 33] };
+                for (&rows, lanes) in
+                    rows_tried.iter().map(|r| (r, Lanes::Rows)).chain(std::iter::once((&1, Lanes::Units)))
+                {
+                    let gated = cell.pack(isa, lanes);
+                    let all = inputs[0] + inputs[1];
+                    // [inputs, rows], each part in memory of exactly its size.
+                    let x: Vec<f32> = (0..all * rows).map(|i| number(i + 17)).collect();
+                    let (first, second) = (x[..inputs[0] * rows].to_vec(), x[inputs[0] * rows..].to_vec());
+                    let mut outs = [vec![f32::NAN; units * rows], vec![f32::NAN; units * rows]];
+                    let [out, also] = &mut outs;
+                    // SAFETY: all of them have the sizes of this cell and number of rows.
+                    unsafe { gated.run(rows, [first.as_ptr(), second.as_ptr()], out.as_mut_ptr(), also.as_mut_ptr()) };
+                    assert_eq!(out, also);
+                    for row in 0..rows {
+                        let own: Vec<f32> = (0..all).map(|i| x[i * rows + row]).collect();
+                        for (unit, want) in cell.want(&own).into_iter().enumerate() {
+                            let got = out[unit * rows + row];
+                            let error = (f64::from(got) - want).abs();
+                            assert!(error < 4e-6, "{gated:?}, row {row} of {rows}, unit {unit}: {got}, want {want}");
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn what_is_masked_is_skipped() {
+    let cell = Cell { inputs: [20, 20], units: 10, masked: 2 };
+    let zeros =
+        (0..40).flat_map(|i| (0..10).map(move |u| (i, u))).filter(|&(i, u)| cell.weight(i, 0, u) == 0.0).count();
+    assert!((100..300).contains(&zeros), "{zeros} of 400");
+    assert_eq!(cell.pack(Isa::detect(), Lanes::Rows).skipped(), 2 * zeros);
+    assert_eq!(cell.pack(Isa::detect(), Lanes::Units).skipped(), 0);
+}
+
+#[test]
+fn absurd_sizes_are_refused() {
+    let source = Source { weight: &|_, _, _| 0.0, shift: &|_, _| 0.0 };
+    for (inputs, units) in [([usize::MAX, 1], 4), ([1, 1], usize::MAX), ([1 << 20, 0], 1 << 20)] {
+        assert!(Gated::pack(Isa::detect(), Lanes::Units, inputs, units, &source).is_err());
+    }
+}
+
+/// What is not a number stays so, wherever it comes in.
+#[test]
+fn nan_reaches_the_result() {
+    let cell = Cell { inputs: [2, 3], units: 5, masked: 2 };
+    for &isa in Isa::available() {
+        for lanes in [Lanes::Units, Lanes::Rows] {
+            for at in 0..5 {
+                let mut x = [0.5f32; 5];
+                x[at] = f32::NAN;
+                let mut out = [0.0f32; 5];
+                let x = [x.as_ptr(), x[2..].as_ptr()];
+                // SAFETY: one row of two and three inputs, five units.
+                unsafe { cell.pack(isa, lanes).run(1, x, out.as_mut_ptr(), std::ptr::null_mut()) };
+                assert!(out.iter().all(|y| y.is_nan()), "{isa}, {lanes:?}, input {at}: {out:?}");
+            }
+        }
+    }
+}

@@ -1,0 +1,289 @@
+//! One row, lanes are units.
+//!
+//! Units are taken a register at a time: a group's three heads are three registers. What is left after whole groups, `w`
+//! units, has its 3 · w sums side by side in as few registers as hold them, from which the heads are looked up at the end.
+//! A few groups make a block, one pass over the inputs with a register of sums for each of its registers.
+//!
+//! A block's last register may hold few sums. Its weights lie apart, without padding, and are read beyond their end into
+//! the next input's: small cells just fit the first-level cache that way. The lanes too many are never looked at.
+//!
+//! Results are written in whole registers where there are that many units, the last one over the one before, because a
+//! load waits long for a store that was masked.
+
+#![expect(clippy::needless_range_loop, reason = "the indices name registers: each loop is unrolled away")]
+
+use super::{HEADS, Source};
+use crate::Isa;
+use crate::gemm::micro::Lanes;
+use crate::math;
+use crate::simd::{Level, Simd, portable::Portable};
+
+/// Whole groups of a block at most.
+const GROUPS: usize = 4;
+/// Registers of what is left at most.
+const TAIL: usize = HEADS;
+
+#[derive(Clone, Copy)]
+#[repr(align(64))]
+struct Line([f32; 16]);
+
+const IOTA: [i32; 16] = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15];
+
+pub(super) struct Units {
+    blocks: Vec<Block>,
+    data: Vec<Line>,
+}
+
+/// A block, and where its numbers lie in the data, in floats: a shift for each of its lanes, the weights of all registers
+/// but the last, input by input, and those of the last.
+struct Block {
+    run: unsafe fn(&Task),
+    shifts: u32,
+    weights: u32,
+    last: u32,
+    /// How far the last register's weights of one input are from those of the next.
+    last_step: u32,
+    /// First unit, and units that do not fill a register.
+    first: u32,
+    left: u32,
+}
+
+struct Task {
+    inputs: [usize; 2],
+    x: [*const f32; 2],
+    shifts: *const f32,
+    weights: *const f32,
+    last: *const f32,
+    last_step: usize,
+    left: usize,
+    out: *mut f32,
+    also: *mut f32,
+}
+
+impl Units {
+    pub(super) fn pack(isa: Isa, inputs: [usize; 2], units: usize, source: &Source<'_>) -> Units {
+        let lanes = isa.lanes();
+        let kernels = kernels(isa);
+        // Multiply-adds take some four cycles, and narrow machines begin several in each.
+        let most = if lanes >= 16 { 2 } else { GROUPS };
+        let all = inputs[0] + inputs[1];
+        let mut floats: Vec<f32> = Vec::new();
+        let mut blocks = Vec::new();
+        let mut first = 0;
+        while first < units {
+            let groups = ((units - first) / lanes).min(most);
+            let whole = groups * lanes;
+            let left = if units - first - whole < lanes { units - first - whole } else { 0 };
+            let tail = (HEADS * left).div_ceil(lanes);
+            let registers = HEADS * groups + tail;
+            // The head and unit of a lane of the block.
+            let of = |lane: usize| match lane.checked_sub(HEADS * whole) {
+                None => {
+                    let (register, lane) = (lane / lanes, lane % lanes);
+                    Some((register % HEADS, first + register / HEADS * lanes + lane))
+                }
+                Some(lane) => (lane < HEADS * left).then(|| (lane / left, first + whole + lane % left)),
+            };
+            let align = |floats: &mut Vec<f32>| {
+                floats.resize(floats.len().next_multiple_of(16), 0.0);
+                floats.len()
+            };
+            let shifts = align(&mut floats);
+            let at_lane =
+                |lane: usize, of_one: &dyn Fn(usize, usize) -> f32| of(lane).map_or(0.0, |(h, u)| of_one(h, u));
+            floats.extend((0..registers * lanes).map(|lane| at_lane(lane, &|h, u| source.shift(h, u))));
+            // The second part is multiplied first.
+            let order = || (inputs[0]..all).chain(0..inputs[0]);
+            let but_last = (registers - 1) * lanes;
+            let weights = align(&mut floats);
+            for input in order() {
+                floats.extend((0..but_last).map(|lane| at_lane(lane, &|h, u| source.weight(input, h, u))));
+            }
+            let last_step = if left == 0 { lanes } else { HEADS * left - (tail - 1) * lanes };
+            let last = align(&mut floats);
+            for input in order() {
+                let lanes = but_last..but_last + last_step;
+                floats.extend(lanes.map(|lane| at_lane(lane, &|h, u| source.weight(input, h, u))));
+            }
+            // The last register of the last input reads on.
+            floats.resize(floats.len() + lanes, 0.0);
+            let [shifts, weights, last, last_step] = [shifts, weights, last, last_step].map(|n| n as u32);
+            let (start, left) = (first as u32, left as u32);
+            blocks.push(Block { run: kernels[groups][tail], shifts, weights, last, last_step, first: start, left });
+            first += whole + left as usize;
+        }
+        let line = |floats: &[f32]| {
+            let mut line = Line([0.0; 16]);
+            line.0[..floats.len()].copy_from_slice(floats);
+            line
+        };
+        Units { blocks, data: floats.chunks(16).map(line).collect() }
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        self.data.len() * size_of::<Line>()
+    }
+
+    /// # Safety
+    /// As [`super::Gated::run`], of one row.
+    #[inline]
+    pub(super) unsafe fn run(&self, inputs: [usize; 2], x: [*const f32; 2], out: *mut f32, also: *mut f32) {
+        let data: *const f32 = self.data.as_ptr().cast();
+        for block in &self.blocks {
+            let first = block.first as usize;
+            let task = Task {
+                inputs,
+                x,
+                shifts: data.wrapping_add(block.shifts as usize),
+                weights: data.wrapping_add(block.weights as usize),
+                last: data.wrapping_add(block.last as usize),
+                last_step: block.last_step as usize,
+                left: block.left as usize,
+                out: out.wrapping_add(first),
+                also: if also.is_null() { also } else { also.wrapping_add(first) },
+            };
+            // SAFETY: the caller's promise; the data holds what was packed for this block.
+            unsafe { (block.run)(&task) }
+        }
+    }
+}
+
+/// `kernels[groups][registers of what is left]`
+type Kernels = [[unsafe fn(&Task); TAIL + 1]; GROUPS + 1];
+
+fn kernels(isa: Isa) -> &'static Kernels {
+    const fn of<S: Lanes>() -> Kernels {
+        macro_rules! row {
+            ($g:literal: $n0:literal $n1:literal $n2:literal $n3:literal) => {
+                [entry::<S, $g, 0, $n0>, entry::<S, $g, 1, $n1>, entry::<S, $g, 2, $n2>, entry::<S, $g, 3, $n3>]
+            };
+        }
+        [row!(0: 0 1 2 3), row!(1: 3 4 5 6), row!(2: 6 7 8 9), row!(3: 9 10 11 12), row!(4: 12 13 14 15)]
+    }
+    static PORTABLE: Kernels = of::<Portable<4>>();
+    match isa.level {
+        Level::Portable => &PORTABLE,
+        #[cfg(target_arch = "aarch64")]
+        Level::Neon => {
+            static NEON: Kernels = of::<crate::simd::neon::Neon>();
+            &NEON
+        }
+        #[cfg(target_arch = "x86_64")]
+        Level::Avx2 => {
+            static AVX2: Kernels = of::<crate::simd::avx2::Avx2>();
+            &AVX2
+        }
+        #[cfg(target_arch = "x86_64")]
+        Level::Avx512 => {
+            static AVX512: Kernels = of::<crate::simd::avx512::Avx512>();
+            &AVX512
+        }
+    }
+}
+
+/// # Safety
+/// The CPU must have the instruction set, and the task be one of a block of `G` groups and `T` more registers.
+unsafe fn entry<S: Lanes, const G: usize, const T: usize, const N: usize>(t: &Task) {
+    const { assert!(N == HEADS * G + T) };
+    // SAFETY: the caller's promise.
+    unsafe {
+        S::enter(
+            #[inline(always)]
+            |s| {
+                // Few registers of sums would wait for themselves: twice as many then, for every other input.
+                if N == 0 {
+                } else if N <= 3 {
+                    block::<S, G, T, N, 2>(s, t)
+                } else {
+                    block::<S, G, T, N, 1>(s, t)
+                }
+            },
+        )
+    }
+}
+
+/// # Safety
+/// As [`entry`].
+#[inline(always)]
+unsafe fn block<S: Simd, const G: usize, const T: usize, const N: usize, const SETS: usize>(s: S, t: &Task) {
+    let mut sums = [[s.splat(0.0); N]; SETS];
+    // SAFETY: shifts and weights were packed for N registers and all inputs; the rest is the caller's promise.
+    unsafe {
+        for v in 0..N {
+            sums[0][v] = s.load(t.shifts.add(v * S::LANES));
+        }
+        let (mut weights, mut last) = (t.weights, t.last);
+        for part in [1, 0] {
+            let x = t.x[part];
+            let mut add = |sums: &mut [S::F; N], i: usize| {
+                let x = s.splat(x.add(i).read());
+                for v in 0..N - 1 {
+                    sums[v] = s.mul_add(x, s.load(weights.add(v * S::LANES)), sums[v]);
+                }
+                sums[N - 1] = s.mul_add(x, s.load(last), sums[N - 1]);
+                weights = weights.add((N - 1) * S::LANES);
+                last = last.add(t.last_step);
+            };
+            let inputs = t.inputs[part];
+            let whole = inputs / SETS * SETS;
+            for i in (0..whole).step_by(SETS) {
+                for set in 0..SETS {
+                    add(&mut sums[set], i + set);
+                }
+            }
+            for i in whole..inputs {
+                add(&mut sums[0], i);
+            }
+        }
+    }
+    for set in 1..SETS {
+        for v in 0..N {
+            sums[0][v] = s.add(sums[0][v], sums[set][v]);
+        }
+    }
+    let sums = sums[0];
+    let mut before = s.splat(0.0);
+    for g in 0..G {
+        let [a, b, of] = [0, 1, 2].map(|h| sums[HEADS * g + h]);
+        before = math::gate_of_exp2(s, of, a, b);
+        // SAFETY: the caller's promise, for a whole register of units.
+        unsafe { t.store(g * S::LANES, |p| s.store(p, before)) };
+    }
+    if T > 0 {
+        let head = |h: usize| {
+            // SAFETY: sixteen numbers, at least a register.
+            let lanes = s.add_int(unsafe { s.load_int(IOTA.as_ptr()) }, s.splat_int((h * t.left) as i32));
+            let at = |i: usize| sums[(HEADS * G + i).min(N - 1)];
+            match T {
+                1 => s.lookup([at(0)], lanes),
+                2 => s.lookup([at(0), at(1)], lanes),
+                _ => s.lookup([at(0), at(1), at(2)], lanes),
+            }
+        };
+        let y = math::gate_of_exp2(s, head(2), head(0), head(1));
+        // SAFETY: the caller's promise; after a group, the last register of units begins within it.
+        unsafe {
+            if G > 0 {
+                let lanes = s.add_int(s.load_int(IOTA.as_ptr()), s.splat_int(t.left as i32));
+                let y = s.lookup([before, y], lanes);
+                t.store((G - 1) * S::LANES + t.left, |p| s.store(p, y));
+            } else {
+                t.store(0, |p| s.store_n(p, y, t.left));
+            }
+        }
+    }
+}
+
+impl Task {
+    /// Stores to both places.
+    ///
+    /// # Safety
+    /// `store` must be right for unit `at` on.
+    #[inline(always)]
+    unsafe fn store(&self, at: usize, store: impl Fn(*mut f32)) {
+        store(self.out.wrapping_add(at));
+        if !self.also.is_null() {
+            store(self.also.wrapping_add(at));
+        }
+    }
+}
