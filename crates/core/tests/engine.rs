@@ -114,6 +114,21 @@ fn a_gated_cell_is_one_call_unless_something_of_it_is_needed_outside() {
 }
 
 #[test]
+fn a_ratio_that_is_taken_again_of_its_own_result_is_one_call() {
+    let mut seen = 0;
+    for case in cases::all().into_iter().filter(|c| c.name.starts_with("synapse_ratio/") && c.name.contains("/axis")) {
+        let plan = compile(&case.graph).plan(&case.bindings().unwrap()).unwrap();
+        let ends: Vec<&str> =
+            plan.steps.iter().filter_map(|s| Some(s.kernel.split_once(", then their ratio")?.1)).collect();
+        if !ends.is_empty() {
+            assert_eq!(ends, ["", ", 3 times", ""], "{}: {}", case.name, plan.explain(None));
+            seen += 1;
+        }
+    }
+    assert!(seen > 10);
+}
+
+#[test]
 fn work_on_weights_is_done_at_compile_time() {
     let mut b = GraphBuilder::new();
     let x = b.input("x", DType::F32, shape!["B", 4]).unwrap();

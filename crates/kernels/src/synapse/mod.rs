@@ -75,7 +75,18 @@ pub enum Finish {
         out: *mut f32,
         /// p, q and r.
         terms: [Grid; 3],
+        /// How often, each time from the values of the time before.
+        times: usize,
+        /// Room for as much as the result, if more than once.
+        between: *mut f32,
     },
+}
+
+impl Finish {
+    /// How often the synapses are gone through.
+    fn times(&self) -> usize {
+        if let Finish::Ratio { times, .. } = self { *times } else { 1 }
+    }
 }
 
 /// A synapse where lanes are rows.
@@ -238,11 +249,10 @@ impl Synapses {
     /// # Safety
     /// `x` must be readable for `sources · rows` floats, and what `finish` names (as many sums as there are, or the
     /// ratio, if there [can be one](Self::has_ratio)) writable for `segments · rows`, none of them overlapping another or
-    /// anything that is read. A ratio's terms, or what sums start from, must be readable for every row and destination;
+    /// anything that is read; so must the room between a ratio's times be, if there are several. A ratio's terms, or what sums start from, must be readable for every row and destination;
     /// from row to row they lie 0 or 1 floats apart.
     pub unsafe fn run_columns(&self, team: &Team, rows: usize, x: *const f32, finish: &Finish) {
-        let job = Job { synapses: self, rows, x, finish };
-        let job = &job;
+        let job = &Job::new(self, rows, x, finish);
         let run = |part: Range<usize>| {
             // SAFETY: the columns of this part, which only this thread writes.
             with_simd!(self.isa, s => unsafe {
@@ -258,7 +268,7 @@ impl Synapses {
         };
         if self.segments == 0 {
             // However many rows there are, which no memory limits then.
-        } else if self.len().saturating_mul(rows) >= PARALLEL {
+        } else if self.len().saturating_mul(rows).saturating_mul(finish.times()) >= PARALLEL {
             team.split(rows, 2 * self.isa.lanes(), &|_, part| run(part));
         } else {
             run(0..rows);
@@ -270,8 +280,7 @@ impl Synapses {
     /// # Safety
     /// As [`Self::run_columns`], but terms and starts lie 1 float apart from destination to destination.
     pub unsafe fn run_rows(&self, team: &Team, rows: usize, x: *const f32, finish: &Finish) {
-        let job = Job { synapses: self, rows, x, finish };
-        let job = &job;
+        let job = &Job::new(self, rows, x, finish);
         let run = |part: Range<usize>| {
             // SAFETY: the rows of this part, which only this thread writes.
             with_simd!(self.isa, s => unsafe {
@@ -287,7 +296,7 @@ impl Synapses {
         };
         if self.segments == 0 {
             // As above.
-        } else if self.len().saturating_mul(rows) >= PARALLEL {
+        } else if self.len().saturating_mul(rows).saturating_mul(finish.times()) >= PARALLEL {
             team.split(rows, 1, &|_, part| run(part));
         } else {
             run(0..rows);
@@ -346,17 +355,40 @@ fn accumulate<S: Simd, const ACT: u8, const K: usize, const W: usize>(
 }
 
 /// One call: packed synapses, values and where the sums go.
+#[derive(Clone, Copy)]
 struct Job<'a> {
     synapses: &'a Synapses,
     rows: usize,
     x: *const f32,
+    /// Where a ratio goes.
+    out: *mut f32,
     /// Not a copy: it was written word by word a moment ago, and wider loads would wait for that.
     finish: &'a Finish,
 }
 // SAFETY: the values are only read, and the threads write disjoint parts of the results.
 unsafe impl Sync for Job<'_> {}
 
-impl Job<'_> {
+impl<'a> Job<'a> {
+    fn new(synapses: &'a Synapses, rows: usize, x: *const f32, finish: &'a Finish) -> Job<'a> {
+        Job { synapses, rows, x, out: std::ptr::null_mut(), finish }
+    }
+
+    /// Calls `once` for every time, with where the values lie and go that time: to and fro between two places, so that
+    /// the last ends in the result.
+    #[inline(always)]
+    fn each(&self, once: impl Fn(Job<'a>)) {
+        let (out, times, between) = match *self.finish {
+            Finish::Ratio { out, times, between, .. } => (out, times, between),
+            _ => (self.out, 1, self.out),
+        };
+        let mut x = self.x;
+        for time in 0..times {
+            let to = if (times - time) % 2 == 1 { out } else { between };
+            once(Job { x, out: to, ..*self });
+            x = to;
+        }
+    }
+
     /// # Safety
     /// The part must lie within the rows; memory as [`Synapses::run_columns`] says.
     #[inline(always)]
@@ -366,16 +398,25 @@ impl Job<'_> {
         unsafe {
             if S::REGISTERS >= 32 {
                 while c + 2 * S::LANES <= part.end {
-                    self.block::<S, ACT, K, 2, false>(s, c, 0);
+                    self.each(
+                        #[inline(always)]
+                        |job| job.block::<S, ACT, K, 2, false>(s, c, 0),
+                    );
                     c += 2 * S::LANES;
                 }
             }
             while c + S::LANES <= part.end {
-                self.block::<S, ACT, K, 1, false>(s, c, 0);
+                self.each(
+                    #[inline(always)]
+                    |job| job.block::<S, ACT, K, 1, false>(s, c, 0),
+                );
                 c += S::LANES;
             }
             if c < part.end {
-                self.block::<S, ACT, K, 1, true>(s, c, part.end - c);
+                self.each(
+                    #[inline(always)]
+                    |job| job.block::<S, ACT, K, 1, true>(s, c, part.end - c),
+                );
             }
         }
     }
@@ -472,10 +513,10 @@ impl Job<'_> {
                     }
                 }
                 // A ratio has two sums.
-                Finish::Ratio { out, terms: [p, q, r] } => {
+                Finish::Ratio { terms: [p, q, r], .. } => {
                     let x = get::<S, PARTIAL>(s, self.x.add(at), n);
                     let above = s.mul_add(term(p), x, s.add(term(q), sums[K - 1]));
-                    put::<S, PARTIAL>(s, out.add(at), s.div(above, s.add(term(r), sums[0])), n);
+                    put::<S, PARTIAL>(s, self.out.add(at), s.div(above, s.add(term(r), sums[0])), n);
                 }
             }
         }
@@ -485,41 +526,52 @@ impl Job<'_> {
     /// The part must lie within the rows; memory as [`Synapses::run_rows`] says.
     #[inline(always)]
     unsafe fn rows<S: Simd, const ACT: u8, const K: usize>(&self, s: S, part: Range<usize>) {
-        let Synapses { sources, segments, dealt, .. } = self.synapses;
         for row in part {
-            // SAFETY: row < rows, and the groups were made for these sizes.
-            unsafe {
-                let x = self.x.add(row * sources);
-                let tables = dealt.tables.as_ptr().cast::<f32>();
-                let mut shared = [s.splat(0.0); K];
-                for block in &dealt.blocks {
-                    if let Some(group) = block.shared {
-                        shared = self.lanes::<S, ACT, K>(s, dealt.groups.get_unchecked(group), x);
+            self.each(
+                #[inline(always)]
+                // SAFETY: the caller's promise.
+                |job| unsafe { job.row::<S, ACT, K>(s, row) },
+            );
+        }
+    }
+
+    /// # Safety
+    /// It must be one of the rows; memory as [`Synapses::run_rows`] says.
+    #[inline(always)]
+    unsafe fn row<S: Simd, const ACT: u8, const K: usize>(&self, s: S, row: usize) {
+        let Synapses { sources, segments, dealt, .. } = self.synapses;
+        // SAFETY: row < rows, and the groups were made for these sizes.
+        unsafe {
+            let x = self.x.add(row * sources);
+            let tables = dealt.tables.as_ptr().cast::<f32>();
+            let mut shared = [s.splat(0.0); K];
+            for block in &dealt.blocks {
+                if let Some(group) = block.shared {
+                    shared = self.lanes::<S, ACT, K>(s, dealt.groups.get_unchecked(group), x);
+                }
+                let mut sums = [s.splat(0.0); K];
+                for piece in 0..block.pieces {
+                    let at = tables.add(block.at + 2 * piece * S::LANES);
+                    let (lane, mask) = (s.load_int(at.cast()), s.load_int(at.add(S::LANES).cast()));
+                    for (sum, shared) in sums.iter_mut().zip(shared) {
+                        let piece = s.bits(s.lookup([shared], lane));
+                        *sum = s.add(*sum, s.float_from_bits(s.and_int(piece, mask)));
                     }
-                    let mut sums = [s.splat(0.0); K];
-                    for piece in 0..block.pieces {
-                        let at = tables.add(block.at + 2 * piece * S::LANES);
-                        let (lane, mask) = (s.load_int(at.cast()), s.load_int(at.add(S::LANES).cast()));
-                        for (sum, shared) in sums.iter_mut().zip(shared) {
-                            let piece = s.bits(s.lookup([shared], lane));
-                            *sum = s.add(*sum, s.float_from_bits(s.and_int(piece, mask)));
+                }
+                for group in dealt.groups.get_unchecked(block.groups.clone()) {
+                    let mask = s.load_int(tables.add(group.mask).cast());
+                    for (sum, mut more) in sums.iter_mut().zip(self.lanes::<S, ACT, K>(s, group, x)) {
+                        let mut half = S::LANES / 2;
+                        while half >= group.width {
+                            more = s.add(more, s.rotate(more, half));
+                            half /= 2;
                         }
+                        *sum = s.add(*sum, s.float_from_bits(s.and_int(s.bits(more), mask)));
                     }
-                    for group in dealt.groups.get_unchecked(block.groups.clone()) {
-                        let mask = s.load_int(tables.add(group.mask).cast());
-                        for (sum, mut more) in sums.iter_mut().zip(self.lanes::<S, ACT, K>(s, group, x)) {
-                            let mut half = S::LANES / 2;
-                            while half >= group.width {
-                                more = s.add(more, s.rotate(more, half));
-                                half /= 2;
-                            }
-                            *sum = s.add(*sum, s.float_from_bits(s.and_int(s.bits(more), mask)));
-                        }
-                    }
-                    match segments - block.first {
-                        n if n < S::LANES => self.put_row::<S, K, true>(s, row, block.first, n, sums),
-                        _ => self.put_row::<S, K, false>(s, row, block.first, S::LANES, sums),
-                    }
+                }
+                match segments - block.first {
+                    n if n < S::LANES => self.put_row::<S, K, true>(s, row, block.first, n, sums),
+                    _ => self.put_row::<S, K, false>(s, row, block.first, S::LANES, sums),
                 }
             }
         }

@@ -157,30 +157,40 @@ fn ratios_and_starts_are_made_of_the_sums_on_every_instruction_set() {
                 let packed = table.pack(isa, Activation::Sigmoid, 2).unwrap();
                 assert!(packed.has_ratio() && !table.pack(isa, Activation::Sigmoid, 1).unwrap().has_ratio());
                 let sums = [0, 1].map(|k| table.want(Activation::Sigmoid, rows, &x, k));
-                let want: Vec<f64> = (0..rows * units)
-                    .map(|i| {
+                let next = |x: &[f32], sums: &[Vec<f64>; 2]| -> Vec<f64> {
+                    let one = |i: usize| {
                         let of = |v: &[f32], i: usize| f64::from(v[i]);
-                        (of(&p, i) * of(&x, i) + of(&q, i % units) + sums[1][i]) / (of(&by_rows_r, i) + sums[0][i])
-                    })
-                    .collect();
+                        (of(&p, i) * of(x, i) + of(&q, i % units) + sums[1][i]) / (of(&by_rows_r, i) + sums[0][i])
+                    };
+                    (0..rows * units).map(one).collect()
+                };
+                let want = next(&x, &sums);
+                // Three times, each from the values of the time before.
+                let mut repeated = want.clone();
+                for _ in 1..3 {
+                    let x: Vec<f32> = repeated.iter().map(|v| *v as f32).collect();
+                    repeated = next(&x, &[0, 1].map(|k| table.want(Activation::Sigmoid, rows, &x, k)));
+                }
                 for by_row in [true, false] {
                     let lie = |v: &[f32]| if by_row { v.to_vec() } else { turned(v, rows, units) };
                     let (x, p, r) = (lie(&x), lie(&p), lie(&by_rows_r));
                     let (row, destination) = if by_row { (units, 1) } else { (1, rows) };
                     let each = |v: &[f32]| Grid { at: v.as_ptr(), row, destination };
                     let terms = [each(&p), Grid { at: q.as_ptr(), row: 0, destination: 1 }, each(&r)];
-                    let [got, _] = into_rooms(rows * units, |outs| {
-                        let finish = Finish::Ratio { out: outs[0], terms };
-                        // SAFETY: the buffers have the sizes of the table, and the grids are theirs.
-                        unsafe {
-                            match by_row {
-                                true => packed.run_rows(&team, rows, x.as_ptr(), &finish),
-                                false => packed.run_columns(&team, rows, x.as_ptr(), &finish),
+                    for (times, want) in [(1, &want), (3, &repeated)] {
+                        let [got, _] = into_rooms(rows * units, |outs| {
+                            let finish = Finish::Ratio { out: outs[0], terms, times, between: outs[1] };
+                            // SAFETY: the buffers have the sizes of the table, and the grids are theirs.
+                            unsafe {
+                                match by_row {
+                                    true => packed.run_rows(&team, rows, x.as_ptr(), &finish),
+                                    false => packed.run_columns(&team, rows, x.as_ptr(), &finish),
+                                }
                             }
-                        }
-                    });
-                    let got = if by_row { got } else { turned(&got, units, rows) };
-                    close(&format!("{packed:?}, {rows} rows, by row: {by_row}"), &got, &want, 1e-6);
+                        });
+                        let got = if by_row { got } else { turned(&got, units, rows) };
+                        close(&format!("{packed:?}, {rows} rows, by row: {by_row}, {times} times"), &got, want, 1e-6);
+                    }
                     // The same loops with sums that start from something.
                     let rooms = into_rooms(rows * units, |outs| {
                         let finish = Finish::From { starts: [terms[1], terms[2]], outs };
@@ -216,7 +226,8 @@ fn every_width_of_lanes_deals_alike() {
                 for by_row in [true, false] {
                     let what = format!("{N} lanes, {packed:?}");
                     check(&what, table, activation, 2, rows, by_row, |x, outs| {
-                        let job = Job { synapses: &packed, rows, x, finish: &Finish::Plain(outs) };
+                        let finish = Finish::Plain(outs);
+                        let job = Job::new(&packed, rows, x, &finish);
                         // SAFETY: the buffers have the sizes of the table.
                         unsafe {
                             match (activation, by_row) {

@@ -211,14 +211,14 @@ pub enum Call {
     /// [`exact::segment_sum`].
     IntSegmentSum { shape: [usize; 3], segments: Ref, count: usize, src: Ref, dst: Ref },
     /// [`Synapses::run_columns`] if `columns`, else [`Synapses::run_rows`]. As many of `outs` as there are sums, and none
-    /// of `terms` or what each sum starts from; or, of a ratio, one and three. Terms lie so many floats apart from row to
-    /// row and from destination to destination.
+    /// of `terms` or what each sum starts from; or, of a ratio, one and three, and so many times, with room `between` if
+    /// that is more than one. Terms lie so many floats apart from row to row and from destination to destination.
     SynapseSum {
         synapses: Arc<Synapses>,
         columns: bool,
         rows: usize,
         src: Ref,
-        is_ratio: bool,
+        ratio: Option<(usize, Option<Ref>)>,
         terms: Vec<(Ref, [usize; 2])>,
         outs: Vec<Ref>,
     },
@@ -467,8 +467,9 @@ impl Call {
                 f(src, false);
                 f(dst, true);
             }
-            Call::SynapseSum { src, terms, outs, .. } => {
+            Call::SynapseSum { src, ratio, terms, outs, .. } => {
                 f(src, false);
+                ratio.iter_mut().filter_map(|(_, between)| between.as_mut()).for_each(|r| f(r, true));
                 terms.iter_mut().for_each(|(r, _)| f(r, false));
                 outs.iter_mut().for_each(|r| f(r, true));
             }
@@ -560,7 +561,7 @@ impl Call {
                     exact::segment_sum((*outer, *n, *inner), segments, *count, src, dst)
                         .map_err(|at| bad_index("segment", segments.add(at).read(), at, *count))?;
                 }
-                Call::SynapseSum { synapses, columns, rows, src, is_ratio, terms, outs } => {
+                Call::SynapseSum { synapses, columns, rows, src, ratio, terms, outs } => {
                     let out = |k: usize| outs.get(k).map_or(std::ptr::null_mut(), f32s);
                     let nothing = Grid { at: std::ptr::null(), row: 0, destination: 0 };
                     let mut grids = [nothing; 3];
@@ -568,10 +569,13 @@ impl Call {
                         *grid = Grid { at: f32s(r), row: *row, destination: *destination };
                     }
                     let outs = [out(0), out(1)];
-                    let finish = match (is_ratio, terms.len()) {
-                        (true, _) => Sums::Ratio { out: outs[0], terms: grids },
-                        (false, 0) => Sums::Plain(outs),
-                        (false, _) => Sums::From { starts: [grids[0], grids[1]], outs },
+                    let finish = match (ratio, terms.len()) {
+                        (Some((times, between)), _) => {
+                            let between = between.as_ref().map_or(std::ptr::null_mut(), f32s);
+                            Sums::Ratio { out: outs[0], terms: grids, times: *times, between }
+                        }
+                        (None, 0) => Sums::Plain(outs),
+                        (None, _) => Sums::From { starts: [grids[0], grids[1]], outs },
                     };
                     if *columns {
                         synapses.run_columns(team, *rows, f32s(src), &finish);

@@ -159,10 +159,13 @@ pub(super) fn check(call: &Call, memory: &Spaces, isa: Isa, threads: usize) -> C
             a.read(src, product(shape), 4)?;
             a.write(dst, product(&[shape[0], *count, shape[2]]), 4)?;
         }
-        Call::SynapseSum { synapses, columns, rows, src, is_ratio, terms, outs } => {
-            let fits = match is_ratio {
-                false => outs.len() == synapses.sums() && (terms.is_empty() || terms.len() == synapses.sums()),
-                true => outs.len() == 1 && terms.len() == 3 && synapses.has_ratio(),
+        Call::SynapseSum { synapses, columns, rows, src, ratio, terms, outs } => {
+            let fits = match ratio {
+                None => outs.len() == synapses.sums() && (terms.is_empty() || terms.len() == synapses.sums()),
+                Some((times, between)) => {
+                    let repeats = *times == 1 || (*times > 1 && between.is_some());
+                    outs.len() == 1 && terms.len() == 3 && synapses.has_ratio() && repeats
+                }
             };
             if !fits || !synapses.is_for(isa) {
                 return Err(format!("{synapses:?} and {} terms into {} results on {isa}", terms.len(), outs.len()));
@@ -176,7 +179,7 @@ pub(super) fn check(call: &Call, memory: &Spaces, isa: Isa, threads: usize) -> C
                 }
                 a.read(term, reach(&[*rows, synapses.segments()], strides), 4)?;
             }
-            for out in outs {
+            for out in outs.iter().chain(ratio.iter().filter_map(|(_, between)| between.as_ref())) {
                 a.write(out, product(&[*rows, synapses.segments()]), 4)?;
             }
         }

@@ -286,7 +286,7 @@ enum Form {
     Other,
 }
 
-/// How the kernel's text of a ratio of sums over synapses ends.
+/// What the kernel's text of a ratio of sums over synapses ends with; how often may follow.
 const RATIO: &str = ", then their ratio";
 
 impl Form {
@@ -325,7 +325,7 @@ impl Form {
         let (count, rest) = kernel.split_once(" synapses, ")?;
         let (_, sums) = rest.split_once(" to ")?;
         let sums = sums.split_once(" × ")?.0.parse().ok()?;
-        let kernel = kernel.strip_suffix(RATIO).unwrap_or(kernel);
+        let kernel = kernel.split_once(RATIO).map_or(kernel, |(sums, _)| sums);
         let rounds = kernel.strip_suffix(" rounds gathered").and_then(|k| k.rsplit_once(", ")).and_then(|(_, n)| {
             let (gathered, all) = n.split_once(" of ")?;
             Some([gathered.parse().ok()?, all.parse().ok()?])
@@ -394,7 +394,7 @@ fn step_counts(step: &Step, working_set: usize, target: &Target) -> Counts {
             // What they start from, or become: of a ratio's five operations one is a division.
             let more = cost.flops as f64 - synapses * each as f64;
             add(Unit::MapPlain, more);
-            if step.kernel.ends_with(RATIO) {
+            if step.kernel.contains(RATIO) {
                 add(Unit::MapDivide, more / 5.0);
             }
             match rounds {

@@ -54,6 +54,11 @@ impl Cells {
         self.by_gate.get(&gate).copied()
     }
 
+    /// The product of a gate's cell.
+    pub(super) fn product(&self, gate: Value) -> Option<Value> {
+        self.by_gate.get(&gate).map(|cell| cell.product)
+    }
+
     /// Whether a node is made as part of a cell.
     pub(super) fn contains(&self, node: u32) -> bool {
         self.inner.contains(&node)
@@ -131,12 +136,6 @@ impl Lower<'_> {
         })?;
         let fits = is_matrix(weights)? && bias_fits && (x_sized.dtype, x_sized.shape.len()) == (DType::F32, 2);
         Ok(fits.then_some(Cell { product, x, weights, bias, heads, units, rows, lanes, by_input }))
-    }
-
-    /// What a node reads: of a cell, what its product does.
-    pub(super) fn operands(&self, value: Value) -> &[Value] {
-        let node = self.cells.get(value).map_or(value, |cell| cell.product);
-        &self.graph.node(node).inputs
     }
 }
 

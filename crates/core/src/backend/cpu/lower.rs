@@ -7,7 +7,8 @@
 use super::calls;
 use super::gated::{self, Cells};
 use super::packs::Packs;
-use super::{scan, synapse};
+use super::scan;
+use super::synapse::{self, Repeats};
 use crate::error::{Error, Result};
 use crate::graph::{Graph, Node, Value};
 use crate::op::{Cost, Op};
@@ -84,6 +85,8 @@ pub(super) struct Lower<'a> {
     pub(super) split: HashMap<Value, [Value; 2]>,
     /// Products and gates that are one call.
     pub(super) cells: Cells,
+    /// Ratios of sums over synapses that are one call.
+    pub(super) repeats: Repeats,
     /// Cells that are written to an output, and to their place in a concatenation too.
     pub(super) also: HashMap<Value, (Value, usize)>,
     /// How often a value has been read.
@@ -119,6 +122,7 @@ pub(super) fn lower(
         stretched: HashMap::new(),
         split: HashMap::new(),
         cells: Cells::default(),
+        repeats: Repeats::of(graph),
         also: HashMap::new(),
         consumed: HashMap::new(),
         direct: HashMap::new(),
@@ -250,6 +254,7 @@ impl Lower<'_> {
                     }
                 }
             }
+            Op::SynapseRatio { .. } if self.repeats.contains(id) => {}
             Op::SynapseSum { .. } | Op::SynapseRatio { .. } => synapse::lower(self, id)?,
             _ if self.alias(value, node)? || self.delay(value, node)? => {}
             _ => calls::lower(self, value, node)?,
@@ -266,6 +271,18 @@ impl Lower<'_> {
             }
         }
         Ok(())
+    }
+
+    /// What a node's call reads. Where several nodes are one call, the last of them reads what reaches the first.
+    fn operands(&self, value: Value) -> Vec<Value> {
+        let inputs = &self.graph.node(self.cells.product(value).unwrap_or(value)).inputs;
+        if self.repeats.contains(value.node) {
+            return inputs[1..].to_vec();
+        }
+        match self.repeats.first(value.node) {
+            Some(first) => [&[first], &inputs[1..]].concat(),
+            None => inputs.clone(),
+        }
     }
 
     /// A slice of a symbolic axis may turn out longer than the axis.

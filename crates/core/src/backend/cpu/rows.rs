@@ -74,7 +74,7 @@ pub(super) fn independent(scan: &Scan) -> Option<Independent> {
 impl Independent {
     /// The body with the rows of every value as its last axis, if each of its operations has a form for that.
     pub(super) fn turned(&self) -> Option<Graph> {
-        let mut turned = Turned { from: self, new: Graph::default(), map: HashMap::new() };
+        let mut turned = Turned { from: self, new: Graph::default(), map: HashMap::new(), columns: HashMap::new() };
         for (id, node) in self.body.nodes().iter().enumerate() {
             turned.node(id as u32, node)?;
         }
@@ -89,6 +89,8 @@ struct Turned<'a> {
     from: &'a Independent,
     new: Graph,
     map: HashMap<Value, Value>,
+    /// Values with an axis of one element for the rows, each made once.
+    columns: HashMap<(Value, Shape), Value>,
 }
 
 impl Turned<'_> {
@@ -132,8 +134,14 @@ impl Turned<'_> {
             None => {}
         }
         dims.push(Dim::fixed(1));
+        let shape = Shape::from(dims);
+        if let Some(known) = self.columns.get(&(value, shape.clone())) {
+            return Some(*known);
+        }
         let name = format!("{}.column", self.from.body.node(value).name);
-        self.new.push(Op::Reshape { shape: dims.into() }, vec![new], name).ok()
+        let column = self.new.push(Op::Reshape { shape: shape.clone() }, vec![new], name).ok()?;
+        self.columns.insert((value, shape), column);
+        Some(column)
     }
 
     fn node(&mut self, id: u32, node: &Node) -> Option<()> {

@@ -206,7 +206,7 @@ fn sums_over_synapses_are_the_plain_loops_and_stay_within_their_references() {
                 columns: false,
                 rows,
                 src: x,
-                is_ratio: false,
+                ratio: None,
                 terms: vec![],
                 outs: vec![a, b],
             },
@@ -215,7 +215,7 @@ fn sums_over_synapses_are_the_plain_loops_and_stay_within_their_references() {
                 columns: true,
                 rows,
                 src: y,
-                is_ratio: false,
+                ratio: None,
                 terms: vec![],
                 outs: vec![c],
             },
@@ -224,7 +224,7 @@ fn sums_over_synapses_are_the_plain_loops_and_stay_within_their_references() {
                 columns: false,
                 rows: 0,
                 src: x,
-                is_ratio: false,
+                ratio: None,
                 terms: vec![],
                 outs: vec![d],
             },
@@ -247,7 +247,7 @@ fn sums_over_synapses_are_the_plain_loops_and_stay_within_their_references() {
         columns: false,
         rows,
         src,
-        is_ratio: false,
+        ratio: None,
         terms: vec![],
         outs,
     };
@@ -268,7 +268,7 @@ fn sums_over_synapses_are_the_plain_loops_and_stay_within_their_references() {
             columns: false,
             rows,
             src: x,
-            is_ratio: false,
+            ratio: None,
             terms: vec![],
             outs: vec![a],
         });
@@ -343,11 +343,12 @@ fn a_ratio_of_sums_is_the_plain_loops_and_stays_within_its_references() {
     let (out, other) = (board.room(room), board.room(room));
     let terms = [(p_at, [0, 1]), (q_at, [units, 1]), (r_at, [0, 1])];
     let first_two = terms[..2].to_vec();
-    let call = |isa: Isa, src: Ref, is_ratio, terms, outs| {
+    let call = |isa: Isa, src: Ref, ratio, terms, outs| {
         let synapses = pack(isa, units, &[&first, &second]);
-        Call::SynapseSum { synapses, columns: false, rows, src, is_ratio, terms, outs }
+        Call::SynapseSum { synapses, columns: false, rows, src, ratio, terms, outs }
     };
-    let ratio = |isa: Isa, src: Ref, terms: [(Ref, [usize; 2]); 3], outs| call(isa, src, true, terms.to_vec(), outs);
+    let once = Some((1, None));
+    let ratio = |isa: Isa, src: Ref, terms: [(Ref, [usize; 2]); 3], outs| call(isa, src, once, terms.to_vec(), outs);
     let mut sums = vec![[0.0; 2]; rows * units];
     for (row, e) in (0..rows * 4).map(|i| (i / 4, i % 4)) {
         let value = scale[e] * values[row * units + from[e] as usize] + shift[e];
@@ -362,7 +363,7 @@ fn a_ratio_of_sums_is_the_plain_loops_and_stays_within_its_references() {
         .map(|k| (0..rows * units).map(|i| sums[i][k] + if k == 0 { p[i % units] } else { q[i] }).collect())
         .to_vec();
     board.run(
-        |isa, _| vec![call(isa, x, false, first_two.clone(), vec![out, other])],
+        |isa, _| vec![call(isa, x, None, first_two.clone(), vec![out, other])],
         |memory| {
             memory.floats(&out, &from[0]);
             memory.floats(&other, &from[1]);
@@ -378,10 +379,17 @@ fn a_ratio_of_sums_is_the_plain_loops_and_stays_within_its_references() {
     board.refused(ratio(on, x, [terms[0], terms[1], (r_at, [0, usize::MAX])], vec![out]));
     board.refused(ratio(on, x, [(out, [0, 1]), terms[1], terms[2]], vec![out]));
     board.refused(ratio(on, out, terms, vec![out]));
-    board.accepted(call(on, x, false, first_two.clone(), vec![out, other]));
-    board.refused(call(on, x, false, first_two[..1].to_vec(), vec![out, other]));
-    board.refused(call(on, x, false, terms.to_vec(), vec![out, other]));
-    board.refused(call(on, x, true, first_two, vec![out]));
+    board.accepted(call(on, x, None, first_two.clone(), vec![out, other]));
+    board.refused(call(on, x, None, first_two[..1].to_vec(), vec![out, other]));
+    board.refused(call(on, x, None, terms.to_vec(), vec![out, other]));
+    board.refused(call(on, x, once, first_two, vec![out]));
+    let times = |times, between| call(on, x, Some((times, between)), terms.to_vec(), vec![out]);
+    board.accepted(times(6, Some(other)));
+    board.refused(times(0, Some(other)));
+    board.refused(times(6, None));
+    board.refused(times(6, Some(out)));
+    board.refused(times(6, Some(x)));
+    board.refused(times(6, Some(Ref { len: room - 4, ..other })));
     for synapses in [pack(on, units, &[&first]), pack(on, 3, &[&first, &second])] {
         let terms = terms.to_vec();
         board.refused(Call::SynapseSum {
@@ -389,7 +397,7 @@ fn a_ratio_of_sums_is_the_plain_loops_and_stays_within_its_references() {
             columns: false,
             rows,
             src: x,
-            is_ratio: true,
+            ratio: Some((1, None)),
             terms,
             outs: vec![out],
         });
