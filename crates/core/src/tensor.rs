@@ -325,7 +325,8 @@ impl AsRef<[u8]> for Tensor {
 impl PartialEq for Tensor {
     /// Same type, shape and bits (so NaN equals itself, and 0 differs from −0).
     fn eq(&self, other: &Tensor) -> bool {
-        self.dtype == other.dtype && self.shape == other.shape && self.bytes() == other.bytes()
+        let (a, b) = (self.bytes(), other.bytes());
+        self.dtype == other.dtype && self.shape == other.shape && (std::ptr::eq(a, b) || a == b)
     }
 }
 impl Eq for Tensor {}

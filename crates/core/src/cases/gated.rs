@@ -1,8 +1,10 @@
 //! Cases of gated cells: three heads of one product and the gate that reads them, which a backend may make one.
 
 use super::{List, Maker, Tolerance};
+use crate::dtype::DType;
 use crate::error::Result;
 use crate::graph::Value;
+use crate::op::{Binary, Map, MapInstr, Op, Unary};
 
 /// A cell, and what there is about it that a backend must not overlook.
 struct Cell {
@@ -34,6 +36,17 @@ struct With {
     inputs_read: bool,
     /// The result is an output, and part of another.
     twice: bool,
+    /// What is added to the product has one number a row, not one a column.
+    bias_by_row: bool,
+    /// t is a too, and somebody else reads the product.
+    two_heads: bool,
+    /// Heads begin within one another.
+    overlapping: bool,
+    /// The second part is the first again, or a part of something that is not contiguous.
+    same_part: bool,
+    sliced_part: bool,
+    /// The product has columns that are no head's.
+    more_columns: bool,
 }
 
 fn build(m: &mut Maker, cell: &Cell) -> Result<()> {
@@ -42,11 +55,19 @@ fn build(m: &mut Maker, cell: &Cell) -> Result<()> {
     let of = |features: usize| if turned { [features, rows] } else { [rows, features] };
     let mut x = m.uniform(&of(inputs[0]))?;
     if inputs[1] > 0 {
-        let state = m.uniform(&of(inputs[1]))?;
+        let state = match (with.same_part, with.sliced_part) {
+            (true, _) => x,
+            (_, true) => {
+                let wide = m.uniform(&of(inputs[1] + 3).map(|n| n + 2))?;
+                let part = m.slice(wide, axis, 1, inputs[1] + 1)?;
+                m.slice(part, 1 - axis, 1, rows + 1)?
+            }
+            _ => m.uniform(&of(inputs[1]))?,
+        };
         x = m.concat(&[x, state], axis)?;
     }
     let order = with.order.unwrap_or([0, 1, 2]);
-    let columns = 3 * units;
+    let columns = 3 * units + if with.more_columns { 4 } else { 0 };
     let range = 2.0 / (all as f64).sqrt();
     let weights = m.random.floats(&[all, columns], -range, range);
     let mut weights = weights.values::<f32>()?.to_vec();
@@ -73,12 +94,21 @@ fn build(m: &mut Maker, cell: &Cell) -> Result<()> {
         false => m.matmul_t(x, w, false, with.transposed)?,
     };
     if !with.no_bias {
-        let shape: &[usize] = if turned { &[columns, 1] } else { &[columns] };
+        let shape: &[usize] = match (turned, with.bias_by_row) {
+            (true, false) => &[columns, 1],
+            (true, true) => &[rows],
+            (false, false) => &[columns],
+            (false, true) => &[rows, 1],
+        };
         let bias = if with.given_bias { m.uniform(shape)? } else { m.trained_uniform(shape)? };
         product = m.add(product, bias)?;
     }
-    let head = |m: &mut Maker, at: usize| m.slice(product, axis, at * units, (at + 1) * units);
-    let [a, b, t] = [head(m, order[0])?, head(m, order[1])?, head(m, order[2])?];
+    let head = |m: &mut Maker, at: usize| {
+        let start = if with.overlapping { at * units / 2 } else { at * units };
+        m.slice(product, axis, start, start + units)
+    };
+    let [a, b] = [head(m, order[0])?, head(m, order[1])?];
+    let t = if with.two_heads { a } else { head(m, order[2])? };
     let (from, to, by) = (m.tanh(a)?, m.tanh(b)?, m.sigmoid(t)?);
     let way = m.sub(to, from)?;
     let way = m.mul(by, way)?;
@@ -90,12 +120,13 @@ fn build(m: &mut Maker, cell: &Cell) -> Result<()> {
     }
     let also =
         |m: &mut Maker, read: bool, value: Value| if read { m.abs(value).and_then(|v| m.result(v)) } else { Ok(()) };
-    also(m, with.product_read, product)?;
+    also(m, with.product_read || with.two_heads, product)?;
     also(m, with.head_read, a)?;
     also(m, with.inputs_read, x)
 }
 
 pub(super) fn cells(list: &mut List<'_>) {
+    list.add("gated", "own-operations", Tolerance::CHAIN, own_operations);
     let plain = With::default();
     let withs = [
         ("plain", plain),
@@ -111,12 +142,25 @@ pub(super) fn cells(list: &mut List<'_>) {
         ("head-read", With { head_read: true, ..plain }),
         ("inputs-read", With { inputs_read: true, ..plain }),
         ("twice", With { twice: true, ..plain }),
+        ("bias-by-row", With { bias_by_row: true, ..plain }),
+        ("two-heads", With { two_heads: true, ..plain }),
+        ("overlapping", With { overlapping: true, ..plain }),
+        ("sliced-part", With { sliced_part: true, ..plain }),
+        ("more-columns", With { more_columns: true, ..plain }),
     ];
     for turned in [false, true] {
         for (name, with) in withs {
             let cell = Cell { name, inputs: [8, 29], units: 29, rows: if turned { 33 } else { 1 }, turned, with };
             add(list, &cell);
         }
+        let with = With { same_part: true, ..plain };
+        add(
+            list,
+            &Cell { name: "same-part", inputs: [7, 7], units: 9, rows: if turned { 20 } else { 1 }, turned, with },
+        );
+        // As many rows as columns, which an operand's shape alone does not tell apart.
+        let with = With { bias_by_row: true, ..plain };
+        add(list, &Cell { name: "bias-by-row", inputs: [4, 4], units: 6, rows: 18, turned, with });
         // Sizes around registers of 4, 8 and 16, of one part or two.
         for (inputs, units) in
             [([1, 0], 1), ([3, 5], 5), ([29, 19], 19), ([19, 16], 16), ([64, 0], 64), ([2, 100], 100)]
@@ -127,6 +171,41 @@ pub(super) fn cells(list: &mut List<'_>) {
             }
         }
     }
+}
+
+/// What the passes make of a cell, but with operands that they would never leave there.
+fn own_operations(m: &mut Maker) -> Result<()> {
+    use MapInstr::Input;
+    let x = m.uniform(&[1, 5])?;
+    let w = m.trained_uniform(&[5, 12])?;
+    let biases = [m.trained_uniform(&[12])?, m.trained_uniform(&[12])?];
+    for (reads, inputs) in [([0, 2], 3), ([1, 2], 3), ([2, 0], 3), ([0, 1], 4)] {
+        let code = vec![Input(reads[0]), Input(reads[1]), MapInstr::Binary(Binary::Add, 0, 1)];
+        let op = Op::MatMulMap { transpose_a: false, transpose_b: false, map: Map { code }, dtype: DType::F32 };
+        let product = m.push(op, &[x, w, biases[0], biases[1]])?;
+        let mut heads = vec![];
+        for start in [0, 4, 8] {
+            heads.push(m.slice(product, 1, start, start + 4)?);
+        }
+        let given = m.uniform(&[1, 4])?;
+        let unread = m.abs(given)?;
+        m.result(unread)?;
+        heads.push(unread);
+        let code = vec![
+            Input(0),
+            Input(1),
+            Input(2),
+            MapInstr::Unary(Unary::Tanh, 0),
+            MapInstr::Unary(Unary::Tanh, 1),
+            MapInstr::Unary(Unary::Sigmoid, 2),
+            MapInstr::Binary(Binary::Sub, 4, 3),
+            MapInstr::Binary(Binary::Mul, 5, 6),
+            MapInstr::Binary(Binary::Add, 3, 7),
+        ];
+        let y = m.push(Op::Map { map: Map { code }, dtype: DType::F32 }, &heads[..inputs])?;
+        m.result(y)?;
+    }
+    Ok(())
 }
 
 fn add(list: &mut List<'_>, cell: &Cell) {

@@ -76,7 +76,15 @@ impl std::fmt::Debug for Gated {
 }
 
 impl Gated {
-    /// Packs the weights of `units` units with so many inputs in each of the two parts.
+    /// Whether so many inputs and units can be packed.
+    pub fn fits(inputs: [usize; 2], units: usize) -> bool {
+        // Positions are kept in 32 bits.
+        let most = u32::MAX as usize / 64;
+        let all = inputs[0].checked_add(inputs[1]).and_then(|k| k.checked_add(64)?.checked_mul(units.checked_add(64)?));
+        all.is_some_and(|n| n <= most)
+    }
+
+    /// Packs the weights of `units` units with so many inputs in each of the two parts, if they [fit](Self::fits).
     pub fn pack(
         isa: Isa,
         lanes: Lanes,
@@ -84,10 +92,7 @@ impl Gated {
         units: usize,
         source: &Source<'_>,
     ) -> Result<Gated, String> {
-        // Positions are kept in 32 bits.
-        let most = u32::MAX as usize / 64;
-        let all = inputs[0].checked_add(inputs[1]).and_then(|k| k.checked_add(64)?.checked_mul(units.checked_add(64)?));
-        if all.is_none_or(|n| n > most) {
+        if !Gated::fits(inputs, units) {
             return Err(format!("{inputs:?} inputs of {units} gated units are too many"));
         }
         let packed = match lanes {

@@ -164,7 +164,8 @@ pub trait Simd: Copy + Send + Sync + 'static {
         let p = p(self.sub(y, n));
         self.float_from_bits(self.add_int(self.bits(p), self.shl::<23>(self.to_int(n))))
     }
-    /// Lane i is the float number `indices[i]` of a table of `N` (1 to 4) registers; indices are below `N · LANES`.
+    /// Lane i is the float number `indices[i]` of a table of `N` (1 to 4) registers; for an index from `N · LANES` on it is
+    /// any float.
     #[inline(always)]
     fn lookup<const N: usize>(self, table: [Self::F; N], indices: Self::I) -> Self::F {
         const { assert!(N <= 4) };

@@ -63,6 +63,20 @@ fn ranked(predicted: &[&OpTime], measured: &[Op]) -> bool {
     predicted.iter().zip(longest).all(|(op, longest)| found(op).is_some_and(|t| t * ALIKE >= longest))
 }
 
+/// What was measured, with the time of rows that are left over after whole blocks added to that of the blocks, as it is
+/// in a prediction, which has no operations for them.
+fn with_rows_left_over(measured: Vec<Op>, predicted: &[OpTime]) -> Vec<Op> {
+    let (mut ops, left_over): (Vec<Op>, Vec<Op>) =
+        measured.into_iter().partition(|op| op.path.is_empty() || predicted.iter().any(|p| p.path == op.path));
+    for op in left_over {
+        let same = ops.iter_mut().find(|o| (&o.name, &o.within) == (&op.name, &op.within));
+        if let Some((sum, more)) = same.and_then(|o| o.self_time.value.as_mut()).zip(op.self_time.value) {
+            *sum += more;
+        }
+    }
+    ops
+}
+
 /// Predicts and measures P, W and L at their four shapes.
 pub fn check(calibration: &Calibration, cpu: &Cpu, seconds: f64, tell: &mut dyn FnMut(Progress)) -> Result<Vec<Point>> {
     const ROUNDS: usize = 5;
@@ -115,6 +129,7 @@ pub fn check(calibration: &Calibration, cpu: &Cpu, seconds: f64, tell: &mut dyn 
             ..Options::default()
         };
         let ops = Profiler::new(model?).with(options).profile_compute()?.ops;
+        let ops = with_rows_left_over(ops, &prediction.ops);
         let mut order: Vec<&Op> = ops.iter().filter(|op| !op.path.is_empty()).collect();
         order.sort_by(|a, b| b.self_time.value.unwrap_or(0.0).total_cmp(&a.self_time.value.unwrap_or(0.0)));
         let slowest = prediction.slowest(3);
@@ -167,5 +182,11 @@ mod tests {
         };
         assert!(order([0, 1, 2]) && order([0, 2, 1]), "3.0 and 2.9 have no rank");
         assert!(!order([1, 0, 2]) && !order([0, 1, 3]) && !order([0, 1, 7]));
+        // An operation at a place that no prediction has is what another does for the rows left over.
+        (ops[3].name, ops[3].within) = (ops[1].name.clone(), ops[1].within.clone());
+        let predicted = [0, 1, 2].map(time);
+        let whole = with_rows_left_over(ops, &predicted);
+        assert_eq!(whole.len(), 3);
+        assert!((whole[1].self_time.value.unwrap() - 4e-6).abs() < 1e-12);
     }
 }

@@ -1,8 +1,8 @@
 //! Gated cells: a product whose columns are three heads, and the gate that is all that reads them, become one call.
 //!
 //! Nothing in the graph says so; lowering finds the pattern that merging and fusing leave behind. The product's weights
-//! must be known, and there must be one row, or rows as columns, as blocks of a loop have them: in other cases a product
-//! on whole registers, followed by a map, is as fast.
+//! must be known, and there must be one row, or a few registers of rows as columns, as blocks of a loop have them: in other
+//! cases a product, on several threads if it is large, followed by a map, is as fast.
 
 use super::calls::compile;
 use super::lower::{Label, Lower};
@@ -11,9 +11,14 @@ use crate::dtype::DType;
 use crate::error::Result;
 use crate::graph::{Node, Value};
 use crate::op::{Binary, MapInstr, Op};
-use schwann_kernels::gated::Lanes;
+use schwann_kernels::gated::{Gated, Lanes};
 use schwann_kernels::tape::{Call, Ref};
 use std::collections::{HashMap, HashSet};
+
+/// Rows of a cell whose lanes are rows at most: for more, all of x would be read again for each unit, from afar.
+const MOST_ROWS: usize = 64;
+/// Multiply-adds from which a product is worth a second thread, which a cell has no use for.
+const SHARED_WORK: usize = 500_000;
 
 /// A cell, by the value of its gate.
 #[derive(Clone, Copy)]
@@ -85,9 +90,12 @@ impl Lower<'_> {
     /// The cell whose gate this node is.
     fn cell(&self, gate: Value, node: &Node) -> Result<Option<Cell>> {
         let Op::Map { map, dtype: DType::F32 } = &node.op else { return Ok(None) };
-        let Some([t, a, b]) = compile(map, node.inputs.len())?.0.gate() else { return Ok(None) };
+        if node.inputs.len() != 3 {
+            return Ok(None);
+        }
+        let Some([t, a, b]) = compile(map, 3)?.0.gate() else { return Ok(None) };
         let gate = self.sized(gate)?;
-        // The heads: parts of one product, along one axis, which nobody else reads.
+        // The heads: three parts of one product, along one axis, which together are all of it and which nobody else reads.
         let mut heads = [0; 3];
         let mut found = None;
         for (start, input) in heads.iter_mut().zip([a, b, t]) {
@@ -100,17 +108,21 @@ impl Lower<'_> {
                 return Ok(None);
             }
         }
-        let Some((product, axis)) = found else { return Ok(None) };
+        let Some((product, axis)) = found.filter(|_| t != a && t != b && a != b) else { return Ok(None) };
         let out = self.sized(product)?;
-        let multiplied = self.graph.node(product);
-        if self.readers(product) != 3 || out.shape.len() != 2 || out.dtype != DType::F32 || out.count() == 0 {
+        if self.readers(product) != 3 || out.shape.len() != 2 || out.dtype != DType::F32 {
             return Ok(None);
         }
+        let (units, rows) = (gate.shape[axis], out.shape[1 - axis]);
+        if out.count() == 0 || out.shape[axis] != 3 * units || heads.iter().any(|start| start + units > 3 * units) {
+            return Ok(None);
+        }
+        let multiplied = self.graph.node(product);
         let (transpose_a, transpose_b, bias) = match &multiplied.op {
             Op::MatMul { transpose_a, transpose_b } => (*transpose_a, *transpose_b, None),
-            Op::MatMulMap { transpose_a, transpose_b, map, .. } => match (&map.code[..], multiplied.inputs.get(2)) {
-                ([MapInstr::Input(x), MapInstr::Input(y), MapInstr::Binary(Binary::Add, p, q)], Some(&bias))
-                    if x != y && p != q =>
+            Op::MatMulMap { transpose_a, transpose_b, map, .. } => match (&map.code[..], &multiplied.inputs[..]) {
+                ([MapInstr::Input(x), MapInstr::Input(y), MapInstr::Binary(Binary::Add, p, q)], &[_, _, bias])
+                    if (x.min(y), x.max(y)) == (&0, &1) && p != q =>
                 {
                     (*transpose_a, *transpose_b, Some(bias))
                 }
@@ -118,23 +130,33 @@ impl Lower<'_> {
             },
             _ => return Ok(None),
         };
-        // Units are the other axis' than rows; x is the operand that has the rows.
-        let (lanes, [x, weights], by_input) = match (axis, out.shape[0], transpose_a, transpose_b) {
+        // Units are the other axis than rows; x is the operand that has the rows.
+        let (lanes, [x, weights], by_input) = match (axis, rows, transpose_a, transpose_b) {
             (1, 1, false, _) => (Lanes::Units, [0, 1].map(|i| multiplied.inputs[i]), !transpose_b),
-            (0, _, _, false) => (Lanes::Rows, [1, 0].map(|i| multiplied.inputs[i]), transpose_a),
+            (0, rows, _, false) if (self.target.isa.lanes()..=MOST_ROWS).contains(&rows) => {
+                (Lanes::Rows, [1, 0].map(|i| multiplied.inputs[i]), transpose_a)
+            }
             _ => return Ok(None),
         };
-        let (units, rows) = (gate.shape[axis], out.shape[1 - axis]);
-        let plain = |v: Value| Ok::<_, crate::Error>((self.sized(v)?, self.data(v)?.is_some()));
-        let is_matrix = |v: Value| plain(v).map(|(s, known)| s.dtype == DType::F32 && s.shape.len() == 2 && known);
         let x_sized = self.sized(x)?;
-        let bias_fits = bias.map_or(Ok(true), |bias| {
-            let (sized, known) = plain(bias)?;
-            let along = if axis == 1 { sized.shape.last().copied() } else { sized.shape.first().copied() };
-            let one_each = sized.count() == out.shape[axis] && along == Some(out.shape[axis]);
-            Ok::<_, crate::Error>(known && sized.dtype == DType::F32 && one_each && sized.shape.len() <= 2)
-        })?;
-        let fits = is_matrix(weights)? && bias_fits && (x_sized.dtype, x_sized.shape.len()) == (DType::F32, 2);
+        let k = x_sized.count() / rows;
+        let work = out.count().saturating_mul(k);
+        if !Gated::fits([k, 0], units) || (self.target.threads > 1 && work >= SHARED_WORK) {
+            return Ok(None);
+        }
+        let is_known = |v: Value, fits: &dyn Fn(&[usize]) -> bool| -> Result<bool> {
+            let sized = self.sized(v)?;
+            Ok(sized.dtype == DType::F32 && fits(&sized.shape) && self.data(v)?.is_some())
+        };
+        let columns = 3 * units;
+        let matrix = if by_input { [k, columns] } else { [columns, k] };
+        let one_a_column = |shape: &[usize]| match axis {
+            1 => shape == [columns] || shape == [1, columns],
+            _ => shape == [columns, 1],
+        };
+        let fits = (x_sized.dtype, x_sized.shape.len()) == (DType::F32, 2)
+            && is_known(weights, &|shape| shape == matrix)?
+            && bias.map_or(Ok(true), |bias| is_known(bias, &one_a_column))?;
         Ok(fits.then_some(Cell { product, x, weights, bias, heads, units, rows, lanes, by_input }))
     }
 }

@@ -230,10 +230,10 @@ impl Lower<'_> {
     fn node(&mut self, id: u32) -> Result<()> {
         let node = &self.graph.nodes()[id as usize];
         let value = Value { node: id, slot: 0 };
+        self.check_slice(node)?;
         if self.cells.contains(id) {
             return Ok(());
         }
-        self.check_slice(node)?;
         let cell = self.cells.get(value);
         match &node.op {
             _ if let Some(cell) = &cell => gated::lower(self, value, cell)?,
