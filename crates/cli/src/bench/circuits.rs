@@ -174,8 +174,8 @@ pub(super) fn run(args: &Args) -> Result<Outcome> {
     table.write(&mut out)?;
     let what = if args.train { "a full training step" } else { "Session::run" };
     let notes = format!(
-        "times of {what} (measured); states start at zero in each; flops and functions counted in the compiled graph \
-         (derived); peak: multiply-adds in registers, {} (measured)",
+        "times of {what} (measured); states start at zero in each; flops and functions counted in the plan, without \
+         what it skips (derived); peak: multiply-adds in registers, {} (measured)",
         peaks.join(", ")
     );
     writeln!(out, "{}", out::paint(out::DIM, notes))?;

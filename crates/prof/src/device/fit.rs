@@ -415,7 +415,9 @@ fn step_counts(step: &Step, working_set: usize, target: &Target) -> Counts {
                     add(Unit::GatedFunction, (3 * units * rows) as f64);
                 }
                 None => {
-                    row_bytes(&mut add, 12 * units * k);
+                    // Whole registers of units, and what is left of the three heads together.
+                    let registers = 3 * (units / lanes) + (3 * (units % lanes)).div_ceil(lanes);
+                    row_bytes(&mut add, 4 * registers * lanes * k);
                     add(Unit::GatedFunction, 3.0 * units.next_multiple_of(lanes) as f64);
                 }
             }

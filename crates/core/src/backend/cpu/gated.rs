@@ -183,6 +183,8 @@ pub(super) fn lower(l: &mut Lower<'_>, value: Value, cell: &Cell) -> Result<()> 
     let heads = Heads { lanes, inputs, units, starts: heads, strides, weights, bias };
     let gated = l.target.packs.gated(l.target.isa, heads)?;
     l.count_packed(std::sync::Arc::as_ptr(&gated).addr(), gated.bytes());
+    // What is not multiplied is no work done.
+    cost.flops = cost.flops.saturating_sub(2 * (gated.skipped() * rows) as u64);
     let (out, also) = (l.write(value)?, l.write_also(value)?);
     let what = if lanes == Lanes::Units { "units" } else { "rows" };
     let less = match gated.skipped() {

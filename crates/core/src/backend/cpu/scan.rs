@@ -46,7 +46,7 @@ pub(super) fn lower(l: &mut Lower<'_>, id: u32, scan: &Scan) -> Result<()> {
     let node = &l.graph.nodes()[id as usize];
     let out = |slot: usize| Value { node: id, slot: slot as u16 };
     let carried = scan.states + scan.sequences;
-    let cost = l.graph.node_cost(node, l.bindings)?;
+    let mut cost = l.graph.node_cost(node, l.bindings)?;
 
     let steps = l.sized(node.inputs[scan.states])?.shape[scan.axis];
     // Fixed values that are known now can be packed now.
@@ -157,6 +157,11 @@ pub(super) fn lower(l: &mut Lower<'_>, id: u32, scan: &Scan) -> Result<()> {
     call.scratch = l.scratch(bytes);
     let whole = blocks.map_or(1, |(rows, block)| rows / block);
     let block_rows = blocks.map(|(_, rows)| rows);
+    // Arithmetic is what the bodies do: a plan may leave out some of the graph's.
+    let mut inside = plan.cost().times(whole as u64);
+    tail_plan.iter().for_each(|tail| inside += tail.cost());
+    let inside = inside.times(steps as u64);
+    (cost.flops, cost.transcendentals) = (inside.flops, inside.transcendentals);
     let looped = Loop { steps, block_rows, blocks: whole, body: plan, tail: tail_plan };
     let kernel = match blocks {
         Some((rows, block)) => format!("scan of {steps} steps, {rows} rows by {block}{turned}"),
