@@ -18,8 +18,14 @@ use crate::gemm::micro::Lanes;
 use crate::math;
 use crate::simd::{Level, Simd, portable::Portable};
 
-/// Whole groups of a block at most.
+/// Whole groups of a block at most, on any instruction set.
 const GROUPS: usize = 4;
+
+/// Whole groups of a block at most: multiply-adds take some four cycles, and narrow machines begin several in each.
+const fn most_groups(lanes: usize) -> usize {
+    if lanes >= 16 { 2 } else { GROUPS }
+}
+
 /// Registers of what is left at most.
 const TAIL: usize = HEADS;
 
@@ -64,8 +70,7 @@ impl Units {
     pub(super) fn pack(isa: Isa, inputs: [usize; 2], units: usize, source: &Source<'_>) -> Units {
         let lanes = isa.lanes();
         let kernels = kernels(isa);
-        // Multiply-adds take some four cycles, and narrow machines begin several in each.
-        let most = if lanes >= 16 { 2 } else { GROUPS };
+        let most = most_groups(lanes);
         let all = inputs[0] + inputs[1];
         let mut floats: Vec<f32> = Vec::new();
         let mut blocks = Vec::new();
@@ -190,8 +195,9 @@ unsafe fn entry<S: Lanes, const G: usize, const T: usize, const N: usize>(t: &Ta
         S::enter(
             #[inline(always)]
             |s| {
-                // Few registers of sums would wait for themselves: twice as many then, for every other input.
-                if N == 0 {
+                // Few registers of sums would wait for themselves: twice as many then, for every other input. Blocks that
+                // are never made have no code.
+                if N == 0 || G > most_groups(S::LANES) {
                 } else if N <= 3 {
                     block::<S, G, T, N, 2>(s, t)
                 } else {
