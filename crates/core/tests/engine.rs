@@ -125,6 +125,32 @@ fn a_gated_cell_is_one_call_unless_something_of_it_is_needed_outside() {
     assert_eq!(seen, 2);
 }
 
+/// The heads of a cell are slices like any others: beyond a symbolic axis they are an error, whatever is made of them.
+#[test]
+fn heads_beyond_a_symbolic_axis_are_an_error() {
+    let mut b = GraphBuilder::new();
+    let x = b.input("x", DType::F32, [1, 5]).unwrap();
+    let z = b.input("z", DType::F32, shape!["N"]).unwrap();
+    let one = b.constant(floats(&[1, 1], |_| 0.5)).unwrap();
+    let w = b.broadcast(one, shape![5, "N"]).unwrap();
+    let product = b.matmul(x, w).unwrap();
+    let heads = [0, 4, 8].map(|start| b.slice(product, 1, start, start + 4).unwrap());
+    let (from, to, by) = (b.tanh(heads[0]).unwrap(), b.tanh(heads[1]).unwrap(), b.sigmoid(heads[2]).unwrap());
+    let way = b.sub(to, from).unwrap();
+    let way = b.mul(by, way).unwrap();
+    let y = b.add(from, way).unwrap();
+    b.output("y", y).unwrap();
+    let z = b.abs(z).unwrap();
+    b.output("z_abs", z).unwrap();
+    let program = compile(&b.build().unwrap());
+    let plan = |n: usize| program.plan(&Bindings::new().with("N", n));
+    assert!(plan(12).unwrap().steps.iter().any(|s| s.kernel.starts_with("gated cell")));
+    for n in [6, 11, 4] {
+        let error = plan(n).unwrap_err().to_string();
+        assert!(error.contains("slice"), "{n}: {error}");
+    }
+}
+
 #[test]
 fn a_ratio_that_is_taken_again_of_its_own_result_is_one_call() {
     let mut seen = 0;

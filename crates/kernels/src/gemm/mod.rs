@@ -208,6 +208,11 @@ pub fn takes_parts(n: usize, k: usize) -> bool {
     plan::is_small(1, n, k)
 }
 
+/// Whether so many multiply-adds are worth a second thread.
+pub fn is_shared(work: usize) -> bool {
+    work / WORK_PER_THREAD > 1
+}
+
 /// Bytes of 64-byte-aligned scratch that [`gemm`] and [`gemm_batched`] need with that many threads. No pointer is
 /// followed, so those of `g` may still be unset.
 pub fn scratch_bytes(isa: Isa, threads: usize, g: &Gemm<'_>) -> usize {

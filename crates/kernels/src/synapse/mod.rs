@@ -249,8 +249,8 @@ impl Synapses {
     /// # Safety
     /// `x` must be readable for `sources · rows` floats, and what `finish` names (as many sums as there are, or the
     /// ratio, if there [can be one](Self::has_ratio)) writable for `segments · rows`, none of them overlapping another or
-    /// anything that is read; so must the room between a ratio's times be, if there are several. A ratio's terms, or what sums start from, must be readable for every row and destination;
-    /// from row to row they lie 0 or 1 floats apart.
+    /// anything that is read; so must the room between a ratio's times be, if there are several. A ratio's terms, or what
+    /// sums start from, must be readable for every row and destination; from row to row they lie 0 or 1 floats apart.
     pub unsafe fn run_columns(&self, team: &Team, rows: usize, x: *const f32, finish: &Finish) {
         let job = &Job::new(self, rows, x, finish);
         let run = |part: Range<usize>| {

@@ -12,13 +12,12 @@ use crate::error::Result;
 use crate::graph::{Node, Value};
 use crate::op::{Binary, MapInstr, Op};
 use schwann_kernels::gated::{Gated, Lanes};
+use schwann_kernels::gemm::is_shared;
 use schwann_kernels::tape::{Call, Ref};
 use std::collections::{HashMap, HashSet};
 
 /// Rows of a cell whose lanes are rows at most: for more, all of x would be read again for each unit, from afar.
 const MOST_ROWS: usize = 64;
-/// Multiply-adds from which a product is worth a second thread, which a cell has no use for.
-const SHARED_WORK: usize = 500_000;
 
 /// A cell, by the value of its gate.
 #[derive(Clone, Copy)]
@@ -140,8 +139,9 @@ impl Lower<'_> {
         };
         let x_sized = self.sized(x)?;
         let k = x_sized.count() / rows;
-        let work = out.count().saturating_mul(k);
-        if !Gated::fits([k, 0], units) || (self.target.threads > 1 && work >= SHARED_WORK) {
+        // A cell has no use for a second thread; a product large enough has.
+        let shared = self.target.threads > 1 && is_shared(out.count().saturating_mul(k));
+        if !Gated::fits([k, 0], units) || shared {
             return Ok(None);
         }
         let is_known = |v: Value, fits: &dyn Fn(&[usize]) -> bool| -> Result<bool> {
