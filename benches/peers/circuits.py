@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Schwann's neural circuits against ncps on PyTorch and ONNX Runtime, interleaved in one run.
+"""Schwann's neural circuits against ncps on PyTorch, ONNX Runtime, OpenVINO and JAX, interleaved in one run.
 
-    python3 -m venv VENV && VENV/bin/pip install torch ncps numpy onnx onnxscript onnxruntime
+    python3 -m venv VENV && VENV/bin/pip install torch ncps numpy onnx onnxscript onnxruntime openvino jax
     cargo build --release
     VENV/bin/python benches/peers/circuits.py [--kind infer,train] [--models P,W,L] [--shapes 1x1,1x16,32x16,256x64]
-        [--threads 1,2] [--malloc default,tuned] [--peers eager,onnx] [--rounds 5] [--seconds 0.4] [--json out.json]
+        [--threads 1,2] [--malloc default,tuned] [--peers jax,openvino,onnx] [--rounds 5] [--seconds 0.4] [--json out.json]
         [--units 64] [--outputs 16] [--backbone-layers 2] [--sparsity 0.5]
 
 P is CfC(8, 64, proj_size=16, backbone_units=64, backbone_layers=2), W is CfC(8, AutoNCP(64, 16)) and L is
@@ -13,7 +13,8 @@ mean squared error, gradients, Adam.
 
 Each round gives every contender `seconds`, one after the other; the least of all samples and the median of the rounds'
 medians are kept. One process for each number of threads and setting of malloc ("tuned": glibc keeps large blocks, which
-helps PyTorch); of a peer, the better setting counts. Compiling and exporting takes minutes. Run it on a quiet machine.
+helps PyTorch), pinned to as many cores as it has threads; of a peer, the better setting counts. Compiling and exporting
+takes minutes. Run it on a quiet machine.
 """
 import argparse, gc, json, os, pathlib, platform, signal, statistics, subprocess, sys, tempfile, time
 
@@ -22,8 +23,8 @@ CACHE = pathlib.Path(tempfile.gettempdir()) / "schwann-peers"
 TUNED = {"MALLOC_MMAP_THRESHOLD_": "4000000000", "MALLOC_TRIM_THRESHOLD_": "8000000000", "MALLOC_TOP_PAD_": "268435456"}
 INPUTS, RATE = 8, 1e-3
 PEERS = {
-    "infer": ["eager", "compile", "compile_tuned", "compile_cell", "trace", "onnx"],
-    "train": ["eager", "eager_fused_adam", "compile", "compile_cell"],
+    "infer": ["eager", "compile", "compile_tuned", "compile_cell", "trace", "onnx", "openvino", "jax"],
+    "train": ["eager", "eager_fused_adam", "compile", "compile_cell", "jax"],
 }
 
 
@@ -43,8 +44,13 @@ def infer(args, peer, name, x, threads):
     """A function that runs the model once and gives its output."""
     import torch
     model = build(args, name).eval()
-    if peer == "onnx":
-        return onnx(model, f"{name}-{args.units}-{args.outputs}-{args.backbone_layers}-{args.sparsity}", x, threads)
+    if peer == "jax":
+        import circuits_jax
+        run_jax = circuits_jax.infer(name, model, x.numpy())
+        return lambda: torch.from_numpy(run_jax())
+    if peer in ("onnx", "openvino"):
+        path = exported(model, f"{name}-{args.units}-{args.outputs}-{args.backbone_layers}-{args.sparsity}", x)
+        return (onnx if peer == "onnx" else openvino)(path, x, threads)
     if peer == "trace":
         with torch.no_grad():
             run = torch.jit.freeze(torch.jit.trace(model, x, check_trace=False))
@@ -65,8 +71,9 @@ def infer(args, peer, name, x, threads):
     return once
 
 
-def onnx(model, name, x, threads):
-    import onnxruntime, torch
+def exported(model, name, x):
+    """The model as an ONNX file for this shape."""
+    import torch
     path = CACHE / f"{name}-{x.shape[0]}x{x.shape[1]}.onnx"
     if not path.exists():
         CACHE.mkdir(parents=True, exist_ok=True)
@@ -74,6 +81,11 @@ def onnx(model, name, x, threads):
         with torch.no_grad():
             torch.onnx.export(model, (x,), str(part), input_names=["x"], output_names=["y", "hn"], dynamo=False, opset_version=17)
         part.rename(path)
+    return path
+
+
+def onnx(path, x, threads):
+    import onnxruntime, torch
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
     options.add_session_config_entry("session.intra_op.allow_spinning", str(int(threads > 1)))
@@ -82,10 +94,26 @@ def onnx(model, name, x, threads):
     return lambda: torch.from_numpy(session.run(["y"], given)[0])
 
 
+def openvino(path, x, threads):
+    import openvino as ov, torch
+    core = ov.Core()
+    core.set_property("CPU", {"INFERENCE_NUM_THREADS": threads, "NUM_STREAMS": 1, "INFERENCE_PRECISION_HINT": "f32", "PERFORMANCE_HINT": "LATENCY"})
+    request = core.compile_model(str(path), "CPU").create_infer_request()
+    request.set_input_tensor(ov.Tensor(x.numpy().copy()))
+
+    def once():
+        request.infer()
+        return torch.from_numpy(request.get_output_tensor(0).data)
+    return once
+
+
 def train(args, peer, name, x, _):
     import torch
     model = build(args, name).train()
     target = torch.rand(x.shape[0], x.shape[1], args.outputs) * 2 - 1
+    if peer == "jax":
+        import circuits_jax
+        return circuits_jax.train(name, model, x.numpy(), target.numpy(), RATE)
     adam = torch.optim.Adam([p for p in model.parameters() if p.requires_grad], lr=RATE, **({} if peer == "eager" else {"fused": True}))
     if peer == "compile_cell":
         model.rnn_cell.forward = torch.compile(model.rnn_cell.forward, dynamic=False)
@@ -133,6 +161,7 @@ def one_setting(args, threads):
     import logging, torch, warnings
     warnings.filterwarnings("ignore"); logging.disable(logging.WARNING)
     torch.set_num_threads(threads)
+    if hasattr(os, "sched_setaffinity"): os.sched_setaffinity(0, set(sorted(os.sched_getaffinity(0))[:threads]))
     for kind, name, (batch, steps) in cases(args):
         x = torch.rand(batch, steps, INPUTS, generator=torch.Generator().manual_seed(1)) * 2 - 1
         runs, expected, failed = {}, None, {}
@@ -213,13 +242,15 @@ def main():
         for malloc in args.malloc.split(","):
             if malloc not in ("default", "tuned"): sys.exit(f"--malloc {malloc}: expected default or tuned")
             env = dict(os.environ, OMP_NUM_THREADS=n, MKL_NUM_THREADS=n, CUDA_VISIBLE_DEVICES="", KMP_BLOCKTIME="1",
-                       TORCHINDUCTOR_CACHE_DIR=str(CACHE / "inductor"), TORCHINDUCTOR_FX_GRAPH_CACHE="1", **(TUNED if malloc == "tuned" else {}))
+                       TORCHINDUCTOR_CACHE_DIR=str(CACHE / "inductor"), TORCHINDUCTOR_FX_GRAPH_CACHE="1", JAX_PLATFORMS="cpu",
+                       XLA_FLAGS=f"--xla_cpu_multi_thread_eigen={str(n != '1').lower()}", **(TUNED if malloc == "tuned" else {}))
             p = subprocess.Popen([sys.executable, __file__, *sys.argv[1:], "--child", n, "--child-malloc", malloc], env=env, stdout=subprocess.PIPE, text=True)
             for line in p.stdout:
                 if line.startswith("{"): rows.append(json.loads(line))
             if p.wait(): sys.exit(p.returncode)
-    import importlib.metadata as packages
-    versions = {p: packages.version(p) for p in ("torch", "ncps", "onnxruntime")}
+    import importlib.metadata as packages, importlib.util
+    has = lambda p: importlib.util.find_spec(p) is not None
+    versions = {p: packages.version(p) for p in ("torch", "ncps", "onnxruntime", "openvino", "jax") if has(p)}
     machine = {"python": platform.python_version(), "platform": platform.platform(), "cores": os.cpu_count(), **versions}
     if args.json: args.json.write_text(json.dumps({"machine": machine, "rows": rows}, indent=1) + "\n")
     print(", ".join(f"{k} {v}" for k, v in machine.items()) + "\n")
