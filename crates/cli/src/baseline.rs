@@ -223,6 +223,9 @@ fn show(p: &Profile) -> Result<()> {
     ] {
         writeln!(out, "  {name:<8} {}", out::printable(text))?;
     }
+    if let Some(partial) = &p.partial {
+        writeln!(out, "  {}", out::paint(out::BAD, format!("{:<8} {}", "partial", out::printable(partial))))?;
+    }
     writeln!(out)?;
     let mut table = out::Table::new(&["figure", ">value", "origin", "source or reason"]);
     let parts = ["compute.", "memory.", "hardware."];

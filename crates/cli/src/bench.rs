@@ -3,7 +3,7 @@
 mod cases;
 mod circuits;
 
-use crate::{Outcome, load, out};
+use crate::{Outcome, load, out, stop};
 use anyhow::{Context, Result, bail};
 use cases::Case;
 use schwann::backend::cpu::Cpu;
@@ -133,6 +133,7 @@ fn run_ops(ops: &Ops) -> Result<Outcome> {
     threads.dedup();
     let cpus = threads.iter().map(|&t| load::cpu(ops.isa, t)).collect::<Result<Vec<Cpu>>>()?;
 
+    stop::listen();
     let roof_steps = if ops.no_roof { 0 } else { roof::PROGRESS_STEPS * cpus.len() as u64 };
     let bar = out::progress(roof_steps + (cases.len() * cpus.len()) as u64);
     let mut roofs = vec![];
@@ -147,16 +148,21 @@ fn run_ops(ops: &Ops) -> Result<Outcome> {
         heading(&mut out, &cpus, &roofs)?;
     }
     out.flush()?;
+    stop::keep();
 
     let mut table = out::Table::new(&[
         "case", ">threads", ">min", ">median", ">flop/s", ">B/s", ">of roof", "bound by", ">of copy",
     ]);
-    let mut noisy = 0;
-    for case in &cases {
+    let (mut noisy, mut done) = (0, 0);
+    'cases: for case in &cases {
         for (cpu, roof) in cpus.iter().zip(&roofs) {
             bar.set_message(case.name.clone());
-            let record = time(case, cpu, roof.as_ref(), ops.seconds).with_context(|| format!("case {}", case.name))?;
+            let record = match time(case, cpu, roof.as_ref(), ops.seconds) {
+                Err(e) if e.is::<stop::Stopped>() => break 'cases,
+                record => record.with_context(|| format!("case {}", case.name))?,
+            };
             bar.inc(1);
+            done += 1;
             noisy += usize::from(record.noisy);
             if ops.json {
                 writeln!(out, "{}", serde_json::to_string(&record)?)?;
@@ -186,8 +192,24 @@ fn run_ops(ops: &Ops) -> Result<Outcome> {
             writeln!(out, "{}", out::paint(out::DIM, text))?;
         }
     }
+    ended(&mut out, ops.json, done, cases.len() * cpus.len())
+}
+
+/// The last line of what was stopped: how much of it there is.
+fn ended(out: &mut dyn Write, json: bool, done: usize, of: usize) -> Result<Outcome> {
+    if !stop::asked() || done == of {
+        out.flush()?;
+        return Ok(Outcome::Done);
+    }
+    match json {
+        true => writeln!(out, "{}", serde_json::json!({ "kind": "partial", "done": done, "of": of }))?,
+        false => {
+            let text = format!("partial: stopped after {done} of {of} measurements");
+            writeln!(out, "{}", out::paint(out::BAD, text))?;
+        }
+    }
     out.flush()?;
-    Ok(Outcome::Done)
+    Ok(Outcome::Stopped)
 }
 
 fn time<'a>(case: &'a Case, cpu: &Cpu, roof: Option<&Limits>, seconds: f64) -> Result<Record<'a>> {
@@ -200,12 +222,12 @@ fn time<'a>(case: &'a Case, cpu: &Cpu, roof: Option<&Limits>, seconds: f64) -> R
     let moves = cost.flops == 0 && cost.transcendentals == 0 && results == given && given > 0;
     let (samples, copy) = if moves {
         let mut copy = roof::plain_copy(given, cpu)?;
-        let run = &mut || ready.run().map(|_| ());
-        let both = measure::time_together(2.0 * seconds, &mut [run, &mut || copy.run().map(|_| ())])?;
+        let run = &mut || once(&mut ready);
+        let both = measure::time_together(2.0 * seconds, &mut [run, &mut || once(&mut copy)])?;
         let [samples, copy] = <[Samples; 2]>::try_from(both).ok().context("two things were timed")?;
         (samples, Some(copy.min_s))
     } else {
-        (ready.time(seconds)?, None)
+        (measure::time(seconds, || once(&mut ready))?, None)
     };
     let plan = ready.session().plan().context("a run leaves a plan")?;
     // What is kept may be more than what a run touches, and what it moves more than what there is.
@@ -239,6 +261,13 @@ fn time<'a>(case: &'a Case, cpu: &Cpu, roof: Option<&Limits>, seconds: f64) -> R
             roof: if roof.is_some() { "measured" } else { "unavailable" },
         },
     })
+}
+
+/// A run, unless somebody asked for an end.
+fn once(ready: &mut Ready) -> Result<()> {
+    stop::check()?;
+    ready.run()?;
+    Ok(())
 }
 
 /// The least time that the roof allows, what limits it, and where the data is.

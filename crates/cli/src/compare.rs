@@ -63,11 +63,20 @@ pub(crate) fn run(args: &Args) -> Result<Outcome> {
 
 /// Refuses what cannot be compared, unless asked to.
 pub(crate) fn alike(base: &Profile, candidate: &Profile, anyway: bool) -> Result<()> {
+    warn_of_partial("the baseline", base);
+    warn_of_partial("the candidate", candidate);
     let unlike = baseline::unlike(base, candidate);
     if anyway || unlike.is_empty() {
         return Ok(());
     }
     bail!("these are not alike, so their difference says nothing: {}; --anyway compares them", said(&unlike))
+}
+
+/// Says where a profile was stopped before it was done.
+pub(crate) fn warn_of_partial(which: &str, profile: &Profile) {
+    if let Some(partial) = &profile.partial {
+        out::note(&format!("{which} is partial, {partial}; its figures rest on fewer samples than were asked for"));
+    }
 }
 
 fn said(unlike: &[Unlike]) -> String {

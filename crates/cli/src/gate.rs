@@ -5,13 +5,14 @@ mod live;
 mod serve;
 
 use crate::baseline::Place;
-use crate::{Outcome, compare, load, out};
+use crate::{Outcome, compare, load, out, stop};
 use anyhow::{Context, Result, bail};
 use live::Workload;
 use schwann::Isa;
 use schwann::prof::Profile;
 use schwann::prof::baseline::{self, Budget, Decision, Rule, Ruling};
 use serde::Serialize;
+use std::cell::RefCell;
 use std::io::Write;
 use std::path::PathBuf;
 
@@ -32,7 +33,7 @@ Examples:
   schwann gate --max-regress 3% --baseline main --candidate run.json
   schwann gate experiment --pairs 200 --planted 5%
 
-Exit codes: 0 no regression was shown, 1 slower than is allowed, 2 wrong usage or bad input."
+Exit codes: 0 no regression was shown, 1 slower than is allowed, 2 wrong usage or bad input, 130 stopped by Ctrl-C."
 )]
 pub(crate) struct Args {
     #[command(subcommand)]
@@ -107,8 +108,32 @@ fn percent(text: &str) -> Result<f64, String> {
 struct Said<'a> {
     base: &'a str,
     candidate: &'a str,
+    /// Whether somebody stopped it before it was clear.
+    partial: bool,
     #[serde(flatten)]
     ruling: &'a Ruling,
+}
+
+/// What was sampled so far, for where somebody stops it.
+#[derive(Default)]
+struct Seen {
+    base: Vec<f64>,
+    candidate: Vec<f64>,
+}
+
+impl Seen {
+    /// What can be said without the samples that were still to come: how the two stand, and no decision.
+    fn ruling(&self, rule: &Rule) -> Ruling {
+        Ruling { decision: Decision::Undecided, ..baseline::apart(rule, &self.base, &self.candidate) }
+    }
+}
+
+/// A sample, noted; an error where somebody asked for an end.
+fn note(into: &RefCell<Seen>, side: fn(&mut Seen) -> &mut Vec<f64>, sample: Result<f64>) -> Result<f64> {
+    stop::check()?;
+    let seconds = sample?;
+    side(&mut into.borrow_mut()).push(seconds);
+    Ok(seconds)
 }
 
 pub(crate) fn run(args: &Args) -> Result<Outcome> {
@@ -118,27 +143,38 @@ pub(crate) fn run(args: &Args) -> Result<Outcome> {
         None => {}
     }
     let rule = Rule::new(args.max_regress);
+    stop::keep();
+    let seen = RefCell::new(Seen::default());
+    // Another program that measures for this one hears Ctrl-C too, and goes away.
+    let kept = |ruling: Result<Ruling>| match ruling {
+        Err(_) if stop::asked() => Ok(seen.borrow().ruling(&rule)),
+        ruling => ruling,
+    };
     let (base, candidate, ruling) = match (&args.baseline, &args.candidate, &args.model) {
         (Some(base), Some(candidate), None) => {
             (base.clone(), candidate.clone(), records(args, &rule, base, candidate)?)
         }
         (Some(base), None, Some(model)) => {
-            (base.clone(), format!("{model}, measured now"), against_record(args, &rule, base, model)?)
+            (base.clone(), format!("{model}, measured now"), kept(against_record(args, &rule, base, model, &seen))?)
         }
         (None, None, Some(model)) => match (&args.against, &args.against_program) {
-            (Some(base), None) => (base.clone(), model.clone(), together(args, &rule, base, model)?),
+            (Some(base), None) => (base.clone(), model.clone(), kept(together(args, &rule, base, model, &seen))?),
             (None, Some(program)) => {
                 let name = format!("{model} by {}", program.display());
-                (name, format!("{model} by this program"), serve::in_turns(args, &rule, program, model)?)
+                (name, format!("{model} by this program"), kept(serve::in_turns(args, &rule, program, model, &seen))?)
             }
             _ => bail!("--model has nothing to be held against; add --baseline, --against or --against-program"),
         },
         _ => bail!("nothing to judge: give --baseline with --candidate or --model, or --model with --against"),
     };
     if args.json {
-        out::print(&serde_json::to_string_pretty(&Said { base: &base, candidate: &candidate, ruling: &ruling })?)?;
+        let said = Said { base: &base, candidate: &candidate, partial: stop::asked(), ruling: &ruling };
+        out::print(&serde_json::to_string_pretty(&said)?)?;
     } else {
         say(&base, &candidate, &ruling)?;
+    }
+    if stop::asked() {
+        return Ok(Outcome::Stopped);
     }
     Ok(if ruling.decision == Decision::Regressed { Outcome::Differs } else { Outcome::Done })
 }
@@ -150,6 +186,7 @@ fn say(base: &str, candidate: &str, r: &Ruling) -> Result<()> {
     let (style, word) = match r.decision {
         Decision::Passed => (out::GOOD, "passed"),
         Decision::Regressed => (out::BAD, "regressed"),
+        Decision::Undecided if stop::asked() => (out::BAD, "partial, and undecided"),
         Decision::Undecided => (out::TITLE, "undecided, which passes"),
     };
     let sure = r.confidence.value.unwrap_or_default();
@@ -167,7 +204,7 @@ fn say(base: &str, candidate: &str, r: &Ruling) -> Result<()> {
     let took = r.seconds.value.map_or("nothing measured now".into(), |s| format!("measured for {s:.1} s"));
     let text = format!("{}: {samples} samples a side, {took}", r.design);
     writeln!(out, "{}", out::paint(out::DIM, text))?;
-    if r.decision == Decision::Undecided {
+    if r.decision == Decision::Undecided && !stop::asked() {
         writeln!(
             out,
             "{}",
@@ -200,9 +237,11 @@ fn bar(seconds: f64) -> (indicatif::ProgressBar, impl FnMut(f64)) {
     (bar, move |s: f64| shown.set_position((s * 10.0) as u64))
 }
 
-fn against_record(args: &Args, rule: &Rule, base: &str, model: &str) -> Result<Ruling> {
+fn against_record(args: &Args, rule: &Rule, base: &str, model: &str, seen: &RefCell<Seen>) -> Result<Ruling> {
     let record = args.place.profile(base)?;
+    compare::warn_of_partial(base, &record);
     let before = samples(&record, base)?;
+    seen.borrow_mut().base.clone_from(&before);
     let count = |figure: &schwann::Figure| figure.value.filter(|v| *v >= 1.0).map(|v| v as usize);
     let w = &record.workload;
     let shape = Shape {
@@ -222,7 +261,13 @@ fn against_record(args: &Args, rule: &Rule, base: &str, model: &str) -> Result<R
     }
     let (bar, mut tick) = bar(args.seconds);
     let budget = Budget { seconds: args.seconds, rounds: 3 };
-    let ruling = baseline::fastest_round(rule, &budget, &before, &mut || run.sample(), &mut tick);
+    let ruling = baseline::fastest_round(
+        rule,
+        &budget,
+        &before,
+        &mut || note(seen, |s| &mut s.candidate, run.sample()),
+        &mut tick,
+    );
     bar.finish_and_clear();
     ruling
 }
@@ -253,14 +298,16 @@ fn here(record: &Profile, now: &Workload) -> Result<()> {
     Ok(())
 }
 
-fn together(args: &Args, rule: &Rule, base: &str, model: &str) -> Result<Ruling> {
+fn together(args: &Args, rule: &Rule, base: &str, model: &str, seen: &RefCell<Seen>) -> Result<Ruling> {
     let mut before = Workload::new(base, &args.shape)?.ready()?;
     let mut after = Workload::new(model, &args.shape)?.ready()?;
     before.warm_up(0.3)?;
     after.warm_up(0.3)?;
     let (bar, mut tick) = bar(args.seconds);
     let budget = Budget { seconds: args.seconds, rounds: 1 };
-    let ruling = baseline::in_turns(rule, &budget, &mut || before.sample(), &mut || after.sample(), &mut tick);
+    let mut first = || note(seen, |s| &mut s.base, before.sample());
+    let mut second = || note(seen, |s| &mut s.candidate, after.sample());
+    let ruling = baseline::in_turns(rule, &budget, &mut first, &mut second, &mut tick);
     bar.finish_and_clear();
     ruling
 }

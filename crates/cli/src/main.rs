@@ -1,6 +1,6 @@
 //! The `schwann` command: parse, run, and an exit code that means something.
 //!
-//! 0: done. 1: it ran, and a comparison failed. 2: wrong usage or bad input. A reader that closes the pipe early
+//! 0: done. 1: it ran, and a comparison failed. 2: wrong usage or bad input. 130: stopped by Ctrl-C. A reader that closes the pipe early
 //! (`| head`) is no error.
 
 mod baseline;
@@ -21,6 +21,7 @@ mod profile;
 mod report;
 mod run;
 mod schema;
+mod stop;
 mod svg;
 mod validate;
 mod verify;
@@ -58,7 +59,7 @@ static HEAP: schwann::heap::Counting = schwann::heap::Counting;
   schwann devices calibrate
   schwann run circuit.safetensors --stream < rows.csv
 
-Exit codes: 0 done, 1 a comparison failed, 2 wrong usage or bad input."
+Exit codes: 0 done, 1 a comparison failed, 2 wrong usage or bad input, 130 stopped by Ctrl-C."
 )]
 struct Cli {
     /// When to use colours; NO_COLOR and CLICOLOR_FORCE are heeded too.
@@ -118,6 +119,8 @@ enum Outcome {
     Differs,
     /// Some of its input was bad, and it has said which.
     Refused,
+    /// Ctrl-C ended it early; what it had measured is shown and saved.
+    Stopped,
 }
 
 fn main() -> ExitCode {
@@ -160,6 +163,7 @@ fn main() -> ExitCode {
         Ok(Outcome::Done) => ExitCode::SUCCESS,
         Ok(Outcome::Differs) => ExitCode::from(1),
         Ok(Outcome::Refused) => ExitCode::from(2),
+        Ok(Outcome::Stopped) => ExitCode::from(stop::EXIT_CODE),
         Err(e) if out::is_closed_pipe(&e) => ExitCode::SUCCESS,
         Err(e) => {
             out::complain(&e, Cli::command().get_name());

@@ -2,8 +2,8 @@
 
 use crate::baseline::Place;
 use crate::load::{self, Network, Setting};
-use crate::{Outcome, devices, out};
-use anyhow::{Context, Result, bail};
+use crate::{Outcome, devices, out, stop};
+use anyhow::{Context, Result};
 use indicatif::ProgressBar;
 use schwann::plan::{bytes, count, seconds};
 use schwann::prof::device::{Calibration, Catalog, Entry, data_dir};
@@ -17,7 +17,7 @@ use serde::Serialize;
 use std::io::Write;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 
 #[derive(clap::Args, Default)]
 #[command(
@@ -177,20 +177,17 @@ pub(crate) fn run(args: &Args) -> Result<Outcome> {
     let subjects = names.iter().map(|name| Ok((*name, subject(name)?))).collect::<Result<Vec<_>>>()?;
     let catalog = Catalog::load()?;
     let device = args.device.as_deref().map(|name| catalog.find(name).cloned()).transpose()?;
+    stop::listen();
     let calibration = if args.no_roof { None } else { Some(devices::calibration()?) };
     let known = Known { calibration, catalog, device };
-    let cancel = Arc::new(AtomicBool::new(false));
-    let stop = Arc::clone(&cancel);
-    // The first Ctrl-C ends the measurement between two samples; what was measured before is still shown and saved.
-    let _ = ctrlc::set_handler(move || {
-        if stop.swap(true, Ordering::Relaxed) {
-            std::process::exit(130);
-        }
-    });
+    let cancel = stop::keep();
     let (ways, points) = (args.ways(), args.points());
     let bar = out::progress(100 * (subjects.len() * (2 + ways.len() + points.len())) as u64);
     let (mut profiles, mut traces) = (vec![], vec![]);
     for (name, subject) in subjects {
+        if stop::asked() {
+            break;
+        }
         match one(args, name, subject, &known, &cancel, &bar) {
             Ok((profile, trace)) => {
                 profiles.push(profile);
@@ -202,11 +199,15 @@ pub(crate) fn run(args: &Args) -> Result<Outcome> {
     }
     bar.finish_and_clear();
     if profiles.is_empty() {
-        bail!("stopped before the first profile was done; nothing was written");
+        out::note("stopped before anything was measured; nothing was written");
+        return Ok(Outcome::Stopped);
     }
     deliver(args, &profiles, &traces)?;
-    if cancel.load(Ordering::Relaxed) {
-        bail!("stopped: {} of {} profiles were done, and are shown and saved", profiles.len(), names.len());
+    let partial = profiles.iter().any(|p| p.partial.is_some());
+    if partial || profiles.len() < names.len() {
+        let whole = profiles.iter().filter(|p| p.partial.is_none()).count();
+        out::note(&format!("stopped: {whole} of {} profiles are whole; what was measured is kept", names.len()));
+        return Ok(Outcome::Stopped);
     }
     Ok(Outcome::Done)
 }
@@ -250,8 +251,12 @@ fn one(
             study::prove(&mut profile, &mut advice, &mut profiler)?;
         }
     }
-    let trace = match &args.trace {
-        Some(_) => Some(profiler.record(TRACED_RUNS)?.told(&profile)),
+    let trace = match args.trace.as_ref().map(|_| profiler.record(TRACED_RUNS)) {
+        Some(Err(e)) if e.is_cancelled() => {
+            profile.stopped_at("no trace");
+            None
+        }
+        Some(recording) => Some(recording?.told(&profile)),
         None => None,
     };
     Ok((profile, trace))
@@ -259,6 +264,28 @@ fn one(
 
 /// Writes what was asked for: the report, the trace, the baselines, and what is printed.
 fn deliver(args: &Args, profiles: &[Profile], traces: &[trace::Trace]) -> Result<()> {
+    // Files first: who reads what is printed may go away.
+    if let Some(name) = &args.save {
+        args.place.save(name, profiles)?;
+    }
+    if let Some(path) = args.trace.as_ref().filter(|_| !traces.is_empty()) {
+        let file = std::fs::File::create(path).with_context(|| format!("cannot write {}", path.display()))?;
+        let mut file = std::io::BufWriter::new(file);
+        trace::write_all(traces, &mut file).with_context(|| format!("cannot write {}", path.display()))?;
+        file.flush()?;
+        out::note(&format!("wrote {}: open it at ui.perfetto.dev or chrome://tracing", path.display()));
+    }
+    let report = match (&args.html, args.json) {
+        (Some(path), _) => {
+            out::deliver(path, &report::html(profiles))?;
+            None
+        }
+        (None, true) => None,
+        (None, false) => Some(match usual_report(profiles) {
+            Ok(path) => path.display().to_string(),
+            Err(why) => format!("not written ({why:#}); --html FILE says where it should go"),
+        }),
+    };
     let mut out = out::stdout();
     if args.json {
         writeln!(out, "{}", serde_json::to_string_pretty(&Document { schema: SCHEMA, profiles })?)?;
@@ -270,26 +297,8 @@ fn deliver(args: &Args, profiles: &[Profile], traces: &[trace::Trace]) -> Result
             page(&mut out, profile)?;
         }
     }
-    if let Some(path) = &args.trace {
-        let file = std::fs::File::create(path).with_context(|| format!("cannot write {}", path.display()))?;
-        let mut file = std::io::BufWriter::new(file);
-        trace::write_all(traces, &mut file).with_context(|| format!("cannot write {}", path.display()))?;
-        file.flush()?;
-        out::note(&format!("wrote {}: open it at ui.perfetto.dev or chrome://tracing", path.display()));
-    }
-    if let Some(name) = &args.save {
-        args.place.save(name, profiles)?;
-    }
-    match (&args.html, args.json) {
-        (Some(path), _) => out::deliver(path, &report::html(profiles))?,
-        (None, true) => {}
-        (None, false) => {
-            let line = match usual_report(profiles) {
-                Ok(path) => path.display().to_string(),
-                Err(why) => format!("not written ({why:#}); --html FILE says where it should go"),
-            };
-            writeln!(out, "\n  {} {line}", out::paint(out::NAME, format!("{:<11}", "report")))?;
-        }
+    if let Some(line) = report {
+        writeln!(out, "\n  {} {line}", out::paint(out::NAME, format!("{:<11}", "report")))?;
     }
     Ok(out.flush()?)
 }
@@ -364,6 +373,9 @@ fn page(out: &mut dyn Write, p: &Profile) -> std::io::Result<()> {
     let line = |out: &mut dyn Write, name: &str, text: String| {
         writeln!(out, "  {} {text}", out::paint(out::NAME, format!("{name:<11}")))
     };
+    if let Some(partial) = &p.partial {
+        line(out, "partial", out::paint(out::BAD, out::printable(partial)))?;
+    }
     let median = out::paint(out::GOOD, time(&c.time_p50));
     let rest = format!("least {}, p95 {}, p99 {}", time(&c.time_min), time(&c.time_p95), time(&c.time_p99));
     line(out, "a run", format!("{median} median · {rest} · {} samples (measured)", n(&w.runs)))?;

@@ -221,6 +221,7 @@ pub fn scaled(factor: f64, seed: u64) -> Profile {
             },
         ],
         doubts: vec!["3 of 200 samples lie far from the others: something else was running".into()],
+        partial: None,
     }
 }
 

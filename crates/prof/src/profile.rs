@@ -55,6 +55,20 @@ pub struct Profile {
     pub recommendations: Vec<Recommendation>,
     /// Doubts about the measurements, each with advice.
     pub doubts: Vec<String>,
+    /// Where somebody stopped it before it was done: what is there of what was asked for. Figures that are here were
+    /// measured, only fewer times.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub partial: Option<String>,
+}
+
+impl Profile {
+    /// Notes that something is missing because somebody stopped the measurement.
+    pub fn stopped_at(&mut self, what: &str) {
+        match &mut self.partial {
+            Some(text) => *text += &format!(", {what}"),
+            None => self.partial = Some(format!("stopped before it was done: {what}")),
+        }
+    }
 }
 
 /// What was run.

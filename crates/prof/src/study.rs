@@ -81,9 +81,16 @@ pub fn required(profile: &Profile, device: &Entry) -> Vec<Requirement> {
     }
 }
 
-/// Tries what was recommended, and writes the verdicts into the profile.
+/// Tries what was recommended, and writes the verdicts into the profile. Where somebody stops it, what was not tried by
+/// then stays untested, and the profile says so.
 pub fn prove(profile: &mut Profile, advice: &mut [Advice], profiler: &mut Profiler<'_>) -> profiler::Result<()> {
-    analyze::prove(advice, profiler)?;
+    match analyze::prove(advice, profiler) {
+        Err(e) if e.is_cancelled() => {
+            let (tried, of) = analyze::tried(advice);
+            profile.stopped_at(&format!("{tried} of {of} recommendations tried"));
+        }
+        proven => proven?,
+    }
     profile.recommendations = advice.iter().map(|a| a.recommendation.clone()).collect();
     Ok(())
 }

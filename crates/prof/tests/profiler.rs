@@ -266,10 +266,48 @@ fn cancelling_ends_a_profile_between_samples() {
             std::thread::sleep(Duration::from_millis(50));
             cancel.store(true, Ordering::Relaxed);
         });
-        assert!(profiler.profile_all().unwrap_err().is_cancelled());
-        assert_eq!(profiler.history().len(), 0);
+        // On a busy machine even the first sample may come too late.
+        match profiler.profile_all() {
+            Ok(profile) => {
+                let samples = profile.compute.samples.values.len();
+                assert!(samples > 0 && samples < 1 << 20, "{samples}");
+                let partial = profile.partial.unwrap();
+                assert!(partial.contains(&format!("{samples} of {} samples", 1 << 20)), "{partial}");
+                assert!(profile.doubts.iter().all(|d| !d.contains("give more seconds")), "{:?}", profile.doubts);
+                assert_eq!(profiler.history().len(), 1);
+            }
+            Err(e) => assert!(e.is_cancelled(), "{e}"),
+        }
     });
     assert!(start.elapsed() < Duration::from_secs(60));
+}
+
+#[test]
+fn what_was_not_reached_before_the_end_is_named_and_the_rest_is_kept() {
+    let cancel = Arc::new(AtomicBool::new(false));
+    let flag = Arc::clone(&cancel);
+    let mut profiler = Profiler::new(model("W"))
+        .with(small())
+        .compared([Way::NodeByNode, Way::Threads(2)])
+        .swept([(1, 1), (2, 2)])
+        .cancelled_by(Arc::clone(&cancel))
+        .telling(move |what, _| {
+            if what.contains("2 threads") {
+                flag.store(true, Ordering::Relaxed);
+            }
+        });
+    let profile = profiler.profile_all().unwrap();
+    assert_eq!(profile.comparisons.len(), 1);
+    assert!(profile.compute.time_p50.value.is_some() && profile.sweep.is_empty());
+    let partial = profile.partial.unwrap();
+    assert_eq!(partial, "stopped before it was done: 1 of 2 comparisons, 0 of 2 other sizes");
+    // A document says so, and one from before there was such a field reads as whole.
+    drop(profiler);
+    cancel.store(false, Ordering::Relaxed);
+    let whole = Profiler::new(model("W")).with(small()).profile_all().unwrap();
+    let text = serde_json::to_string(&whole).unwrap();
+    assert!(whole.partial.is_none() && !text.contains("partial"));
+    assert_eq!(serde_json::from_str::<schwann_prof::Profile>(&text).unwrap().partial, None);
 }
 
 #[test]

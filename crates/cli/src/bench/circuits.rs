@@ -3,7 +3,7 @@
 //! P, W and L are what ncps' users have: a dense CfC with a backbone, a CfC on a circuit, an LTC on a circuit. Every run
 //! starts from states of zero, as ncps does where no state is given.
 
-use crate::{Outcome, load, out};
+use crate::{Outcome, load, out, stop};
 use anyhow::{Context, Result, anyhow, bail};
 use schwann::backend::cpu::Cpu;
 use schwann::nn::{self, Adam, GraphOptions, InitialState, Model};
@@ -122,7 +122,9 @@ pub(super) fn run(args: &Args) -> Result<Outcome> {
     threads.sort_unstable();
     threads.dedup();
 
-    let bar = out::progress((models.len() * shapes.len() * threads.len()) as u64);
+    let of = models.len() * shapes.len() * threads.len();
+    stop::keep();
+    let bar = out::progress(of as u64);
     let mut out = out::stdout();
     let mut table = out::Table::new(&[
         "model",
@@ -137,8 +139,8 @@ pub(super) fn run(args: &Args) -> Result<Outcome> {
         ">of peak",
         ">functions/s",
     ]);
-    let (mut noisy, mut losses, mut peaks) = (0, vec![], vec![]);
-    for &threads in &threads {
+    let (mut noisy, mut done, mut losses, mut peaks) = (0, 0, vec![], vec![]);
+    'all: for &threads in &threads {
         let cpu = load::cpu(args.isa, threads)?;
         // Scripts call for one figure at a time, and know the machine.
         let peak = if args.json { None } else { Some(peak_flops(cpu.isa(), threads, PEAK_SECONDS)) };
@@ -146,8 +148,11 @@ pub(super) fn run(args: &Args) -> Result<Outcome> {
         for (name, model) in &models {
             for &(batch, steps) in &shapes {
                 bar.set_message(format!("{name} {batch}×{steps}, {}", out::threads(threads)));
-                let record = measure(args, name, model, (batch, steps), &cpu)
-                    .with_context(|| format!("model {name}, batch {batch}, {steps} steps"))?;
+                let record = match measure(args, name, model, (batch, steps), &cpu) {
+                    Err(e) if e.is::<stop::Stopped>() => break 'all,
+                    record => record.with_context(|| format!("model {name}, batch {batch}, {steps} steps"))?,
+                };
+                done += 1;
                 noisy += usize::from(record.noisy);
                 if args.json {
                     bar.suspend(|| writeln!(out, "{}", serde_json::to_string(&record)?).map_err(anyhow::Error::from))?;
@@ -162,7 +167,7 @@ pub(super) fn run(args: &Args) -> Result<Outcome> {
     }
     bar.finish_and_clear();
     if args.json {
-        return Ok(Outcome::Done);
+        return super::ended(&mut out, true, done, of);
     }
     let machine = cpu::name().unwrap_or_else(|why| format!("CPU name unavailable: {why}"));
     let isa = args.isa.unwrap_or_else(Isa::detect).name();
@@ -189,8 +194,7 @@ pub(super) fn run(args: &Args) -> Result<Outcome> {
         let text = format!("~ ({noisy}): the median is over 1.2 times the least: something else was running");
         writeln!(out, "{}", out::paint(out::DIM, text))?;
     }
-    out.flush()?;
-    Ok(Outcome::Done)
+    super::ended(&mut out, false, done, of)
 }
 
 /// The models by name, with the options that were given.
@@ -285,7 +289,7 @@ fn measure<'a>(
             let graph = model.graph(&GraphOptions::default().state(InitialState::Zero))?;
             let x = data(&graph, "x", &sizes)?;
             let mut ready = Ready::new(&graph, [("x".to_owned(), x)], cpu, PassOptions::default())?;
-            let samples = ready.time(args.seconds)?;
+            let samples = time(args.seconds, || super::once(&mut ready))?;
             let cost = ready.session().plan().context("a run leaves a plan")?.cost();
             (samples, cost, None)
         }
@@ -335,6 +339,7 @@ fn train(
     let mut adam = Adam::new(RATE);
     let mut losses: Option<(f32, f32)> = None;
     let samples = time(args.seconds, || {
+        stop::check()?;
         let mut inputs: Vec<(&str, &Tensor)> = vec![("x", &x), ("target", &target)];
         inputs.extend(masks.iter().map(|(name, mask)| (name.as_str(), mask)));
         inputs.extend(model.weights().iter().map(|(name, data)| (name.as_str(), data)));

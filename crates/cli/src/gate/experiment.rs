@@ -9,7 +9,7 @@
 
 use super::live::Workload;
 use super::{Shape, percent};
-use crate::{Outcome, load, out};
+use crate::{Outcome, load, out, stop};
 use anyhow::{Context, Result, bail};
 use schwann::prof::baseline::{self, Budget, Decision, Rule, Ruling};
 use schwann::prof::device::cpu;
@@ -18,8 +18,6 @@ use schwann::{Figure, Isa};
 use serde::Serialize;
 use std::io::Write;
 use std::path::PathBuf;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 /// What the gate promises, as shares of the pairs.
 const MOST_FALSE: f64 = 0.02;
@@ -181,15 +179,7 @@ pub(super) fn run(args: &Args) -> Result<Outcome> {
         );
     }
     let rule = Rule::new(args.max_regress);
-    let stop = Arc::new(AtomicBool::new(false));
-    let told = Arc::clone(&stop);
-    ctrlc::set_handler(move || {
-        // A second time: at once. What is done is in the file.
-        if told.swap(true, Ordering::SeqCst) {
-            std::process::exit(130);
-        }
-    })
-    .context("cannot listen for Ctrl-C")?;
+    stop::keep();
     let mut log = match &args.out {
         Some(path) => {
             let file = std::fs::OpenOptions::new().append(true).create(true).open(path);
@@ -201,7 +191,7 @@ pub(super) fn run(args: &Args) -> Result<Outcome> {
     let mut rulings = [vec![], vec![]];
     'pairs: for pair in 0..args.pairs {
         for planted in [false, true] {
-            if stop.load(Ordering::SeqCst) {
+            if stop::asked() {
                 break 'pairs;
             }
             let ruling = judge(args, &rule, &workload, if planted { &slowed } else { &workload })?;
@@ -218,7 +208,7 @@ pub(super) fn run(args: &Args) -> Result<Outcome> {
     bar.finish_and_clear();
     let [identical, slowed] = rulings.map(|r| Rate::of(&r));
     let setting = |v: usize, unit: &str, option: &str| Figure::derived(v as f64, unit, format!("option {option}"));
-    let interrupted = stop.load(Ordering::SeqCst);
+    let interrupted = stop::asked();
     let at = |f: &Figure| f.value.map(|v| v / 100.0);
     let report = Report {
         model: &args.model,
@@ -244,7 +234,11 @@ pub(super) fn run(args: &Args) -> Result<Outcome> {
         true => out::print(&serde_json::to_string_pretty(&report)?)?,
         false => say(&report, args.pairs)?,
     }
-    Ok(if report.holds && !interrupted { Outcome::Done } else { Outcome::Differs })
+    Ok(match (interrupted, report.holds) {
+        (true, _) => Outcome::Stopped,
+        (_, true) => Outcome::Done,
+        (_, false) => Outcome::Differs,
+    })
 }
 
 /// The same ratio with the fewest steps that are at least 10.

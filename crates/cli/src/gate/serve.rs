@@ -4,10 +4,11 @@
 //! A line that says who it is, then for each line read one line with the seconds of a sample.
 
 use super::live::Workload;
-use super::{Shape, bar};
+use super::{Seen, Shape, bar, note};
 use crate::{Outcome, out};
 use anyhow::{Context, Result, anyhow, bail};
 use schwann::prof::baseline::{self, Budget, Rule, Ruling};
+use std::cell::RefCell;
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -100,13 +101,21 @@ impl Drop for Peer {
 }
 
 /// Measures another build and this one in turns.
-pub(super) fn in_turns(args: &super::Args, rule: &Rule, program: &Path, model: &str) -> Result<Ruling> {
+pub(super) fn in_turns(
+    args: &super::Args,
+    rule: &Rule,
+    program: &Path,
+    model: &str,
+    seen: &RefCell<Seen>,
+) -> Result<Ruling> {
     let own = std::env::current_exe().context("cannot find this program's own file")?;
     let mut before = Peer::start(program, args, model)?;
     let mut after = Peer::start(&own, args, model)?;
     let (bar, mut tick) = bar(args.seconds);
     let budget = Budget { seconds: args.seconds, rounds: 1 };
-    let ruling = baseline::in_turns(rule, &budget, &mut || before.sample(), &mut || after.sample(), &mut tick);
+    let mut first = || note(seen, |s| &mut s.base, before.sample());
+    let mut second = || note(seen, |s| &mut s.candidate, after.sample());
+    let ruling = baseline::in_turns(rule, &budget, &mut first, &mut second, &mut tick);
     bar.finish_and_clear();
     ruling
 }

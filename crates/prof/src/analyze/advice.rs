@@ -129,6 +129,12 @@ pub fn prove(advice: &mut [Advice], profiler: &mut Profiler<'_>) -> Result<(), E
     Ok(())
 }
 
+/// How many recommendations were tried, of those that can be tried here.
+pub fn tried(advice: &[Advice]) -> (usize, usize) {
+    let can: Vec<&Advice> = advice.iter().filter(|a| a.way.is_some()).collect();
+    (can.iter().filter(|a| a.recommendation.measured.value.is_some()).count(), can.len())
+}
+
 /// What a measured factor says, by its confidence interval.
 fn verdict(speedup: &Figure) -> Verdict {
     match (speedup.value, speedup.spread) {

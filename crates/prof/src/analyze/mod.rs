@@ -4,7 +4,7 @@
 mod advice;
 mod doctor;
 
-pub use advice::{Advice, prove, recommend};
+pub use advice::{Advice, prove, recommend, tried};
 pub use doctor::{Check, State, diagnose};
 
 use crate::device::{Entry, Published};

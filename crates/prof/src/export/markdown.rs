@@ -80,6 +80,9 @@ fn write(p: &Profile, out: &mut String) -> std::fmt::Result {
             writeln!(out, "* {} ({}): {}", cell(&r.title), cell(&r.how), cell(&r.evidence))?;
         }
     }
+    if let Some(partial) = &p.partial {
+        writeln!(out, "\n> Partial: {}", cell(partial))?;
+    }
     for doubt in &p.doubts {
         writeln!(out, "\n> Doubt: {}", cell(doubt))?;
     }

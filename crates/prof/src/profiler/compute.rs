@@ -147,11 +147,20 @@ fn taken(samples: &Samples) -> (Taken, HashMap<Vec<usize>, Taken>) {
     (Taken { seconds: outside, calls: 1.0 }, places)
 }
 
+/// What measuring a workload gives.
+pub(super) struct Seen {
+    pub(super) compute: Compute,
+    pub(super) hardware: BTreeMap<String, Figure>,
+    pub(super) doubts: Vec<String>,
+    /// Whether somebody stopped it before all samples were taken.
+    pub(super) stopped: bool,
+}
+
 const FROM_SHAPES: &str = "the compiled plan's shapes";
 
 impl Profiler<'_> {
     /// Measures times, work and operations; also what the counters read meanwhile, and doubts.
-    pub(super) fn compute_of(&mut self, rig: &mut Rig) -> Result<(Compute, BTreeMap<String, Figure>, Vec<String>)> {
+    pub(super) fn compute_of(&mut self, rig: &mut Rig) -> Result<Seen> {
         if let Some(counters) = &mut self.counters {
             counters.start();
         }
@@ -228,7 +237,7 @@ impl Profiler<'_> {
             ops,
         };
         let doubts = self.doubts(&samples, &compute, outliers);
-        Ok((compute, hardware, doubts))
+        Ok(Seen { compute, hardware, doubts, stopped: samples.stopped })
     }
 
     /// Each operation, and the least seconds of all of them where limits are known.
@@ -330,7 +339,7 @@ impl Profiler<'_> {
             let text = "are far from the others; p95 and p99 tell of the disturbance, not of the model";
             doubts.push(format!("{outliers} of {} samples {text}", sorted.len()));
         }
-        if sorted.len() < self.options.runs {
+        if sorted.len() < self.options.runs && !samples.stopped {
             let (got, wanted, seconds) = (sorted.len(), self.options.runs, self.options.seconds);
             doubts.push(format!("{got} of {wanted} samples were taken in {seconds} s; give more seconds for all"));
         }

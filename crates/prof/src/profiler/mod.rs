@@ -24,6 +24,7 @@ pub use realtime::{Live, Realtime, RealtimeOptions, Window};
 pub use record::{OpEvent, Recording, Stretch};
 
 use crate::profile::{Compute, Machine, Memory, Model as Told, Named, Profile, Roof, SCHEMA, Workload};
+use compute::Seen;
 use rig::Rig;
 use schwann_core::{DType, Figure, Graph};
 use schwann_kernels::Isa;
@@ -319,38 +320,47 @@ impl<'a> Profiler<'a> {
     /// Times, work and operations.
     pub fn profile_compute(&mut self) -> Result<Compute> {
         let mut rig = self.rig()?;
-        Ok(self.compute_of(&mut rig)?.0)
+        Ok(self.compute_of(&mut rig)?.compute)
     }
 
     /// Memory: planned, held, resident.
     pub fn profile_memory(&mut self) -> Result<Memory> {
         let mut rig = self.rig()?;
-        let (compute, hardware, _) = self.compute_of(&mut rig)?;
-        self.memory_of(&mut rig, &compute, &hardware)
+        let seen = self.compute_of(&mut rig)?;
+        self.memory_of(&mut rig, &seen.compute, &seen.hardware)
     }
 
     /// Counters and sensors while it runs.
     pub fn profile_hardware(&mut self) -> Result<BTreeMap<String, Figure>> {
         let mut rig = self.rig()?;
-        Ok(self.compute_of(&mut rig)?.1)
+        Ok(self.compute_of(&mut rig)?.hardware)
     }
 
     /// Everything: times, operations, memory, counters, and the comparisons and the sweep that were asked for. The
     /// profile is also kept in the [history](Profiler::history).
+    ///
+    /// Where it is [cancelled](Profiler::cancelled_by) after the first sample, the profile is of what was measured until
+    /// then, and [says so](Profile::partial); before that, it is an error.
     pub fn profile_all(&mut self) -> Result<Profile> {
         let mut rig = self.rig()?;
-        let (compute, hardware, mut doubts) = self.compute_of(&mut rig)?;
+        let Seen { compute, hardware, mut doubts, stopped } = self.compute_of(&mut rig)?;
         let memory = self.memory_of(&mut rig, &compute, &hardware)?;
         let told = self.told()?;
         let mut comparisons = vec![];
         for way in self.ways.clone() {
             self.tell(&format!("compared with {way}"), 0.0);
-            comparisons.push(self.compare(&mut rig, &way)?);
+            match self.compare(&mut rig, &way) {
+                Err(e) if e.is_cancelled() => break,
+                compared => comparisons.push(compared?),
+            }
         }
         let mut sweep = vec![];
         for (i, (batch, steps)) in self.sweep.clone().into_iter().enumerate() {
             self.tell(&format!("batch {batch}, {steps} steps"), i as f64 / self.sweep.len() as f64);
-            sweep.push(self.sweep_point(batch, steps)?);
+            match self.sweep_point(batch, steps) {
+                Err(e) if e.is_cancelled() => break,
+                point => sweep.push(point?),
+            }
         }
         doubts.extend(here::doubts());
         let machine = self.machine.clone().unwrap_or_else(|| machine(rig.isa));
@@ -370,7 +380,7 @@ impl<'a> Profiler<'a> {
         let o = &self.options;
         let option =
             |value: usize, unit: &str, name: &str| Figure::derived(value as f64, unit, format!("option {name}"));
-        let profile = Profile {
+        let mut profile = Profile {
             schema: SCHEMA,
             id: here::id(),
             created: here::now(),
@@ -398,7 +408,19 @@ impl<'a> Profiler<'a> {
             bottlenecks: vec![],
             recommendations: vec![],
             doubts,
+            partial: None,
         };
+        let (samples, compared, sizes) =
+            (profile.compute.samples.values.len(), profile.comparisons.len(), profile.sweep.len());
+        for (missing, done, of, what) in [
+            (stopped, samples, self.options.runs, "samples"),
+            (compared < self.ways.len(), compared, self.ways.len(), "comparisons"),
+            (sizes < self.sweep.len(), sizes, self.sweep.len(), "other sizes"),
+        ] {
+            if missing {
+                profile.stopped_at(&format!("{done} of {of} {what}"));
+            }
+        }
         self.history.push(profile.clone());
         Ok(profile)
     }

@@ -85,7 +85,11 @@ impl Profiler<'_> {
         let mut marks = vec![];
         let mut seconds = 0.0;
         for n in 0..runs.max(1) {
-            self.check_cancelled()?;
+            match self.check_cancelled() {
+                Err(cancelled) if n == 0 => return Err(cancelled),
+                Err(_) => break,
+                Ok(()) => {}
+            }
             if n >= 2 && seconds > self.options.seconds {
                 break;
             }

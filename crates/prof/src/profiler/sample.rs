@@ -34,6 +34,8 @@ pub(super) struct Samples {
     pub(super) one_in: usize,
     pub(super) warm_up_runs: usize,
     pub(super) settled: bool,
+    /// Whether somebody stopped it before all samples were taken.
+    pub(super) stopped: bool,
     pub(super) seconds_per_tick: f64,
     /// Seconds that a reading of the tick counter takes, one after the other.
     pub(super) reading_s: f64,
@@ -158,13 +160,21 @@ impl Profiler<'_> {
             one_in,
             warm_up_runs,
             settled,
+            stopped: false,
             seconds_per_tick: f64::NAN,
             reading_s,
         };
         let start = Instant::now();
         let wanted = self.options.runs;
         while samples.plain.len() < wanted {
-            self.check_cancelled()?;
+            if let Err(cancelled) = self.check_cancelled() {
+                // What was measured is kept.
+                samples.stopped = !samples.plain.is_empty();
+                if samples.stopped {
+                    break;
+                }
+                return Err(cancelled);
+            }
             let spent = start.elapsed().as_secs_f64() / self.options.seconds;
             if spent > 1.0 && samples.plain.len() >= LEAST_SAMPLES.min(wanted) {
                 break;

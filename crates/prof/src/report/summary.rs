@@ -79,6 +79,9 @@ fn verdicts(profile: &Profile) -> String {
     let mut say = |tone: Tone, html: String| {
         let _ = write!(out, "<li>{}<span>{html}</span></li>", tone.mark());
     };
+    if let Some(partial) = &profile.partial {
+        say(Tone::Warn, format!("<b>Partial:</b> {}.", escape(partial)));
+    }
     for level in ["minimum", "target"] {
         let asked: Vec<&Requirement> = profile.requirements.iter().filter(|r| r.level == level).collect();
         if !asked.is_empty() {

@@ -1,0 +1,64 @@
+//! Ctrl-C: the first one ends a measurement where it is, and what was measured is shown and saved as partial; a second
+//! one, or one before anything was measured, ends the program at once. Both exit with 130.
+
+use crate::out;
+use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+
+/// The exit code of a program that was interrupted: 128 and SIGINT's number, as shells have it.
+pub(crate) const EXIT_CODE: u8 = 130;
+
+static ASKED: OnceLock<Arc<AtomicBool>> = OnceLock::new();
+/// Whether there is something to keep.
+static KEEPING: AtomicBool = AtomicBool::new(false);
+
+/// Listens for Ctrl-C. Until [`keep`] is called it ends the program at once.
+pub(crate) fn listen() -> Arc<AtomicBool> {
+    let begin = || {
+        let asked = Arc::new(AtomicBool::new(false));
+        let flag = Arc::clone(&asked);
+        // Where the system lets nobody listen, Ctrl-C does what it always does.
+        let _ = ctrlc::set_handler(move || {
+            if !KEEPING.load(Ordering::SeqCst) {
+                out::note("\nstopped before anything was measured; nothing was written");
+                std::process::exit(i32::from(EXIT_CODE));
+            }
+            if flag.swap(true, Ordering::SeqCst) {
+                std::process::exit(i32::from(EXIT_CODE));
+            }
+            out::note("\nstopping; Ctrl-C again ends at once, and keeps nothing");
+        });
+        asked
+    };
+    Arc::clone(ASKED.get_or_init(begin))
+}
+
+/// From now on there may be something to keep: the first Ctrl-C sets the flag, and the program ends by itself.
+pub(crate) fn keep() -> Arc<AtomicBool> {
+    let flag = listen();
+    KEEPING.store(true, Ordering::SeqCst);
+    flag
+}
+
+/// Whether somebody asked for an end.
+pub(crate) fn asked() -> bool {
+    ASKED.get().is_some_and(|flag| flag.load(Ordering::Relaxed))
+}
+
+/// Somebody asked for an end.
+#[derive(Debug)]
+pub(crate) struct Stopped;
+
+impl fmt::Display for Stopped {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "stopped by Ctrl-C")
+    }
+}
+
+impl std::error::Error for Stopped {}
+
+/// An error where somebody asked for an end, for the calls of a measurement.
+pub(crate) fn check() -> anyhow::Result<()> {
+    if asked() { Err(Stopped.into()) } else { Ok(()) }
+}
