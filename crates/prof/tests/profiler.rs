@@ -307,7 +307,7 @@ fn what_was_not_reached_before_the_end_is_named_and_the_rest_is_kept() {
     let whole = Profiler::new(model("W")).with(small()).profile_all().unwrap();
     let text = serde_json::to_string(&whole).unwrap();
     assert!(whole.partial.is_none() && !text.contains("partial"));
-    assert_eq!(serde_json::from_str::<schwann_prof::Profile>(&text).unwrap().partial, None);
+    assert_eq!(serde_json::from_str::<Profile>(&text).unwrap().partial, None);
 }
 
 #[test]
