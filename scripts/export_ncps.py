@@ -1,188 +1,198 @@
 #!/usr/bin/env python3
-"""Writes an ncps model (`CfC` or `LTC` of `ncps.torch`) as one safetensors file that Schwann reads.
+"""Writes a PyTorch network as one safetensors file that Schwann reads.
 
     from export_ncps import export
-    export(model, "model.safetensors")
+    export(model, "model.safetensors", sample=x)
 
-or, for a state dict that was saved with `torch.save(model.state_dict(), "model.pt")`,
+A network is a chain: layers one after the other, as an `nn.Sequential` (nested ones too, in which recurrent layers are
+followed by their output alone) or as a module of one's own whose `forward` calls them. Layers may be `CfC` and `LTC` of
+ncps.torch with any wiring, `Linear`, `LSTM`, `GRU`, `RNN`, `LayerNorm`, `Embedding`, and activations as modules or as
+functions; dropout is left out. Between them may stand: the last step (`y[:, -1]`, or `h[-1]` of an LSTM's or GRU's state),
+factors and shifts (`2.0 * y`, `(x - mean) / std`), and axes that are swapped or flattened and put back. Anything else
+(sums of two branches, convolutions, attention) is refused with its name.
+
+What a module of one's own does is seen by running it on `sample`, a tensor such as it takes, or `(x, timespans)`. The
+sample and its results are then in the file, so that `schwann verify model.safetensors` compares at once. Without a sample,
+only a single layer or an `nn.Sequential` can be written.
+
+For a state dict that was saved with `torch.save(model.state_dict(), "model.pt")`:
 
     export_ncps.py model.pt model.safetensors --config '{"class": "CfC", "input_size": 8, "units": 32}'
 
-Needs torch, ncps and safetensors. The file holds the state dict (`model.<name>`) and, as JSON in the metadata entry
-`config`, the class and its constructor arguments. These are read off the model; what is passed to `export` by name wins.
+Needs torch, ncps and safetensors. The file holds the weights (`model.<name>`; `model.<layer>.<name>` where there are
+several layers) and, as JSON in the metadata entry `config`, the class and its constructor arguments; of several layers, the
+class `Sequential` and the list `layers`.
 
 The circuit is the one that the model has. Where a wiring's class and arguments draw that circuit again, they are what is
 written. Where they do not (a wiring made by hand, of a class of one's own, with another seed than can be known, or built
 twice, which draws more synapses), its matrices are written too, as `adjacency` and `sensory_adjacency`.
-
-Of a network of one's own, export the layer: `export(network.rnn, path)`.
 """
 
 import argparse
+import copy
 import json
 import sys
+from dataclasses import replace
+from pathlib import Path
 
-import numpy as np
 import torch
 from ncps.torch import CfC, LTC
-from ncps.wirings import NCP, AutoNCP, FullyConnected, Random, Wiring
+from ncps.wirings import Wiring
 from safetensors.torch import save_file
+from torch import nn
 
-WIRINGS = {"AutoNCP": AutoNCP, "FullyConnected": FullyConnected, "NCP": NCP, "Random": Random}
-ACTIVATIONS = {"LeCun": "lecun_tanh", "SiLU": "silu", "ReLU": "relu", "Tanh": "tanh", "GELU": "gelu"}
+sys.path.append(str(Path(__file__).resolve().parent))
+from exported_chain import trace  # noqa: E402
+from exported_layers import RECURRENT, SUPPORTED, WIRINGS, CannotExport, leaf_class, plain  # noqa: E402
 
-
-def cfc_arguments(model):
-    """The constructor arguments of a CfC, without units."""
-    arguments = {
-        "input_size": model.input_size,
-        "proj_size": model.proj_size,
-        "return_sequences": model.return_sequences,
-        "batch_first": model.batch_first,
-        "mixed_memory": model.use_mixed,
-    }
-    cell = model.rnn_cell
-    if isinstance(model.wiring_or_units, Wiring):
-        arguments["mode"] = cell.layer_0.mode
-        return arguments
-    arguments["mode"] = cell.mode
-    arguments["backbone_layers"] = cell.backbone_layers
-    if cell.backbone_layers > 0:
-        modules = list(cell.backbone)
-        arguments["backbone_units"] = modules[0].out_features
-        arguments["activation"] = ACTIVATIONS[type(modules[1]).__name__]
-        rates = [module.p for module in modules if isinstance(module, torch.nn.Dropout)]
-        arguments["backbone_dropout"] = rates[0] if rates else 0.0
-    return arguments
+__all__ = ["CannotExport", "build", "export"]
 
 
-def ltc_arguments(model):
-    """The constructor arguments of an LTC, without units."""
-    cell = model.rnn_cell
-    return {
-        "input_size": model.input_size,
-        "return_sequences": model.return_sequences,
-        "batch_first": model.batch_first,
-        "mixed_memory": model.use_mixed,
-        "input_mapping": cell._input_mapping,
-        "output_mapping": cell._output_mapping,
-        "ode_unfolds": cell._ode_unfolds,
-        "epsilon": cell._epsilon,
-        "implicit_param_constraints": cell._implicit_param_constraints,
-    }
+def finished(value, sample, notes):
+    """The model's input and output as the file has them."""
+    steps = value.steps
+    if not steps:
+        raise CannotExport(f"the network has no layer; expected {SUPPORTED}")
+    recurrent = [step for step in steps if step.recurrent]
+    if not value.last and value.swapped:
+        raise CannotExport("the first two axes of the output are the other way round than the input's; expected the same order")
+    if len({step.config["batch_first"] for step in recurrent}) > 1:
+        raise CannotExport("some recurrent layers have batch_first=True and others not; expected the same of all")
+    x, y = sample[0] if value.start is None else value.start, value.tensor
+    if value.squeezed:
+        notes.append("the last `squeeze` is left out: `y` keeps its last axis, of size 1")
+        y = y.unsqueeze(-1)
+    if recurrent:
+        if value.merged:
+            raise CannotExport("the output's steps and samples are one axis; expected them as they came in, or the last step")
+    else:
+        features = 0 if steps[0].config["class"] == "Embedding" else 1
+        if x.dim() > features + 1:
+            notes.append("no layer has a state: the axes before the features are written as one")
+            x, y = x.reshape(-1, *x.shape[x.dim() - features :]), y.reshape(-1, y.shape[-1])
+        elif value.merged:
+            y = y.reshape(*x.shape[: x.dim() - features], y.shape[-1])
+    if not x.is_floating_point():
+        x = x.to(torch.int32)
+    return x, y
 
 
-def layers_of(wiring):
-    return [[int(n) for n in wiring.get_neurons_of_layer(i)] for i in range(wiring.num_layers)]
-
-
-def expected_masks(model, wiring):
-    """The masks that the model would have on this wiring, named as in the state dict."""
-    inner, sensory = np.abs(wiring.adjacency_matrix), np.abs(wiring.sensory_adjacency_matrix)
-    if isinstance(model, LTC):
-        return {"rnn_cell.sparsity_mask": inner, "rnn_cell.sensory_sparsity_mask": sensory}
-    masks, before = {}, None
-    for i, layer in enumerate(layers_of(wiring)):
-        part = sensory[:, layer] if i == 0 else inner[np.ix_(before, layer)]
-        masks[f"rnn_cell.layer_{i}.sparsity_mask"] = np.concatenate([part, np.ones((len(layer), len(layer)))]).T
-        before = layer
-    return masks
-
-
-def masks_of(model):
-    return {name: value.cpu().numpy() for name, value in model.state_dict().items() if name.endswith("sparsity_mask")}
-
-
-def has_circuit(model, wiring):
-    """Whether the model's masks are those of this wiring."""
-    found, expected = masks_of(model), expected_masks(model, wiring)
-    return found.keys() == expected.keys() and all(np.array_equal(found[name], expected[name]) for name in found)
-
-
-def generator_of(model, wiring):
-    """The class and arguments that draw the model's circuit again, or None."""
-    kind = type(wiring).__name__
-    if WIRINGS.get(kind) is not type(wiring):
+def made_up(model):
+    """A sample for a network whose layers are in order; None where their sizes do not tell."""
+    if not (isinstance(model, nn.Sequential) or leaf_class(model)):
         return None
-    if kind == "NCP":
-        # Its get_config draws new random numbers and does not know the seed: ncps' default is all that can be tried.
-        names = ["sensory_fanout", "inter_fanout", "recurrent_command_synapses", "motor_fanin"]
-        options = {f"{layer}_neurons": getattr(wiring, f"_num_{layer}_neurons") for layer in ["inter", "command", "motor"]}
-        options.update({name: getattr(wiring, f"_{name}") for name in names})
-    else:
-        options = wiring.get_config()
-    again = WIRINGS[kind](**options)
-    again.build(wiring.input_dim)
-    return {"class": kind, **options} if has_circuit(model, again) else None
+    leaves = [module for module in model.modules() if leaf_class(module)]
+    weights = [p for p in model.parameters() if p.is_floating_point()]
+    like = weights[0] if weights else torch.zeros(())
+    leading = (1, 2) if any(isinstance(module, RECURRENT) for module in leaves) else (2,)
+    for module in leaves:
+        if isinstance(module, nn.Embedding):
+            return torch.zeros(leading, dtype=torch.int64, device=like.device)
+        if isinstance(module, nn.LayerNorm):
+            return torch.zeros(*leading, module.normalized_shape[-1], dtype=like.dtype, device=like.device)
+        for size in ("in_features", "input_size"):
+            if hasattr(module, size):
+                return torch.zeros(*leading, getattr(module, size), dtype=like.dtype, device=like.device)
+    return None
 
 
-def matrices_of(model, wiring):
-    """The matrices of the model's circuit. Its masks say which synapses exist; a wiring that was built again for another
-    model may have lost some, whose polarity is then taken as +1 (weights do not depend on it)."""
-    found = masks_of(model)
-    inner, sensory = np.zeros_like(wiring.adjacency_matrix), np.zeros_like(wiring.sensory_adjacency_matrix)
-    if isinstance(model, LTC):
-        inner[:] = found["rnn_cell.sparsity_mask"]
-        sensory[:] = found["rnn_cell.sensory_sparsity_mask"]
-    elif has_circuit(model, wiring):
-        return wiring.adjacency_matrix, wiring.sensory_adjacency_matrix
-    else:
-        before = None
-        for i, layer in enumerate(layers_of(wiring)):
-            mask = found[f"rnn_cell.layer_{i}.sparsity_mask"].T[: -len(layer)]
-            if i == 0:
-                sensory[:, layer] = mask
-            else:
-                inner[np.ix_(before, layer)] = mask
-            before = layer
-    for matrix, polarity in [(inner, wiring.adjacency_matrix), (sensory, wiring.sensory_adjacency_matrix)]:
-        known = (matrix != 0) & (polarity != 0)
-        matrix[known] = polarity[known]
-    return inner, sensory
+def export(model, path, sample=None, gradients=False, quiet=False, **constructor_args):
+    """Writes `model` to `path`. See the module's description.
 
+    With `gradients`, the file also has a `target`, the loss mean((y - target)^2) and the gradients of all weights, which
+    `schwann verify --grad` compares. Constructor arguments of a single CfC or LTC are read off it; those given win.
+    """
+    given = sample
+    if sample is None:
+        sample = made_up(model)
+        if sample is None:
+            kind = type(model).__name__
+            raise CannotExport(f"{kind} is a module of its own: what it does is seen by running it; add sample=x, an input of it")
+    sample = tuple(sample) if isinstance(sample, (tuple, list)) else (sample,)
+    if not 1 <= len(sample) <= 2 or not all(torch.is_tensor(part) for part in sample):
+        raise CannotExport("the sample is expected to be a tensor, or a tensor and time spans")
+    notes = []
+    kinds = {p.dtype for p in model.parameters() if p.is_floating_point()}
+    if torch.float64 in kinds:
+        notes.append("weights are float64: Schwann rounds them to float32 as it reads them")
+    if kinds & {torch.float16, torch.bfloat16}:
+        notes.append("weights are of 16 bits: they are written, and the sample is run, in float32")
+        model = copy.deepcopy(model).float()
+        sample = tuple(part.float() if part.is_floating_point() else part for part in sample)
+    with torch.enable_grad() if gradients else torch.no_grad():
+        value, more = trace(model, sample)
+        notes += more
+        x, y = finished(value, sample, notes)
+    steps = list(value.steps)
+    if any(step.timed for step in steps):
+        if not all(step.timed for step in steps if step.config["class"] in ("CfC", "LTC")):
+            raise CannotExport("some CfC and LTC layers take the time spans and others not; expected all of them")
+        if x.dim() == 3 and x.shape[1 - steps_axis(steps)] != 1:
+            raise CannotExport("ncps gives wrong numbers for time spans of several samples; expected a sample of one sequence")
 
-def export(model, path, **constructor_args):
-    """Writes `model` to `path`. Constructor arguments are read off the model; those given here win."""
-    if not isinstance(model, (CfC, LTC)):
-        raise TypeError(f"expected ncps.torch.CfC or LTC, got {type(model).__name__}; of a network, export that layer")
-    name = "CfC" if isinstance(model, CfC) else "LTC"
-    config = {"class": name, **(cfc_arguments(model) if name == "CfC" else ltc_arguments(model))}
-    tensors = {f"model.{key}": value for key, value in model.state_dict().items()}
-    metadata = {}
-
-    wiring = model.wiring_or_units
-    if isinstance(wiring, Wiring):
-        generator = generator_of(model, wiring)
-        if generator is None:
-            outputs = wiring.units if wiring.output_dim is None else wiring.output_dim
-            generator = {"class": "Custom", "units": wiring.units, "output_dim": outputs}
-            for key, matrix in zip(["adjacency", "sensory_adjacency"], matrices_of(model, wiring)):
-                tensors[key] = torch.from_numpy(np.ascontiguousarray(matrix, dtype=np.int32))
-            if wiring.num_layers > 1:
-                metadata["layers"] = json.dumps(layers_of(wiring))
-        config["wiring"] = generator
-    else:
-        config["units"] = wiring
-    given = dict(constructor_args)
-    for key in ["units", "wiring"]:
-        if isinstance(given.get(key), Wiring):
-            del given[key]
-    config.update(given)
-
-    metadata["config"] = json.dumps({key: value for key, value in config.items() if keep(key, value)}, default=plain)
+    single = len(steps) == 1
+    prefix = lambda i: "" if single else f"{i}."  # noqa: E731
+    tensors, metadata = {}, {}
+    recurrent = [i for i, step in enumerate(steps) if step.recurrent]
+    for i, step in enumerate(steps):
+        tensors.update({f"model.{prefix(i)}{name}": tensor for name, tensor in step.tensors.items()})
+        tensors.update({prefix(i) + name: matrix for name, matrix in step.matrices.items()})
+        metadata.update({prefix(i) + name: text for name, text in step.metadata.items()})
+        if given is not None:
+            tensors.update({("" if len(recurrent) == 1 else f"{i}.") + name: state for name, state in step.states.items()})
+    if single and constructor_args:
+        override = {k: v for k, v in constructor_args.items() if not isinstance(v, Wiring)}
+        steps[0] = replace(steps[0], config={**steps[0].config, **override})
+    elif constructor_args:
+        raise CannotExport(f"{', '.join(constructor_args)}: constructor arguments are for a single CfC or LTC")
+    config = steps[0].config if single else {"class": "Sequential", "layers": [step.config for step in steps]}
+    metadata["config"] = json.dumps(config, default=plain)
+    metadata["names"] = json.dumps([step.where for step in steps])
+    metadata["made_with"] = f"ncps, torch {torch.__version__}"
+    if given is not None:
+        tensors.update(x=x, y=y)
+        if any(step.timed for step in steps):
+            tensors["timespans"] = sample[1]
+        if gradients:
+            tensors.update(gradients_of(steps, y, prefix))
     save_file({key: value.detach().cpu().clone().contiguous() for key, value in tensors.items()}, path, metadata)
+    if not quiet:
+        report(path, steps, notes, x if given is not None else None)
 
 
-def keep(key, value):
-    """None is ncps' word for "as usual", except of mappings, where it means that there is none."""
-    return value is not None or key in ("input_mapping", "output_mapping")
+def steps_axis(steps):
+    return int(next(step.config["batch_first"] for step in steps if step.recurrent))
 
 
-def plain(value):
-    """NumPy's numbers as Python's."""
-    if isinstance(value, np.generic):
-        return value.item()
-    raise TypeError(f"{value!r} has no place in a configuration")
+def gradients_of(steps, y, prefix):
+    target = torch.randn_like(y)
+    loss = ((y - target) ** 2).mean()
+    parameters = [t for step in steps for t in step.tensors.values() if isinstance(t, nn.Parameter) and t.requires_grad]
+    if len({id(p) for p in parameters}) < len(parameters):
+        raise CannotExport("a layer is used twice; its gradient is of both uses, and cannot be compared with that of one")
+    found = torch.autograd.grad(loss, parameters, allow_unused=True)
+    found = {id(p): torch.zeros_like(p) if g is None else g for p, g in zip(parameters, found)}
+    tensors = {"target": target, "loss": loss.reshape(1)}
+    for i, step in enumerate(steps):
+        tensors.update({f"grad.{prefix(i)}{n}": found[id(t)] for n, t in step.tensors.items() if id(t) in found})
+    return tensors
+
+
+def report(path, steps, notes, x):
+    """What was written, and what to know about it."""
+    chain = []
+    for step in steps:
+        name = step.config["class"]
+        if name == "Activation":
+            name = step.config["function"]
+            name = name if isinstance(name, str) else next(iter(name))
+        chain.append(name)
+    count = sum(t.numel() for step in steps for n, t in step.tensors.items() if not n.endswith("sparsity_mask"))
+    print(f"wrote {path}: {', '.join(chain)}; {count} weights" + ("" if x is None else f"; a sample of {list(x.shape)}"))
+    for note in notes:
+        print(f"note: {note}")
+    if x is not None:
+        print(f"next: schwann verify {path}")
 
 
 def build(config):

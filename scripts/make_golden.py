@@ -2,6 +2,9 @@
 """Draws random ncps models and writes what they give, for `schwann verify` and the tests to compare with.
 
     make_golden.py FOLDER [--count N] [--seed S]
+    make_golden.py FOLDER --networks [--count N] [--seed S]
+
+The second draws whole networks (encoder, recurrent layers of ncps and PyTorch, head) and writes them with `export`.
 
 Needs torch, ncps and safetensors. Each file holds the model's class and constructor arguments (metadata `config`), its
 state dict (`model.<name>`), a sample (`x`, and where drawn `timespans`, `h0`, `c0`), the results (`y`, `hn`, `cn`), a
@@ -18,9 +21,11 @@ import random
 from pathlib import Path
 
 import torch
+from export_ncps import export
 from ncps.torch import CfC, LTC
 from ncps.wirings import NCP, AutoNCP, FullyConnected, Random
 from safetensors.torch import save_file
+from torch import nn
 
 WIRINGS = {"AutoNCP": AutoNCP, "FullyConnected": FullyConnected, "NCP": NCP, "Random": Random}
 SIZES = [1, 2, 3, 5, 7, 8, 9, 13, 16, 17, 24, 31]
@@ -185,11 +190,121 @@ def make(config, rng):
     return {name: value.detach().clone().contiguous() for name, value in tensors.items()}
 
 
+ELEMENTWISE = [
+    nn.ReLU, nn.Tanh, nn.Sigmoid, nn.SiLU, nn.GELU, lambda: nn.GELU(approximate="tanh"), lambda: nn.LeakyReLU(0.2),
+    lambda: nn.ELU(0.7), nn.SELU, nn.Softplus, lambda: nn.Softplus(2.5), nn.Softsign, nn.ReLU6, nn.Hardtanh, nn.Hardsigmoid,
+    nn.Hardswish, nn.Mish, nn.LogSigmoid,
+]  # fmt: skip
+
+
+def draw_recurrent(rng, inputs, batch_first):
+    """A recurrent layer and the features that it gives."""
+    kind = rng.choice(["ncps", "ncps", "LSTM", "GRU", "RNN"])
+    if kind == "ncps":
+        config = draw_config(rng)
+        config.update(input_size=inputs, batch_first=batch_first, return_sequences=True)
+        layer = build(config)
+        shake(layer, rng)
+        # What it says of its own output is not always so.
+        return layer, layer(torch.zeros(1, 1, inputs))[0].shape[-1]
+    units = rng.choice(SIZES)
+    options = {"num_layers": rng.choice([1, 1, 2, 3]), "batch_first": batch_first, "bias": rng.random() < 0.8}
+    if kind == "LSTM" and units > 1 and rng.random() < 0.3:
+        options["proj_size"] = rng.randint(1, units - 1)
+    if kind == "RNN":
+        options["nonlinearity"] = rng.choice(["tanh", "relu"])
+    return getattr(nn, kind)(inputs, units, **options), options.get("proj_size", units)
+
+
+def draw_plain(rng, width):
+    """A few layers without a state, and the features that they give."""
+    layers = []
+    for _ in range(rng.choice([0, 1, 1, 2, 3])):
+        kind = rng.choice(["linear", "linear", "function", "norm", "dropout"])
+        if kind == "linear":
+            after = rng.choice(SIZES)
+            layers.append(nn.Linear(width, after, bias=rng.random() < 0.8))
+            width = after
+        elif kind == "function":
+            layers.append(rng.choice(ELEMENTWISE)())
+        elif kind == "norm" and width > 1:
+            layers.append(nn.LayerNorm(width, elementwise_affine=rng.random() < 0.7, eps=rng.choice([1e-5, 1e-3])))
+        else:
+            layers.append(nn.Dropout(0.3))
+    return layers, width
+
+
+class Network(nn.Module):
+    """Encoder, recurrent layers, head, with what people write between them."""
+
+    def __init__(self, rng):
+        super().__init__()
+        self.batch_first = rng.random() < 0.7
+        self.symbols = rng.randint(2, 30) if rng.random() < 0.15 else None
+        self.input_size = width = rng.choice(SIZES)
+        first = [nn.Embedding(self.symbols, width)] if self.symbols else []
+        layers, width = draw_plain(rng, width)
+        self.encoder = nn.Sequential(*first, *layers)
+        self.circuits = nn.ModuleList()
+        self.norms = nn.ModuleList()
+        for _ in range(rng.choice([0, 1, 1, 1, 2, 3])):
+            layer, width = draw_recurrent(rng, width, self.batch_first)
+            self.circuits.append(layer)
+            layers, width = draw_plain(rng, width)
+            self.norms.append(nn.Sequential(*layers))
+        layers, width = draw_plain(rng, width)
+        self.head = nn.Sequential(*layers, nn.Linear(width, rng.choice([1, 2, 5, 9])))
+        self.shift = rng.random() < 0.3
+        self.last = rng.choice(["all", "last", "last"])
+        self.end = rng.choice(["none", "tanh", "scale", "softmax", "log_softmax", "squeeze"])
+        self.swap = rng.random() < 0.2
+
+    def forward(self, x):
+        if self.shift and not self.symbols:
+            x = (x - 0.25) / torch.linspace(0.5, 2, x.shape[-1])
+        y = self.encoder(x)
+        time = int(self.batch_first)
+        for circuit, between in zip(self.circuits, self.norms):
+            y, _ = circuit(y)
+            y = between(y)
+        if self.swap and y.dim() == 3:
+            y = y.transpose(0, 1).contiguous().transpose(1, 0)
+        if self.circuits and self.last == "last":
+            y = y[:, -1] if time and y.dim() == 3 else y[-1]
+        y = self.head(y)
+        if self.end == "tanh":
+            y = torch.tanh(y)
+        elif self.end == "scale":
+            y = 1.5 - y * 2.0
+        elif self.end == "softmax":
+            y = torch.softmax(y, -1)
+        elif self.end == "log_softmax":
+            y = nn.functional.log_softmax(y, dim=-1)
+        elif self.end == "squeeze" and y.shape[-1] == 1:
+            y = y.squeeze(-1)
+        return y
+
+
+def make_network(rng, path):
+    torch.manual_seed(rng.randint(0, 2**31))
+    network = Network(rng)
+    batch, steps = rng.choice([1, 2, 3, 5, 17]), rng.choice([1, 2, 5, 9])
+    leading = (batch, steps) if network.batch_first else (steps, batch)
+    if rng.random() < 0.2 and network.circuits:
+        leading = (steps,)
+    if network.symbols:
+        x = torch.randint(0, network.symbols, leading)
+    else:
+        x = torch.randn(*leading, network.input_size) * rng.choice([1.0, 1.0, 0.01, 5.0])
+    export(network, path, sample=x, gradients=True, quiet=True)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("folder", type=Path)
     parser.add_argument("--count", type=int, default=300)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--networks", action="store_true", help="whole networks instead of single layers")
     arguments = parser.parse_args()
     arguments.folder.mkdir(parents=True, exist_ok=True)
     torch.set_num_threads(1)
@@ -197,6 +312,9 @@ def main():
     for i in range(arguments.count):
         # Each file has a generator of its own, so that it can be made again alone.
         rng = random.Random(arguments.seed * 1_000_000 + i)
+        if arguments.networks:
+            make_network(rng, arguments.folder / f"network_{arguments.seed}_{i:04}.safetensors")
+            continue
         config = draw_config(rng)
         metadata = {"config": json.dumps(config), "made_with": made_with}
         name = f"{config['class'].lower()}_{arguments.seed}_{i:04}.safetensors"

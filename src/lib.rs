@@ -40,8 +40,11 @@
 //! * [`plan`]: what will run, where in memory, at what cost; [`backend`]: what runs it.
 //! * [`memory`]: budget, pool, cache, batches, leak detector; [`io`]: safetensors, `.npy`, `.npz`.
 //! * [`nn`]: neural circuits: wirings, CfC and LTC layers, whole models, streams, import from ncps.
-//! * [`prof`]: the profiler, devices and predictions, baselines, reports; [`sensors`]: what the machine tells.
+//! * `prof`: the profiler, devices and predictions, baselines, reports; `sensors`: what the machine tells.
 //! * [`cases`]: the list of cases that every backend is tested and timed on.
+//!
+//! With `default-features = false` there is the runtime alone: everything above but `prof` and `sensors`, which are
+//! features of these names (`prof` includes `sensors`).
 #![forbid(unsafe_code)]
 
 pub use schwann_core::{
@@ -51,7 +54,9 @@ pub use schwann_core::{
 };
 pub use schwann_kernels::{Isa, heap, peak};
 pub use schwann_nn as nn;
+#[cfg(feature = "prof")]
 pub use schwann_prof as prof;
+#[cfg(feature = "sensors")]
 pub use schwann_sensors as sensors;
 
 /// What most programs need: `use schwann::prelude::*;`.
@@ -72,6 +77,6 @@ struct WiringsGuide;
 #[cfg(doctest)]
 #[doc = include_str!("../docs/neural-circuits.md")]
 struct NeuralCircuitsGuide;
-#[cfg(doctest)]
+#[cfg(all(doctest, feature = "prof"))]
 #[doc = include_str!("../docs/profiling.md")]
 struct ProfilingGuide;

@@ -1,6 +1,6 @@
 //! `schwann import`: models from elsewhere.
 
-use crate::{Outcome, info};
+use crate::{Outcome, info, out};
 use anyhow::{Context, Result};
 use schwann::nn;
 use std::path::PathBuf;
@@ -15,11 +15,11 @@ pub(crate) struct Args {
 
 #[derive(clap::Subcommand)]
 enum From {
-    /// A CfC or an LTC of the Python package ncps, exported with scripts/export_ncps.py.
-    #[command(after_help = "In Python, with scripts/export_ncps.py of this project on the path:
+    /// A PyTorch network, or a CfC or an LTC of the Python package ncps, exported with scripts/export_ncps.py.
+    #[command(after_help = "In Python, with the folder scripts/ of this project on the path:
 
   from export_ncps import export
-  export(model, \"exported.safetensors\")
+  export(model, \"exported.safetensors\", sample=x)
 
 or for a saved state dict:
 
@@ -49,7 +49,16 @@ pub(crate) fn run(args: &Args) -> Result<Outcome> {
     let From::Ncps(ncps) = &args.from;
     let model = nn::import_ncps(&ncps.file)
         .with_context(|| format!("{} could not be imported from ncps", ncps.file.display()))?;
+    let rounded = nn::rounded_weights(&ncps.file)?;
     model.save(&ncps.output).with_context(|| format!("cannot write {}", ncps.output.display()))?;
     info::show_model(&model, &ncps.output, ncps.json)?;
+    if let Some(first) = rounded.first() {
+        let text = format!(
+            "{} tensors are float64 there, such as `{}`: they were rounded to f32",
+            rounded.len(),
+            out::printable(first)
+        );
+        out::note(&text);
+    }
     Ok(Outcome::Done)
 }

@@ -16,7 +16,8 @@ use std::path::PathBuf;
 const GRADIENTS: f64 = 10.0;
 
 #[derive(clap::Args)]
-#[command(after_help = "A file holds an ncps model as scripts/export_ncps.py writes it, with `model.` before the \
+#[command(
+    after_help = "A file holds a network as scripts/export_ncps.py writes it with a sample: with `model.` before the \
 names of its weights, a sample (`x`, and `timespans`, `h0`, `c0` where they were given) and its results (`y`, `hn`, \
 `cn`); for --grad also `target` and `grad.<weight>`. scripts/make_golden.py makes such files. Files of wirings are met \
 exactly or not at all.
@@ -27,7 +28,8 @@ Examples:
   schwann verify model.safetensors --atol 1e-6 --rtol 1e-6
   schwann verify golden/*.safetensors --reference --json
 
-Exit codes: 0 all within the tolerance, 1 some are not, 2 a file could not be compared (the others were).")]
+Exit codes: 0 all within the tolerance, 1 some are not, 2 a file could not be compared (the others were)."
+)]
 pub(crate) struct Args {
     /// The files to compare.
     #[arg(required = true, value_name = "FILE")]

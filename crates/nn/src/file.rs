@@ -8,6 +8,7 @@ use crate::layer::{Layer, Units};
 use crate::model::{Model, Sequential};
 use crate::wiring::{Wiring, WiringConfig};
 use crate::{Error, Result};
+use schwann_core::io::Kind;
 use schwann_core::io::safetensors::{self, Reader};
 use schwann_core::{DType, Tensor};
 use serde::{Deserialize, Serialize};
@@ -79,9 +80,7 @@ impl Model {
             let problem = format!("the model's form has version {version}; this program reads version {MODEL_VERSION}");
             return Err(Error::file(problem));
         }
-        for layer in json["layers"].as_array().into_iter().flatten() {
-            check_sizes(layer, reader)?;
-        }
+        check_sizes(json["layers"].as_array().map_or(&[], Vec::as_slice), reader)?;
         let form: Form = serde_json::from_value(json).map_err(unreadable)?;
         let names = reader.entries().iter().map(|e| (e.name.as_str(), e.name.as_str()));
         Model::with_weights(form.layers, weights(reader, names)?)
@@ -116,34 +115,47 @@ fn weights<'a>(reader: &Reader, names: impl Iterator<Item = (&'a str, &'a str)>)
     names.map(|(from, to)| Ok((to.to_owned(), reader.tensor_as(from, DType::F32)?))).collect()
 }
 
-/// Compares a circuit's size in the JSON of a layer (or of a wiring alone) with the data that the file has, before its matrices are made: they may be
-/// sparse, but hardly a hundred times larger than their weights.
-pub(crate) fn check_sizes(layer: &Value, reader: &Reader) -> Result<()> {
-    let number = |value: &Value| value.as_u64().unwrap_or(0);
-    let neurons = |wiring: &Value| {
+/// Compares the sizes of circuits in the JSON of layers (or of a wiring alone) with the data that the file has, before their matrices
+/// are made: they may be sparse, but hardly a hundred times larger than their weights.
+pub(crate) fn check_sizes(layers: &[Value], reader: &Reader) -> Result<()> {
+    let bytes: u64 = reader.entries().iter().map(|e| e.window.len() as u64).sum();
+    let most = bytes.saturating_mul(64).saturating_add(1 << 20);
+    let mut pairs = 0u64;
+    for layer in layers {
+        let units = neurons(layer);
+        pairs = pairs.saturating_add(units.saturating_mul(units.max(number(&layer["input_size"]))));
+        if pairs > most {
+            let problem =
+                format!("a circuit of {units} neurons in a file with {bytes} bytes of weights; expected far more");
+            return Err(Error::file(problem));
+        }
+    }
+    Ok(())
+}
+
+fn number(value: &Value) -> u64 {
+    value.as_u64().unwrap_or(0)
+}
+
+/// The neurons of a layer whose circuit has matrices; 0 of others.
+fn neurons(layer: &Value) -> u64 {
+    let of = |wiring: &Value| {
         let layered = ["inter_neurons", "command_neurons", "motor_neurons"].map(|n| number(&wiring[n]));
         layered.into_iter().fold(number(&wiring["units"]), u64::saturating_add)
     };
     // Missing fields index as null.
     let units = if layer["units"].is_null() { &layer["wiring"] } else { &layer["units"] };
-    let units = match units {
-        Value::Object(_) => neurons(units).max(neurons(&units["config"])),
+    match units {
+        Value::Object(_) => of(units).max(of(&units["config"])),
         // Only an LTC makes a circuit of a mere number.
         _ if layer["class"] == "LTC" => number(units),
-        _ => return Ok(()),
-    };
-    let bytes: u64 = reader.entries().iter().map(|e| e.window.len() as u64).sum();
-    let pairs = units.saturating_mul(units.max(number(&layer["input_size"])));
-    if pairs > bytes.saturating_mul(64).saturating_add(1 << 20) {
-        let problem =
-            format!("a circuit of {units} neurons in a file with {bytes} bytes of weights; expected far more");
-        return Err(Error::file(problem));
+        _ => 0,
     }
-    Ok(())
 }
 
-/// Reads a model of ncps from a safetensors file: its state dict as tensors (with or without `model.` before their names),
-/// and its class and constructor arguments as JSON in the metadata entry `config`.
+/// Reads a model of ncps or PyTorch from a safetensors file: its state dict as tensors (with or without `model.` before
+/// their names), and its class and constructor arguments as JSON in the metadata entry `config`. A network of several
+/// layers has the class `Sequential` and the list `layers`, and names begin with a layer's number.
 ///
 /// `scripts/export_ncps.py` writes such files. Masks that ncps keeps in its state dict are compared with the circuit that
 /// is drawn here and are not part of the model. Of a wiring that no generator made, the file holds the matrices too, as
@@ -153,34 +165,66 @@ pub fn import_ncps(path: impl AsRef<Path>) -> Result<Model> {
     open(path).and_then(|reader| import(&reader)).map_err(|e| e.in_file(path))
 }
 
+/// The weights of such a file that are kept there in more digits than `f32` has: they are rounded when they are read.
+pub fn rounded_weights(path: impl AsRef<Path>) -> Result<Vec<String>> {
+    let path = path.as_ref();
+    let reader = open(path).map_err(|e| e.in_file(path))?;
+    let prefixed = has_prefix(&reader);
+    let wide = reader.entries().iter().filter(|e| e.kind == Kind::F64);
+    let names = wide.filter_map(|e| if prefixed { e.name.strip_prefix(PREFIX) } else { Some(e.name.as_str()) });
+    Ok(names.map(str::to_owned).collect())
+}
+
+/// What the names of a state dict begin with where there is more in the file: samples, results, gradients.
+const PREFIX: &str = "model.";
+
+fn has_prefix(reader: &Reader) -> bool {
+    reader.entries().iter().any(|e| e.name.starts_with(PREFIX))
+}
+
 /// The model of an opened file.
 pub(crate) fn import(reader: &Reader) -> Result<Model> {
-    let json = config(reader)?;
-    check_sizes(&json, reader)?;
-    let unreadable = |e: serde_json::Error| Error::file(format!("metadata `{CONFIG_KEY}`: {e}"));
-    let mut layer: Layer = serde_json::from_value(json).map_err(unreadable)?;
-    if let Layer::Cfc(crate::Cfc { units, input_size, .. }) | Layer::Ltc(crate::Ltc { units, input_size, .. }) =
-        &mut layer
-        && let Units::Wired(wiring) = units
-    {
-        wiring.build(*input_size)?;
-        wire(wiring, reader)?;
+    let list = match config(reader)? {
+        mut json if json["class"] == "Sequential" => match json["layers"].take() {
+            Value::Array(list) => list,
+            _ => return Err(Error::file(format!("metadata `{CONFIG_KEY}`: a Sequential without a list `layers`"))),
+        },
+        json => vec![json],
+    };
+    check_sizes(&list, reader)?;
+    let count = list.len();
+    let prefix = |i: usize| if count == 1 { String::new() } else { format!("{i}.") };
+    let mut layers: Vec<Layer> = vec![];
+    for (i, json) in list.into_iter().enumerate() {
+        let at = if count == 1 { String::new() } else { format!(", layer {i}") };
+        let unreadable = |e: serde_json::Error| Error::file(format!("metadata `{CONFIG_KEY}`{at}: {e}"));
+        let mut layer: Layer = serde_json::from_value(json).map_err(unreadable)?;
+        if let Layer::Cfc(crate::Cfc { units, input_size, .. }) | Layer::Ltc(crate::Ltc { units, input_size, .. }) =
+            &mut layer
+            && let Units::Wired(wiring) = units
+        {
+            wiring.build(*input_size)?;
+            wire(wiring, reader, &prefix(i))?;
+        }
+        layers.push(layer);
     }
 
-    // Beside a state dict with `model.` before its names there may be anything: samples, results, gradients.
-    let prefixed = reader.entries().iter().any(|e| e.name.starts_with("model."));
-    let matrices = ["adjacency", "sensory_adjacency"];
+    let prefixed = has_prefix(reader);
+    let matrix = |name: &str| ["adjacency", "sensory_adjacency"].contains(&name.rsplit('.').next().unwrap_or(name));
     let names = reader.entries().iter().map(|e| e.name.as_str()).filter_map(|name| match prefixed {
-        true => Some((name, name.strip_prefix("model.")?)),
-        false => (!matrices.contains(&name)).then_some((name, name)),
+        true => Some((name, name.strip_prefix(PREFIX)?)),
+        false => (!matrix(name)).then_some((name, name)),
     });
     let mut weights = weights(reader, names)?;
-    for (name, mask) in layer.masks()? {
-        if let Some(found) = weights.remove(&name) {
-            check_mask(&name, &found, &mask)?;
+    for (i, layer) in layers.iter().enumerate() {
+        for (name, mask) in layer.masks()? {
+            let name = prefix(i) + &name;
+            if let Some(found) = weights.remove(&name) {
+                check_mask(&name, &found, &mask)?;
+            }
         }
     }
-    Model::with_weights(Sequential::from(layer), weights)
+    Model::with_weights(Sequential::from(layers), weights)
 }
 
 /// The metadata's `config`.
@@ -194,37 +238,39 @@ pub(crate) fn config(reader: &Reader) -> Result<Value> {
 }
 
 /// Gives a wiring that was made by hand its synapses from the file; others must have the file's, if it has any.
-fn wire(wiring: &mut Wiring, reader: &Reader) -> Result<()> {
+fn wire(wiring: &mut Wiring, reader: &Reader, prefix: &str) -> Result<()> {
     let custom = matches!(wiring.config(), WiringConfig::Custom { .. });
-    if let (true, Some(text)) = (custom, reader.metadata().get("layers")) {
-        let layers = serde_json::from_str(text).map_err(|e| Error::file(format!("metadata `layers`: {e}")))?;
+    let key = format!("{prefix}layers");
+    if let (true, Some(text)) = (custom, reader.metadata().get(&key)) {
+        let layers = serde_json::from_str(text).map_err(|e| Error::file(format!("metadata `{key}`: {e}")))?;
         wiring.set_layers(layers)?;
     }
-    for (name, sources) in
+    for (matrix, sources) in
         [("adjacency", wiring.units()), ("sensory_adjacency", wiring.input_dim().unwrap_or_default())]
     {
+        let name = &format!("{prefix}{matrix}");
         if reader.entry(name).is_err() {
-            if custom && wiring.synapse_count() == 0 && name == "adjacency" {
+            if custom && wiring.synapse_count() == 0 && matrix == "adjacency" {
                 return Err(Error::weight(name, "missing", "the matrix of a wiring that no generator made"));
             }
             continue;
         }
-        let matrix = reader.tensor_as(name, DType::I32)?;
+        let found = reader.tensor_as(name, DType::I32)?;
         let shape = [sources, wiring.units()];
-        if matrix.shape() != shape {
-            return Err(Error::weight(name, &matrix, format!("i32{shape:?}")));
+        if found.shape() != shape {
+            return Err(Error::weight(name, &found, format!("i32{shape:?}")));
         }
-        let values = matrix.values::<i32>()?;
+        let values = found.values::<i32>()?;
         for (i, &polarity) in values.iter().enumerate() {
             let (src, dest) = (i / wiring.units(), i % wiring.units());
-            let own = if name == "adjacency" { wiring.adjacency()[i] } else { wiring.sensory_adjacency()[i] };
+            let own = if matrix == "adjacency" { wiring.adjacency()[i] } else { wiring.sensory_adjacency()[i] };
             if !custom && i32::from(own) != polarity {
                 let expected = format!("{own}, as the wiring's options and seed give it");
                 return Err(Error::weight(name, format!("{polarity} from {src} to {dest}"), expected));
             }
             if custom && polarity != 0 {
                 let polarity = i8::try_from(polarity).unwrap_or(i8::MAX);
-                match name {
+                match matrix {
                     "adjacency" => wiring.add_synapse(src, dest, polarity)?,
                     _ => wiring.add_sensory_synapse(src, dest, polarity)?,
                 }

@@ -77,11 +77,7 @@ impl LayerInfo {
             class: layer.class().to_owned(),
             options,
             parameters: layer.params()?.iter().map(|p| p.count()).sum(),
-            units: match layer {
-                Layer::Cfc(cfc) => Some(cfc.state_size()),
-                Layer::Ltc(ltc) => Some(ltc.state_size()),
-                _ => None,
-            },
+            units: layer.state_size(),
             synapses: wiring.as_ref().map(|w| w.synapse_count()),
             sensory_synapses: wiring.as_ref().map(|w| w.sensory_synapse_count()),
             density: wiring.as_ref().map(|w| w.synapse_count() as f64 / w.adjacency().len().max(1) as f64),

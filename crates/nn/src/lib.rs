@@ -17,10 +17,12 @@ pub mod verify;
 pub mod wiring;
 
 pub use error::{Error, Result};
-pub use file::{CONFIG_KEY, MODEL_KEY, MODEL_VERSION, import_ncps};
+pub use file::{CONFIG_KEY, MODEL_KEY, MODEL_VERSION, import_ncps, rounded_weights};
 pub use info::{Info, LayerInfo};
 pub use init::{Init, Param};
-pub use layer::{Activation, Cfc, CfcMode, Embedding, Layer, Linear, Ltc, Mapping, Units};
+pub use layer::{
+    Activation, Affine, Cfc, CfcMode, Embedding, Gru, Layer, LayerNorm, Linear, Lstm, Ltc, Mapping, Rnn, Softmax, Units,
+};
 pub use model::{Model, Sequential};
 pub use optim::Adam;
 pub use scope::{GraphOptions, InitialState, Parameters, Timespans, timespans_for};

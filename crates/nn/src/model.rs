@@ -3,7 +3,7 @@
 use crate::init::{Param, Random};
 use crate::layer::{Layer, POSITIVE};
 use crate::scope::{GraphOptions, Outer, Scope, Timespans};
-use crate::{Activation, Cfc, Embedding, Error, Linear, Ltc, Result};
+use crate::{Activation, Affine, Cfc, Embedding, Error, Gru, LayerNorm, Linear, Lstm, Ltc, Result, Rnn, Softmax};
 use schwann_core::grad::gradient;
 use schwann_core::{CompileOptions, DType, Dim, Graph, Program, Shape, Tensor, shape};
 use std::collections::BTreeMap;
@@ -36,7 +36,7 @@ macro_rules! from_one {
         }
     )* };
 }
-from_one!(Cfc, Ltc, Linear, Embedding, Activation);
+from_one!(Cfc, Ltc, Lstm, Gru, Rnn, Linear, Affine, LayerNorm, Softmax, Embedding, Activation);
 
 impl Sequential {
     fn prefix(&self, layer: usize) -> String {
@@ -261,7 +261,7 @@ impl Model {
         };
         if options.timespans == Timespans::PerStep {
             let given = outer.input("timespans", DType::F32, Shape::from(leading.clone()), batch_axis)?;
-            let [first, second] = &leading[..] else { unreachable!("checked: timespans need a layer with a state") };
+            let [first, second] = &leading[..] else { unreachable!("checked: timespans need a CfC or an LTC") };
             outer.timespans = Some(outer.b.reshape(given, shape![first, second, 1])?);
         }
         let mut sequence = layout.is_some();
@@ -283,10 +283,13 @@ impl Model {
     }
 
     fn check_timespans(&self, options: &GraphOptions) -> Result<()> {
-        let recurrent = self.layers.batch_first().is_some();
+        let timed = self.layers.0.iter().any(Layer::timed);
         match options.timespans {
-            Timespans::PerStep if !recurrent => {
-                Err(Error::argument("timespans", "an input", "a model with a recurrent layer, which alone has steps"))
+            Timespans::PerStep if !timed => {
+                Err(Error::argument("timespans", "an input", "a model with a CfC or an LTC, which alone know of time"))
+            }
+            Timespans::Constant(dt) if !timed && dt != 1.0 => {
+                Err(Error::argument("timespans", dt, "1, since no layer of the model knows of time"))
             }
             Timespans::Constant(dt) => {
                 let solves = self.layers.0.iter().any(|l| matches!(l, Layer::Ltc(_)));

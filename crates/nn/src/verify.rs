@@ -1,8 +1,8 @@
 //! Comparing with files of results: does a model give here what it gave where it was made?
 //!
-//! A file holds an ncps model in the form that [`import_ncps`](crate::import_ncps) reads, with `model.` before the names of its
+//! A file holds a model in the form that [`import_ncps`](crate::import_ncps) reads, with `model.` before the names of its
 //! state dict, and beside it a sample `x` (with `timespans`, `h0` and `c0` where they were given), the results `y`, `hn`
-//! (and `cn`), and optionally `target`, `loss` = mean((y − target)²) and `grad.<parameter>`. A file of a wiring alone has
+//! (and `cn`; where several layers have states, `2.hn` and so on), and optionally `target`, `loss` = mean((y − target)²) and `grad.<parameter>`. A file of a wiring alone has
 //! `adjacency` and `sensory_adjacency`, which must be met exactly.
 //!
 //! Results in `f32` are themselves rounded, and for large inputs may be far from exact. Where a result is beyond the
@@ -10,6 +10,7 @@
 //! a graph that is wrong would be wrong in `f64` too.
 
 use crate::file::{check_sizes, config, import, open};
+use crate::layer::Layer;
 use crate::model::Model;
 use crate::scope::{GraphOptions, Timespans, timespans_for};
 use crate::wiring::WiringConfig;
@@ -108,7 +109,7 @@ pub struct Row {
 pub struct Report {
     /// The file.
     pub path: PathBuf,
-    /// What was run: a class, or `wiring`.
+    /// What was run: a layer's class, `network` of several layers, or `wiring`.
     pub class: String,
     /// Tensors, by engine.
     pub rows: Vec<Row>,
@@ -149,7 +150,10 @@ pub fn verify_file(path: impl AsRef<Path>, options: &VerifyOptions) -> Result<Re
             return Ok(Report { path: path.to_owned(), class: "wiring".into(), rows: wiring_rows(&reader)? });
         }
         let model = import(&reader)?;
-        let class = model.layers().first().map_or("", |l| l.class()).to_owned();
+        let class = match model.layers() {
+            [layer] => layer.class().to_owned(),
+            _ => "network".to_owned(),
+        };
         let mut rows = vec![];
         let sample = Sample::read(&reader, &model)?;
         let graph = model.graph(&sample.options)?;
@@ -175,7 +179,7 @@ fn wiring_rows(reader: &Reader) -> Result<Vec<Row>> {
     let inputs = inputs.ok_or_else(|| Error::argument("input_size", &json["input_size"], "a whole number"))?;
     let adjacency = reader.tensor_as("adjacency", DType::I32)?;
     let sensory = reader.tensor_as("sensory_adjacency", DType::I32)?;
-    check_sizes(&json, reader)?;
+    check_sizes(std::slice::from_ref(&json), reader)?;
     let mut wiring = WiringConfig::try_from(json["wiring"].clone())?.to_wiring()?;
     wiring.build(inputs)?;
     let row = |tensor: &str, want: &Tensor, got: &[i8], sources: usize| {
@@ -200,14 +204,20 @@ struct Sample {
 
 impl Sample {
     fn read(reader: &Reader, model: &Model) -> Result<Sample> {
+        // Symbols are whole numbers, and have no axis of features.
+        let symbols = matches!(model.layers().first(), Some(Layer::Embedding(_)));
         let mut tensors = BTreeMap::new();
         for name in reader.entries().iter().map(|e| e.name.as_str()).filter(|n| !n.starts_with("model.")) {
-            tensors.insert(name.to_owned(), reader.tensor_as(name, DType::F32)?);
+            let dtype = if symbols && name == "x" { DType::I32 } else { DType::F32 };
+            tensors.insert(name.to_owned(), reader.tensor_as(name, dtype)?);
         }
         let x = tensors.get("x").ok_or_else(|| Error::weight("x", "missing", "the model's input"))?;
-        let batched = x.shape().len() == 3;
-        if !batched && x.shape().len() != 2 {
-            return Err(Error::weight("x", x, "two axes, or three with a batch"));
+        let steps = usize::from(model.sequential().batch_first().is_some());
+        let least = steps + usize::from(!symbols);
+        let batched = x.shape().len() == least + 1;
+        if !batched && x.shape().len() != least {
+            let count = |n: usize| ["no axis", "one axis", "two axes", "three"][n];
+            return Err(Error::weight("x", x, format!("{}, or {} with a batch", count(least), count(least + 1))));
         }
         let mut options = GraphOptions::default().batched(batched);
         if let Some(timespans) = tensors.get("timespans") {
@@ -237,10 +247,10 @@ impl Sample {
         }
         let time_first = model.sequential().batch_first() == Some(false);
         let (batch, steps) = match *self.tensors["x"].shape() {
-            [steps, batch, _] if time_first => (batch, steps),
-            [batch, steps, _] => (batch, steps),
-            [steps, ..] => (1, steps),
-            [] => (1, 1),
+            [steps, ..] if !self.options.batched => (1, steps),
+            [steps, batch, ..] if time_first => (batch, steps),
+            [batch, steps, ..] => (batch, steps),
+            _ => (1, 1),
         };
         for (name, mut mask) in model.dropout_masks(batch, steps, 0)? {
             if known.contains(&name.as_str()) {

@@ -113,7 +113,7 @@ fn what_is_wrong_with_a_file_is_named() -> Result<()> {
     assert!(with("\"version\":1,", "").contains("version null"));
     assert!(with("\"input_size\"", "\"color\":1,\"input_size\"").contains("unknown field `color`"));
     assert!(with("{\"version\"", "{\"more\":1,\"version\"").contains("unknown field `more`"));
-    assert!(with("\"CfC\"", "\"GRU\"").contains("unknown variant `GRU`"));
+    assert!(with("\"CfC\"", "\"Conv\"").contains("unknown variant `Conv`"));
     assert!(with("\"default\"", "\"fast\"").contains("unknown variant `fast`"));
     assert!(with("\"units\":6", "\"units\":-6").contains("expected a whole number or a wiring"));
     assert!(with("\"units\":6", "\"units\":60000000000").contains("expected from 1 to 268435456"));
@@ -241,7 +241,7 @@ fn inputs_of_the_wrong_shape_are_refused() -> Result<()> {
         );
     }
     let dense = Model::new(Linear::new(3, 2), 1)?;
-    assert!(said(dense.graph(&options)).contains("a model with a recurrent layer"));
+    assert!(said(dense.graph(&options)).contains("a model with a CfC or an LTC"));
     Ok(())
 }
 

@@ -6,8 +6,8 @@ use schwann_core::{CompileOptions, Program, Tensor, io};
 use schwann_kernels::Isa;
 use schwann_nn::wiring::{AutoNcp, Wiring};
 use schwann_nn::{
-    Activation, Cfc, CfcMode, GraphOptions, InitialState, Layer, Linear, Ltc, Model, Result, Runner, Sequential,
-    Timespans,
+    Activation, Affine, Cfc, CfcMode, GraphOptions, Gru, InitialState, Layer, LayerNorm, Linear, Lstm, Ltc, Model,
+    Result, Rnn, Runner, Sequential, Softmax, Timespans,
 };
 use std::sync::Arc;
 
@@ -37,11 +37,31 @@ fn models() -> Vec<(&'static str, Model)> {
         ("LTC, mixed", Ltc { mixed_memory: true, ..ltc.clone() }.into()),
         ("LTC, explicit", Ltc { implicit_param_constraints: false, ode_unfolds: 2, ..ltc }.into()),
         ("LTC, dense", Ltc::new(INPUTS, 7).into()),
+        ("LSTM", Lstm::new(INPUTS, 11).into()),
+        (
+            "LSTM, projected, last only",
+            Lstm { proj_size: Some(4), return_sequences: false, ..Lstm::new(INPUTS, 9) }.into(),
+        ),
+        ("GRU", Gru::new(INPUTS, 11).into()),
+        ("GRU, time first", Gru { batch_first: false, bias: false, ..Gru::new(INPUTS, 6) }.into()),
+        ("RNN", Rnn { nonlinearity: Activation::Relu, ..Rnn::new(INPUTS, 8) }.into()),
     ];
     let mut models: Vec<_> = layers.into_iter().map(|(name, l)| (name, Sequential::from(l))).collect();
     let stack =
         vec![Linear::new(INPUTS, 6).into(), Activation::Silu.into(), Cfc::new(6, 9).into(), Ltc::new(9, 4).into()];
     models.push(("a stack", stack.into()));
+    let network = vec![
+        Affine::new(INPUTS).into(),
+        Linear::new(INPUTS, 6).into(),
+        LayerNorm::new(6).into(),
+        Activation::LeakyRelu { slope: 0.1 }.into(),
+        Lstm::new(6, 9).into(),
+        Gru::new(9, 7).into(),
+        Cfc::new(7, 5).into(),
+        Linear::new(5, 3).into(),
+        Softmax { log: true }.into(),
+    ];
+    models.push(("a network", network.into()));
     models.into_iter().map(|(name, layers)| (name, Model::new(layers, 11).unwrap())).collect()
 }
 
@@ -52,7 +72,16 @@ fn compile(model: &Model, timespans: Timespans, isa: Isa) -> Arc<Program> {
 }
 
 fn time_first(model: &Model) -> bool {
-    matches!(&model.layers()[0], Layer::Cfc(cfc) if !cfc.batch_first)
+    matches!(
+        &model.layers()[0],
+        Layer::Cfc(Cfc { batch_first: false, .. }) | Layer::Gru(Gru { batch_first: false, .. })
+    )
+}
+
+/// The ways to tell a model of time: those without a circuit do not know of it.
+fn ways(model: &Model) -> &'static [Timespans] {
+    let timed = model.layers().iter().any(|layer| matches!(layer, Layer::Cfc(_) | Layer::Ltc(_)));
+    if timed { &[Timespans::Constant(1.0), Timespans::PerStep] } else { &[Timespans::Constant(1.0)] }
 }
 
 #[test]
@@ -61,7 +90,7 @@ fn step_by_step_is_the_whole_sequence_bit_for_bit() {
     let mut random = Random::new(3);
     for &isa in Isa::available() {
         for (name, model) in models() {
-            for timespans in [Timespans::Constant(1.0), Timespans::PerStep] {
+            for &timespans in ways(&model) {
                 let program = compile(&model, timespans, isa);
                 let shape = if time_first(&model) { [STEPS, 1] } else { [1, STEPS] };
                 let x = random.floats(&[shape[0], shape[1], INPUTS], -2.0, 2.0);

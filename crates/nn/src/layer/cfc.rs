@@ -134,6 +134,7 @@ impl Cfc {
         check_size("input_size", self.input_size)?;
         check_size("units", self.state_size())?;
         self.proj_size.map_or(Ok(()), |n| check_size("proj_size", n))?;
+        self.activation.check()?;
         if let Units::Wired(_) = self.units {
             let given = [
                 ("backbone_units", self.backbone_units.map(|v| v.to_string())),
@@ -335,10 +336,10 @@ impl Cell for Built<'_> {
         self.cfc.dropout().into_iter().map(|(name, width, _)| (name, width)).collect()
     }
 
-    fn step(&self, scope: &mut Inner<'_, '_>, step: &Step) -> Result<(Value, Value)> {
+    fn step(&self, scope: &mut Inner<'_, '_>, at: &Step, h: Value) -> Result<(Value, Value)> {
         let Some(wiring) = &self.wiring else {
-            let mut z = scope.body.concat(&[step.x, step.h], 1)?;
-            let mut masks = step.masks.iter();
+            let mut z = scope.body.concat(&[at.x, h], 1)?;
+            let mut masks = at.masks.iter();
             for (place, drop) in self.cfc.backbone_places() {
                 z = scope.linear(&format!("rnn_cell.backbone.{place}"), z)?;
                 z = self.cfc.activation.build(&mut scope.body, z)?;
@@ -348,18 +349,18 @@ impl Cell for Built<'_> {
                     z = scope.body.mul(z, mask)?;
                 }
             }
-            let h = self.cell(scope, "rnn_cell", z, step.elapsed, None)?;
+            let h = self.cell(scope, "rnn_cell", z, at.elapsed, None)?;
             return Ok((h, h));
         };
-        let mut x = step.x;
+        let mut x = at.x;
         let mut states = vec![];
         let mut from = 0;
         for i in 0..wiring.layer_count() {
             let to = from + wiring.layer(i).len();
-            let h = if wiring.layer_count() == 1 { step.h } else { scope.body.slice(step.h, 1, from, to)? };
+            let h = if wiring.layer_count() == 1 { h } else { scope.body.slice(h, 1, from, to)? };
             let z = scope.body.concat(&[x, h], 1)?;
             let mask = layer_mask(wiring, i)?;
-            x = self.cell(scope, &format!("rnn_cell.layer_{i}"), z, step.elapsed, Some(&mask))?;
+            x = self.cell(scope, &format!("rnn_cell.layer_{i}"), z, at.elapsed, Some(&mask))?;
             states.push(x);
             from = to;
         }

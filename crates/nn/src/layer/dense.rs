@@ -1,9 +1,9 @@
 //! Layers without a state, as PyTorch has them.
 
 use super::{check_size, yes};
-use crate::Result;
 use crate::init::{Init, Param};
 use crate::scope::{Outer, Scope};
+use crate::{Error, Result};
 use schwann_core::Value;
 use serde::{Deserialize, Serialize};
 
@@ -70,5 +70,110 @@ impl Embedding {
     pub(crate) fn build(&self, outer: &mut Outer<'_>, x: Value) -> Result<Value> {
         let weight = outer.param("weight")?;
         Ok(outer.b.gather(weight, x, 0)?)
+    }
+}
+
+/// y = x·weight + bias, feature by feature: what brings inputs to a common scale, or outputs to an actuator's.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Affine {
+    /// Features in and out.
+    pub features: usize,
+}
+
+impl Affine {
+    /// Of so many features.
+    pub fn new(features: usize) -> Affine {
+        Affine { features }
+    }
+
+    pub(crate) fn params(&self) -> Result<Vec<Param>> {
+        check_size("features", self.features)?;
+        Ok(vec![
+            Param::new("weight", &[self.features], Init::Constant(1.0)),
+            Param::new("bias", &[self.features], Init::Constant(0.0)),
+        ])
+    }
+
+    pub(crate) fn build(&self, outer: &mut Outer<'_>, x: Value) -> Result<Value> {
+        let (weight, bias) = (outer.param("weight")?, outer.param("bias")?);
+        let x = outer.b.mul(x, weight)?;
+        Ok(outer.b.add(x, bias)?)
+    }
+}
+
+/// The features of each sample brought to mean 0 and variance 1, then y = x·weight + bias.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LayerNorm {
+    /// Features in and out: the last axis.
+    pub normalized_shape: usize,
+    /// Added to the variance.
+    #[serde(default = "norm_eps")]
+    pub eps: f32,
+    /// Whether the weight is there.
+    #[serde(default = "yes")]
+    pub elementwise_affine: bool,
+    /// Whether the bias is there; it needs the weight.
+    #[serde(default = "yes")]
+    pub bias: bool,
+}
+
+fn norm_eps() -> f32 {
+    1e-5
+}
+
+impl LayerNorm {
+    /// Of so many features, with weight and bias.
+    pub fn new(features: usize) -> LayerNorm {
+        LayerNorm { normalized_shape: features, eps: norm_eps(), elementwise_affine: true, bias: true }
+    }
+
+    pub(crate) fn params(&self) -> Result<Vec<Param>> {
+        check_size("normalized_shape", self.normalized_shape)?;
+        if !(self.eps.is_finite() && self.eps >= 0.0) {
+            return Err(Error::argument("eps", self.eps, "a finite number, not negative"));
+        }
+        let shape = [self.normalized_shape];
+        let mut params = vec![];
+        if self.elementwise_affine {
+            params.push(Param::new("weight", &shape, Init::Constant(1.0)));
+            if self.bias {
+                params.push(Param::new("bias", &shape, Init::Constant(0.0)));
+            }
+        }
+        Ok(params)
+    }
+
+    pub(crate) fn build(&self, outer: &mut Outer<'_>, x: Value) -> Result<Value> {
+        let weight = if self.elementwise_affine { Some(outer.param("weight")?) } else { None };
+        let bias = if self.elementwise_affine && self.bias { Some(outer.param("bias")?) } else { None };
+        Ok(outer.b.layer_norm(x, weight, bias, self.eps)?)
+    }
+}
+
+/// Features as shares: exp(x) / Σ exp(x) over the last axis, or its logarithm.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Softmax {
+    /// Whether the logarithm is given.
+    #[serde(default)]
+    pub log: bool,
+}
+
+impl Softmax {
+    pub(crate) fn build(&self, outer: &mut Outer<'_>, x: Value) -> Result<Value> {
+        let b = &mut outer.b;
+        let last = b.ty(x).shape.rank() - 1;
+        if !self.log {
+            return Ok(b.softmax(x, last)?);
+        }
+        // x − max − ln Σ exp(x − max): nothing overflows.
+        let most = b.reduce_max(x, &[last], true)?;
+        let below = b.sub(x, most)?;
+        let all = b.exp(below)?;
+        let all = b.sum(all, &[last], true)?;
+        let all = b.log(all)?;
+        Ok(b.sub(below, all)?)
     }
 }

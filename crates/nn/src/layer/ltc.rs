@@ -318,7 +318,7 @@ impl Cell for Built<'_> {
         vec![]
     }
 
-    fn step(&self, scope: &mut Inner<'_, '_>, step: &Step) -> Result<(Value, Value)> {
+    fn step(&self, scope: &mut Inner<'_, '_>, at: &Step, h: Value) -> Result<(Value, Value)> {
         // What depends on parameters alone.
         let gleak = scope.outer.param("rnn_cell.gleak")?;
         let gleak = self.positive(scope.outer, gleak)?;
@@ -332,7 +332,7 @@ impl Cell for Built<'_> {
 
         // cm/Δt′ and cm/Δt′ + gleak + ε, once a step, or once for all where Δt is the same in each.
         let unfolds = self.ltc.ode_unfolds as f32;
-        let (cm_t, rest) = match step.elapsed {
+        let (cm_t, rest) = match at.elapsed {
             Elapsed::Constant(dt) => {
                 let outer = &mut scope.outer.b;
                 let per_unfold = outer.scalar(dt / unfolds)?;
@@ -353,13 +353,13 @@ impl Cell for Built<'_> {
         // What inputs do is the same in each unfolding.
         let (mut num, mut den) = (leak, rest);
         if let Some(sensory) = self.synapses(scope, "sensory_")? {
-            let sums = self.sums(scope, step.x, &sensory)?;
+            let sums = self.sums(scope, at.x, &sensory)?;
             num = scope.body.add(leak, sums.0)?;
             den = scope.body.add(rest, sums.1)?;
         }
 
         let synapses = self.synapses(scope, "")?;
-        let mut v = step.h;
+        let mut v = h;
         for _ in 0..self.ltc.ode_unfolds {
             let charge = scope.body.mul(cm_t, v)?;
             let mut over = scope.body.add(charge, num)?;

@@ -1,63 +1,33 @@
 //! The layers: plain options, each with its parameters and the graph that it becomes.
 //!
-//! Options, their defaults and their JSON are those of ncps' PyTorch classes and constructors, and parameters have the
-//! names of its state dicts, so that a model trained there is a model here.
+//! Options, their defaults and their JSON are those of the classes of ncps and PyTorch and of their constructors, and
+//! parameters have the names of their state dicts, so that a model trained there is a model here.
 
+mod activation;
 mod cfc;
 mod dense;
 mod ltc;
+mod pytorch;
 mod recurrent;
 
+pub use activation::Activation;
 pub use cfc::{Cfc, CfcMode};
-pub use dense::{Embedding, Linear};
+pub use dense::{Affine, Embedding, LayerNorm, Linear, Softmax};
 pub(crate) use ltc::POSITIVE;
 pub use ltc::{Ltc, Mapping};
+pub use pytorch::{Gru, Lstm, Rnn};
 
 use crate::init::Param;
 use crate::scope::Outer;
 use crate::wiring::{Wiring, WiringConfig};
 use crate::{Error, Result};
-use schwann_core::{GraphBuilder, Tensor, Value};
+use schwann_core::{Tensor, Value};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// The most layers of a backbone and unfoldings of a step: far beyond use, and few enough that a hostile file cannot
 /// make a graph explode.
 pub const MOST_REPEATS: usize = 256;
-
-/// An elementwise function between layers.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Activation {
-    /// 1.7159·tanh(0.666·x)
-    #[default]
-    LecunTanh,
-    /// x·σ(x)
-    Silu,
-    /// max(x, 0)
-    Relu,
-    /// tanh x
-    Tanh,
-    /// x·Φ(x), by the error function
-    Gelu,
-}
-
-impl Activation {
-    pub(crate) fn build(self, b: &mut GraphBuilder, x: Value) -> Result<Value> {
-        Ok(match self {
-            Activation::LecunTanh => {
-                let (inner, outer) = (b.scalar(0.666)?, b.scalar(1.7159)?);
-                let x = b.mul(x, inner)?;
-                let x = b.tanh(x)?;
-                b.mul(x, outer)?
-            }
-            Activation::Silu => b.silu(x)?,
-            Activation::Relu => b.relu(x)?,
-            Activation::Tanh => b.tanh(x)?,
-            Activation::Gelu => b.gelu(x)?,
-        })
-    }
-}
 
 /// The neurons of a recurrent layer: a number, or a circuit.
 #[derive(Clone, Debug, PartialEq)]
@@ -155,8 +125,23 @@ pub enum Layer {
     /// See [`Ltc`].
     #[serde(rename = "LTC")]
     Ltc(Ltc),
+    /// See [`Lstm`].
+    #[serde(rename = "LSTM")]
+    Lstm(Lstm),
+    /// See [`Gru`].
+    #[serde(rename = "GRU")]
+    Gru(Gru),
+    /// See [`Rnn`].
+    #[serde(rename = "RNN")]
+    Rnn(Rnn),
     /// See [`Linear`].
     Linear(Linear),
+    /// See [`Affine`].
+    Affine(Affine),
+    /// See [`LayerNorm`].
+    LayerNorm(LayerNorm),
+    /// See [`Softmax`].
+    Softmax(Softmax),
     /// See [`Embedding`].
     Embedding(Embedding),
     /// A function of every element.
@@ -175,7 +160,7 @@ macro_rules! from_layer {
         }
     )* };
 }
-from_layer!(Cfc, Ltc, Linear, Embedding);
+from_layer!(Cfc, Ltc, Lstm, Gru, Rnn, Linear, Affine, LayerNorm, Softmax, Embedding);
 impl From<Activation> for Layer {
     fn from(function: Activation) -> Layer {
         Layer::Activation { function }
@@ -195,7 +180,13 @@ impl Layer {
         match self {
             Layer::Cfc(_) => "CfC",
             Layer::Ltc(_) => "LTC",
+            Layer::Lstm(_) => "LSTM",
+            Layer::Gru(_) => "GRU",
+            Layer::Rnn(_) => "RNN",
             Layer::Linear(_) => "Linear",
+            Layer::Affine(_) => "Affine",
+            Layer::LayerNorm(_) => "LayerNorm",
+            Layer::Softmax(_) => "Softmax",
             Layer::Embedding(_) => "Embedding",
             Layer::Activation { .. } => "Activation",
         }
@@ -206,9 +197,15 @@ impl Layer {
         match self {
             Layer::Cfc(layer) => layer.params(),
             Layer::Ltc(layer) => layer.params(),
+            Layer::Lstm(layer) => layer.params(),
+            Layer::Gru(layer) => layer.params(),
+            Layer::Rnn(layer) => layer.params(),
             Layer::Linear(layer) => layer.params(),
+            Layer::Affine(layer) => layer.params(),
+            Layer::LayerNorm(layer) => layer.params(),
+            Layer::Softmax(_) => Ok(vec![]),
             Layer::Embedding(layer) => layer.params(),
-            Layer::Activation { .. } => Ok(vec![]),
+            Layer::Activation { function } => function.check().map(|()| vec![]),
         }
     }
 
@@ -217,9 +214,14 @@ impl Layer {
         match self {
             Layer::Cfc(layer) => widths(layer.input_size, layer.output_size()),
             Layer::Ltc(layer) => widths(layer.input_size, layer.output_size()),
+            Layer::Lstm(layer) => widths(layer.input_size, layer.output_size()),
+            Layer::Gru(layer) => widths(layer.input_size, layer.hidden_size),
+            Layer::Rnn(layer) => widths(layer.input_size, layer.hidden_size),
             Layer::Linear(layer) => widths(layer.in_features, layer.out_features),
+            Layer::Affine(layer) => widths(layer.features, layer.features),
+            Layer::LayerNorm(layer) => widths(layer.normalized_shape, layer.normalized_shape),
             Layer::Embedding(layer) => Widths { input: None, output: Some(layer.embedding_dim) },
-            Layer::Activation { .. } => Widths { input: None, output: None },
+            Layer::Softmax(_) | Layer::Activation { .. } => Widths { input: None, output: None },
         }
     }
 
@@ -228,7 +230,32 @@ impl Layer {
         match self {
             Layer::Cfc(layer) => Some((layer.batch_first, layer.return_sequences)),
             Layer::Ltc(layer) => Some((layer.batch_first, layer.return_sequences)),
-            Layer::Linear(_) | Layer::Embedding(_) | Layer::Activation { .. } => None,
+            Layer::Lstm(layer) => Some((layer.batch_first, layer.return_sequences)),
+            Layer::Gru(layer) => Some((layer.batch_first, layer.return_sequences)),
+            Layer::Rnn(layer) => Some((layer.batch_first, layer.return_sequences)),
+            Layer::Linear(_)
+            | Layer::Affine(_)
+            | Layer::LayerNorm(_)
+            | Layer::Softmax(_)
+            | Layer::Embedding(_)
+            | Layer::Activation { .. } => None,
+        }
+    }
+
+    /// Whether the time between steps has an effect.
+    pub(crate) fn timed(&self) -> bool {
+        matches!(self, Layer::Cfc(_) | Layer::Ltc(_))
+    }
+
+    /// Neurons of a layer with a state.
+    pub(crate) fn state_size(&self) -> Option<usize> {
+        match self {
+            Layer::Cfc(layer) => Some(layer.state_size()),
+            Layer::Ltc(layer) => Some(layer.state_size()),
+            Layer::Lstm(layer) => Some(layer.hidden_size),
+            Layer::Gru(layer) => Some(layer.hidden_size),
+            Layer::Rnn(layer) => Some(layer.hidden_size),
+            _ => None,
         }
     }
 
@@ -237,7 +264,13 @@ impl Layer {
         match self {
             Layer::Cfc(layer) => layer.build(outer, x),
             Layer::Ltc(layer) => layer.build(outer, x),
+            Layer::Lstm(layer) => layer.build(outer, x),
+            Layer::Gru(layer) => layer.build(outer, x),
+            Layer::Rnn(layer) => layer.build(outer, x),
             Layer::Linear(layer) => layer.build(outer, x),
+            Layer::Affine(layer) => layer.build(outer, x),
+            Layer::LayerNorm(layer) => layer.build(outer, x),
+            Layer::Softmax(layer) => layer.build(outer, x),
             Layer::Embedding(layer) => layer.build(outer, x),
             Layer::Activation { function } => function.build(&mut outer.b, x),
         }
@@ -248,7 +281,7 @@ impl Layer {
         match self {
             Layer::Cfc(layer) => layer.masks(),
             Layer::Ltc(layer) => layer.masks(),
-            Layer::Linear(_) | Layer::Embedding(_) | Layer::Activation { .. } => Ok(vec![]),
+            _ => Ok(vec![]),
         }
     }
 

@@ -1,4 +1,4 @@
-//! What CfC and LTC layers share: the loop over time, its states, and the memory cell before the circuit.
+//! What recurrent layers share: the loop over time and its states; and of CfC and LTC the memory cell before the circuit.
 
 use crate::Result;
 use crate::init::{Init, Param};
@@ -6,7 +6,7 @@ use crate::scope::{Inner, Outer, Scope, Timespans};
 use schwann_core::op::Type;
 use schwann_core::{DType, Value, shape};
 
-/// The sizes and options of a recurrent layer.
+/// The sizes and options of a CfC or LTC layer.
 pub(crate) struct Recurrent {
     pub(crate) input_size: usize,
     pub(crate) units: usize,
@@ -26,88 +26,127 @@ pub(crate) enum Elapsed {
 /// What a step of the loop starts from.
 pub(crate) struct Step {
     pub(crate) x: Value,
-    pub(crate) h: Value,
+    /// In the order of [`Loop::states`].
+    pub(crate) states: Vec<Value>,
+    /// 1 where the loop does not ask for the time.
     pub(crate) elapsed: Elapsed,
-    /// Dropout's masks, in the order of [`Cell::masks`]; none when the graph is not for training.
+    /// Dropout's masks, in the order of [`Loop::masks`]; none when the graph is not for training.
     pub(crate) masks: Vec<Value>,
 }
 
-/// What a layer does in a step.
+/// A loop over time.
+pub(crate) struct Loop<'a> {
+    pub(crate) input_size: usize,
+    pub(crate) batch_first: bool,
+    /// What is carried from step to step: `h`, and `c` where there is a memory, with its width.
+    pub(crate) states: &'a [(&'a str, usize)],
+    /// Dropout's masks: name and width.
+    pub(crate) masks: &'a [(String, usize)],
+    /// Whether the time between steps has an effect.
+    pub(crate) timed: bool,
+}
+
+/// Adds a loop over `x`, `[B, T, C]` or `[T, B, C]`. `step` gives the new states and what goes out of each step, if
+/// anything; what comes back are the last states and the sequence of what went out.
+pub(crate) fn over_time(
+    outer: &mut Outer<'_>,
+    x: Value,
+    shape: &Loop<'_>,
+    step: impl FnOnce(&mut Inner<'_, '_>, &Step) -> Result<(Vec<Value>, Option<Value>)>,
+) -> Result<(Vec<Value>, Option<Value>)> {
+    let time_axis = usize::from(shape.batch_first);
+    let rows = outer.rows();
+    let row_of = |width: usize| Type::new(DType::F32, shape![&rows, width]);
+
+    let mut states = vec![];
+    let mut inputs = vec![];
+    for &(name, width) in shape.states {
+        states.push(outer.first_state(name, width)?);
+        inputs.push((name, row_of(width)));
+    }
+    let mut sequences = vec![x];
+    inputs.push(("x", row_of(shape.input_size)));
+    let timespans = outer.timespans.filter(|_| shape.timed);
+    if let Some(timespans) = timespans {
+        sequences.push(timespans);
+        inputs.push(("timespans", row_of(1)));
+    }
+    let masks = if outer.training { shape.masks } else { &[] };
+    for (name, width) in masks {
+        let of_all = outer.sequence_shape(shape.batch_first, *width);
+        let whole = format!("{}{name}", outer.prefix);
+        sequences.push(outer.b.input(&whole, DType::F32, of_all)?);
+        inputs.push((name, row_of(*width)));
+    }
+
+    let constant = match outer.options.timespans {
+        Timespans::Constant(dt) if shape.timed => dt,
+        _ => 1.0,
+    };
+    let (mut scope, values) = Inner::new(outer, &inputs)?;
+    let mut values = values.into_iter();
+    let mut next = || values.next().expect("one value was made for each input");
+    let at = Step {
+        states: shape.states.iter().map(|_| next()).collect(),
+        x: next(),
+        elapsed: if timespans.is_some() { Elapsed::Input(next()) } else { Elapsed::Constant(constant) },
+        masks: values.collect(),
+    };
+    let (new, y) = step(&mut scope, &at)?;
+    for ((name, _), value) in shape.states.iter().zip(&new) {
+        scope.body.output(name, *value)?;
+    }
+    if let Some(y) = y {
+        scope.body.output("y", y)?;
+    }
+    let (body, fixed) = scope.finish()?;
+
+    let name = format!("{}steps", outer.prefix);
+    let mut out = outer.b.named(&name).scan(body, &states, &sequences, &fixed, time_axis)?;
+    for ((name, _), value) in shape.states.iter().zip(&out) {
+        outer.last_state(name, *value);
+    }
+    let sequence = y.and_then(|_| out.pop());
+    Ok((out, sequence))
+}
+
+/// What a CfC or LTC layer does in a step.
 pub(crate) trait Cell {
     /// Dropout's masks: name and width.
     fn masks(&self) -> Vec<(String, usize)>;
-    /// One step: the new state, and the part of it that is read out.
-    fn step(&self, scope: &mut Inner<'_, '_>, step: &Step) -> Result<(Value, Value)>;
+    /// One step from the state `h`: the new state, and the part of it that is read out.
+    fn step(&self, scope: &mut Inner<'_, '_>, at: &Step, h: Value) -> Result<(Value, Value)>;
     /// The part of a state that is read out.
     fn part(&self, scope: &mut Outer<'_>, h: Value) -> Result<Value>;
     /// What the layer gives for that part.
     fn readout(&self, scope: &mut impl Scope, part: Value) -> Result<Value>;
 }
 
-/// Adds the layer's loop over `x`, `[B, T, C]` or `[T, B, C]`, and gives its output: a sequence, or the last step's.
+/// Adds a CfC's or LTC's loop over `x`, and gives its output: a sequence, or the last step's.
 pub(crate) fn build(outer: &mut Outer<'_>, x: Value, layer: &Recurrent, cell: &impl Cell) -> Result<Value> {
-    let time_axis = usize::from(layer.batch_first);
-    let rows = outer.rows();
-    let row_of = |width: usize| Type::new(DType::F32, shape![&rows, width]);
-
-    let names: &[&str] = if layer.mixed_memory { &["h", "c"] } else { &["h"] };
-    let mut states = vec![];
-    let mut inputs = vec![];
-    for name in names {
-        states.push(outer.first_state(name, layer.units)?);
-        inputs.push((*name, row_of(layer.units)));
-    }
-    let mut sequences = vec![x];
-    inputs.push(("x", row_of(layer.input_size)));
-    if let Some(timespans) = outer.timespans {
-        sequences.push(timespans);
-        inputs.push(("timespans", row_of(1)));
-    }
-    let masks = if outer.training { cell.masks() } else { vec![] };
-    for (name, width) in &masks {
-        let shape = outer.sequence_shape(layer.batch_first, *width);
-        let whole = format!("{}{name}", outer.prefix);
-        sequences.push(outer.b.input(&whole, DType::F32, shape)?);
-        inputs.push((name, row_of(*width)));
-    }
-
-    let timespans = outer.options.timespans;
-    let (mut scope, values) = Inner::new(outer, &inputs)?;
-    let mut values = values.into_iter();
-    let mut next = || values.next().expect("one value was made for each input");
-    let mut h = next();
-    let c = layer.mixed_memory.then(&mut next);
-    let x = next();
-    let elapsed = match timespans {
-        Timespans::Constant(dt) => Elapsed::Constant(dt),
-        Timespans::PerStep => Elapsed::Input(next()),
+    let states = [("h", layer.units), ("c", layer.units)];
+    let shape = Loop {
+        input_size: layer.input_size,
+        batch_first: layer.batch_first,
+        states: if layer.mixed_memory { &states } else { &states[..1] },
+        masks: &cell.masks(),
+        timed: true,
     };
-    let mut memory = None;
-    if let Some(c) = c {
-        let (new_h, new_c) = lstm(&mut scope, x, h, c, layer.units)?;
-        (h, memory) = (new_h, Some(new_c));
+    let (last, sequence) = over_time(outer, x, &shape, |scope, at| {
+        let mut h = at.states[0];
+        let mut memory = None;
+        if let Some(&c) = at.states.get(1) {
+            let (new_h, new_c) = lstm(scope, at.x, h, c, layer.units)?;
+            (h, memory) = (new_h, Some(new_c));
+        }
+        let (new, part) = cell.step(scope, at, h)?;
+        let y = if layer.return_sequences { Some(cell.readout(scope, part)?) } else { None };
+        Ok(([new].into_iter().chain(memory).collect(), y))
+    })?;
+    if let Some(sequence) = sequence {
+        return Ok(sequence);
     }
-    let step = Step { x, h, elapsed, masks: values.collect() };
-    let (new, part) = cell.step(&mut scope, &step)?;
-    scope.body.output("h", new)?;
-    if let Some(c) = memory {
-        scope.body.output("c", c)?;
-    }
-    if layer.return_sequences {
-        let y = cell.readout(&mut scope, part)?;
-        scope.body.output("y", y)?;
-    }
-    let (body, fixed) = scope.finish()?;
-
-    let name = format!("{}steps", outer.prefix);
-    let out = outer.b.named(&name).scan(body, &states, &sequences, &fixed, time_axis)?;
-    for (name, value) in names.iter().zip(&out) {
-        outer.last_state(name, *value);
-    }
-    if layer.return_sequences {
-        return Ok(out[names.len()]);
-    }
-    let part = cell.part(outer, out[0])?;
+    let part = cell.part(outer, last[0])?;
     cell.readout(outer, part)
 }
 
