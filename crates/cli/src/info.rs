@@ -83,7 +83,7 @@ pub(crate) fn show_model(model: &Model, path: &Path, json: bool) -> Result<()> {
     }
     for (i, layer) in info.layers.iter().enumerate() {
         let number = if info.layers.len() > 1 { format!("{i}: ") } else { String::new() };
-        heading(&mut out, &format!("\n{number}{}", layer.class))?;
+        heading(&mut out, &format!("\n{number}{}", layer.label()))?;
         show_layer(&mut out, layer)?;
     }
     show_totals(&mut out, &info)?;
@@ -103,8 +103,16 @@ fn show_layer(out: &mut dyn Write, layer: &LayerInfo) -> Result<()> {
     if let Some(wiring @ Value::Object(_)) = layer.options.get("units") {
         line(out, "wiring", &listed(wiring, &[]))?;
     }
-    line(out, "options", &listed(&layer.options, &["class", "units"]))?;
-    line(out, "parameters", &layer.parameters.to_string())
+    // Of an activation the function is the heading, and what is left are its own options.
+    let options = layer.options.get("function").map(|function| &function[layer.label()]).unwrap_or(&layer.options);
+    let options = if options.is_null() { String::new() } else { listed(options, &["class", "units"]) };
+    if !options.is_empty() {
+        line(out, "options", &options)?;
+    }
+    if layer.parameters > 0 {
+        line(out, "parameters", &layer.parameters.to_string())?;
+    }
+    Ok(())
 }
 
 /// `mode default, batch_first true`.

@@ -137,7 +137,7 @@ fn line(report: &Report, width: usize, grad: bool) -> String {
     }
     let verdict = if report.passed() { out::paint(out::GOOD, "ok") } else { out::paint(out::BAD, "OFF") };
     let name = out::paint(out::NAME, out::printable(&name));
-    let mut text = format!("{name}{pad}  {:<6}  {said}  {verdict}\n", report.class);
+    let mut text = format!("{name}{pad}  {:<7}  {said}  {verdict}\n", report.class);
     for row in report.rows.iter().filter(|row| !row.within) {
         text += &format!("  {}: off by {:.1e}", out::printable(&row.tensor), row.largest_error);
         if let Some((want, got)) = row.worst {

@@ -55,6 +55,15 @@ pub struct LayerInfo {
 }
 
 impl LayerInfo {
+    /// What it is called in a line: its class, or the function of an activation.
+    pub fn label(&self) -> &str {
+        match &self.options["function"] {
+            serde_json::Value::String(name) => name,
+            serde_json::Value::Object(with_options) => with_options.keys().next().unwrap_or(&self.class),
+            _ => &self.class,
+        }
+    }
+
     fn of(layer: &Layer) -> Result<LayerInfo> {
         let wiring = match layer {
             Layer::Cfc(cfc) => match &cfc.units {
@@ -120,7 +129,7 @@ impl fmt::Display for Info {
     /// A short page for people.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for layer in &self.layers {
-            writeln!(f, "{}: {} parameters", layer.class, layer.parameters)?;
+            writeln!(f, "{}: {} parameters", layer.label(), layer.parameters)?;
             if let Some(units) = layer.units {
                 write!(f, "  {units} neurons")?;
                 if let (Some(inner), Some(sensory)) = (layer.synapses, layer.sensory_synapses) {

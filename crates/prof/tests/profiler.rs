@@ -39,6 +39,19 @@ fn layer(with_product: bool) -> Graph {
     b.build().unwrap()
 }
 
+#[test]
+fn a_graph_without_time_is_not_said_to_take_steps() {
+    let options = Options { sizes: vec![("N".into(), 5)], ..small() };
+    let mut profiler = Profiler::new(layer(true)).with(options).swept([(4, 7)]);
+    let profile = profiler.profile_all().unwrap();
+    assert_eq!(profile.workload.steps.value, Some(1.0));
+    let rate = profile.compute.throughput.value.unwrap() * profile.compute.time_p50.value.unwrap();
+    assert!((rate - 3.0).abs() < 1e-6, "{rate} samples in a run of 3");
+    let point = &profile.sweep[0];
+    let rate = point.throughput.value.unwrap() * point.time.value.unwrap();
+    assert!((rate - 4.0).abs() < 1e-6, "{rate} samples in a run of 4");
+}
+
 /// Calls `see` with every figure or series in a document, and where it is.
 fn figures(json: &Json, at: &str, see: &mut dyn FnMut(&str, &Json)) {
     match json {

@@ -146,6 +146,7 @@ impl Profiler<'_> {
 
     /// The workload at another size. One that cannot run is unavailable, with the reason.
     pub(super) fn sweep_point(&mut self, batch: usize, steps: usize) -> Result<SweepPoint> {
+        let steps = self.steps_in(steps)?;
         let options = Options { batch, steps, ..self.options.clone() };
         let option = |n: usize, unit: &str| Figure::derived(n as f64, unit, format!("sweep over {unit}"));
         let (batch_figure, steps_figure) = (option(batch, "sequences"), option(steps, "steps"));

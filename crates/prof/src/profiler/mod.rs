@@ -312,6 +312,11 @@ impl<'a> Profiler<'a> {
         Rig::new(&self.subject, &self.options)
     }
 
+    /// So many steps, or 1 where the graph has no axis of time: its runs are then not counted as many.
+    fn steps_in(&self, steps: usize) -> Result<usize> {
+        Ok(if self.subject.graph()?.symbols().contains("T") { steps } else { 1 })
+    }
+
     /// What runs, in which order, on which memory.
     pub fn plan(&self) -> Result<schwann_core::plan::Plan> {
         Ok(self.rig()?.plan().clone())
@@ -343,6 +348,7 @@ impl<'a> Profiler<'a> {
     /// then, and [says so](Profile::partial); before that, it is an error.
     pub fn profile_all(&mut self) -> Result<Profile> {
         let mut rig = self.rig()?;
+        self.options.steps = self.steps_in(self.options.steps)?;
         let Seen { compute, hardware, mut doubts, stopped } = self.compute_of(&mut rig)?;
         let memory = self.memory_of(&mut rig, &compute, &hardware)?;
         let told = self.told()?;
@@ -456,7 +462,7 @@ fn described(model: &Model) -> Result<String> {
         let units = layer.units.map(|n| format!(", {n} neurons")).unwrap_or_default();
         let synapses = layer.synapses.zip(layer.sensory_synapses);
         let synapses = synapses.map(|(own, sensory)| format!(", {own} synapses and {sensory} from inputs"));
-        format!("{}{units}{}", layer.class, synapses.unwrap_or_default())
+        format!("{}{units}{}", layer.label(), synapses.unwrap_or_default())
     };
     let layers: Vec<String> = info.layers.iter().map(layer).collect();
     Ok(format!("{}, {} parameters", layers.join(" → "), info.parameters))
