@@ -27,6 +27,16 @@ pub enum Error {
         /// What is wrong, and at which node.
         problem: String,
     },
+    /// A check of the compiler's own that failed: a bug in this crate, never in the graph.
+    #[error("internal: pass `{pass}`, node `{node}`: {problem}")]
+    Pass {
+        /// The pass at work.
+        pass: &'static str,
+        /// The node it was at.
+        node: String,
+        /// Which check failed, and how.
+        problem: String,
+    },
     /// A symbolic size without a value.
     #[error("the size `{symbol}` is not bound: no input of this run fixes it")]
     Unbound {
@@ -109,6 +119,30 @@ pub enum Error {
         /// The limit.
         limit: usize,
     },
+    /// More memory than the system gives.
+    #[error("no memory for {what}: the system does not give {bytes} bytes")]
+    Memory {
+        /// What it was for.
+        what: String,
+        /// Bytes asked for.
+        bytes: usize,
+    },
+    /// More work than a run over so few bytes may ask for.
+    #[error(
+        "node `{node}`: the run would take {work:.1e} operations up to here, and one over {bytes} bytes of inputs, \
+         results and weights may take {limit:.1e}; a loop of very many steps over (almost) no data, or a very small \
+         value stretched very far, does that"
+    )]
+    Work {
+        /// The node at which the limit was passed.
+        node: String,
+        /// Arithmetic, bytes moved and calls so far, all added.
+        work: f64,
+        /// The limit for this run.
+        limit: f64,
+        /// Bytes of the run's inputs, results, states and weights.
+        bytes: u64,
+    },
     /// Something that this system does not tell.
     #[error("{what} is unavailable: {why}")]
     Unavailable {
@@ -155,6 +189,15 @@ fn hint(what: &str) -> String {
 }
 
 impl Error {
+    /// The same error, naming the pass that met it.
+    pub(crate) fn in_pass(self, name: &'static str) -> Error {
+        match self {
+            Error::Verify { pass: None, problem } => Error::Verify { pass: Some(name), problem },
+            Error::Pass { pass: "", node, problem } => Error::Pass { pass: name, node, problem },
+            other => other,
+        }
+    }
+
     /// The same error, naming the file it came from.
     pub fn in_file(self, at: &std::path::Path) -> Error {
         match self {

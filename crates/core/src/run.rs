@@ -6,8 +6,9 @@ use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::graph::Graph;
 use crate::memory::{Budget, Reservation};
+use crate::op::Type;
 use crate::pass::{self, PassOptions, PassRecord};
-use crate::plan::Plan;
+use crate::plan::{Plan, check_work};
 use crate::shape::Bindings;
 use crate::tensor::Tensor;
 use std::collections::HashMap;
@@ -119,10 +120,10 @@ impl Program {
     pub fn session(self: &Arc<Self>) -> Session {
         let inputs = self.graph.inputs().len();
         let known = self.graph.inputs().map(|(name, value)| (name.into(), self.graph.ty(value).dtype));
-        let states = self.graph.states().iter().filter_map(|state| {
-            let input = self.graph.inputs().position(|(name, _)| name == state.input)?;
-            Some((input, self.graph.outputs().iter().position(|o| o.name == state.output)?))
-        });
+        let states =
+            self.graph.states().iter().filter_map(|state| {
+                Some((self.graph.input_place(&state.input)?, self.graph.output_place(&state.output)?))
+            });
         Session {
             states: states.collect(),
             program: Arc::clone(self),
@@ -229,7 +230,9 @@ impl Session {
             self.lay_out()?;
         }
         let given = Given { arguments: inputs, given: &self.given, carried: &self.carried };
-        let stream = &mut self.layout.as_mut().expect("just laid out").stream;
+        let Some(Laid { stream, .. }) = &mut self.layout else {
+            return Err(Error::Internal("a run before its layout".into()));
+        };
         let watched: Option<&mut dyn Observer> = match &mut observer {
             Some(observer) => Some(&mut **observer),
             None => None,
@@ -249,7 +252,7 @@ impl Session {
     /// The latest value of an output.
     pub fn output(&self, name: &str) -> Result<&Tensor> {
         let outputs = self.program.graph.outputs();
-        let found = outputs.iter().position(|o| o.name == name).and_then(|i| self.outputs.get(i));
+        let found = self.program.graph.output_place(name).and_then(|i| self.outputs.get(i));
         found.ok_or_else(|| Error::Unknown {
             kind: "output (of a run that has been)",
             name: name.into(),
@@ -259,15 +262,14 @@ impl Session {
 
     /// The value a state has now; `None` before the first run.
     pub fn state(&self, input: &str) -> Option<&Tensor> {
-        let index = self.program.graph.inputs().position(|(name, _)| name == input)?;
+        let index = self.program.graph.input_place(input)?;
         self.carried[index].as_ref()
     }
 
     /// The value a state has now, to write in place; an error before it has one.
     pub fn state_mut(&mut self, input: &str) -> Result<&mut Tensor> {
         let graph = &self.program.graph;
-        let index = graph.inputs().position(|(name, _)| name == input);
-        let state = index.and_then(|i| self.carried[i].as_mut());
+        let state = graph.input_place(input).and_then(|i| self.carried[i].as_mut());
         state.ok_or_else(|| Error::Unknown {
             kind: "state (that has a value)",
             name: input.into(),
@@ -279,10 +281,10 @@ impl Session {
     pub fn set_state(&mut self, input: &str, value: Tensor) -> Result<()> {
         let graph = &self.program.graph;
         let known = || graph.states().iter().map(|s| s.input.clone()).collect();
-        if !graph.states().iter().any(|s| s.input == input) {
+        if !graph.is_state(input) {
             return Err(Error::Unknown { kind: "state", name: input.into(), known: known() });
         }
-        if let Some(index) = graph.inputs().position(|(name, _)| name == input) {
+        if let Some(index) = graph.input_place(input) {
             self.carried[index] = Some(value);
         }
         Ok(())
@@ -312,7 +314,7 @@ impl Session {
     fn take_inputs(&mut self, arguments: &[(&str, &Tensor)]) -> Result<bool> {
         self.given.fill(None);
         for (at, (name, tensor)) in arguments.iter().enumerate() {
-            let Some(index) = self.known.iter().position(|(known, _)| same(known.as_bytes(), name.as_bytes())) else {
+            let Some(index) = self.place_of(name) else {
                 let known = self.known.iter().map(|(n, _)| n.to_string()).collect();
                 return Err(Error::Unknown { kind: "input", name: (*name).into(), known });
             };
@@ -333,21 +335,28 @@ impl Session {
         }))
     }
 
+    /// Where an input is in the graph's order: by looking at each of a few, which is quicker than any table.
+    fn place_of(&self, name: &str) -> Option<usize> {
+        if self.known.len() > 32 {
+            return self.program.graph.input_place(name);
+        }
+        self.known.iter().position(|(known, _)| same(known.as_bytes(), name.as_bytes()))
+    }
+
+    /// Binds sizes to the arguments' and checks the states that there are; those that are missing are made by
+    /// [`Session::lay_out`], once the budget was asked.
     fn bind(&mut self, arguments: &[(&str, &Tensor)]) -> Result<()> {
         let graph = Arc::clone(&self.program.graph);
-        let is_state = |name: &str| graph.states().iter().any(|s| s.input == name);
         self.scratch.clear();
-        let shape_of = |name: &str| -> Option<&[usize]> {
-            let index = graph.inputs().position(|(n, _)| n == name)?;
-            self.given[index].map(|at| arguments[at].1.shape())
-        };
+        let shape_of =
+            |name: &str| -> Option<&[usize]> { self.given[graph.input_place(name)?].map(|at| arguments[at].1.shape()) };
         graph.bind(shape_of, &mut self.scratch)?;
         for (index, (name, value)) in graph.inputs().enumerate() {
             if self.given[index].is_some() {
                 continue;
             }
             let ty = graph.ty(value);
-            if !is_state(name) {
+            if !graph.is_state(name) {
                 return Err(Error::Input { name: name.into(), expected: ty.to_string(), got: "nothing".into() });
             }
             let shape = ty.shape.eval(&self.scratch)?;
@@ -357,7 +366,7 @@ impl Session {
                     let expected = format!("{}{shape:?} (or a reset)", ty.dtype);
                     return Err(Error::Input { name: name.into(), expected, got: format!("a state of {state}") });
                 }
-                None => self.carried[index] = Some(Tensor::zeros_alone(ty.dtype, &shape)?),
+                None => {}
             }
         }
         Ok(())
@@ -365,24 +374,38 @@ impl Session {
 
     /// Makes the layout fit the sizes at hand.
     fn lay_out(&mut self) -> Result<()> {
+        let graph = Arc::clone(&self.program.graph);
         let stale = self.layout.as_ref().is_none_or(|laid| laid.bindings != self.scratch);
         if stale {
+            let sized = |t: &Type| Ok((t.dtype, t.shape.eval(&self.scratch)?));
+            let inputs: Vec<(DType, Vec<usize>)> =
+                graph.inputs().map(|(_, value)| sized(graph.ty(value))).collect::<Result<_>>()?;
+            let outputs: Vec<(DType, Vec<usize>)> =
+                graph.outputs().iter().map(|o| sized(graph.ty(o.value))).collect::<Result<_>>()?;
+            let bytes = |(d, s): &(DType, Vec<usize>)| {
+                crate::tensor::count(s).and_then(|n| d.bytes_for(n)).unwrap_or(usize::MAX)
+            };
+            // What cannot be is refused before anything is laid out for it.
+            let states = self.states.iter().map(|&(input, _)| bytes(&inputs[input]));
+            let kept = outputs.iter().map(bytes).chain(states).fold(0, usize::saturating_add);
+            self.program.budget.would_fit(kept, "a session's states and outputs")?;
+            check_work(&graph, &self.scratch)?;
             let bound = self.program.layout(&self.scratch)?;
             // Give back the old memory before the new is asked for.
             self.layout = None;
             self.outputs.clear();
-            let graph = &self.program.graph;
-            let types = graph.outputs().iter().map(|o| graph.ty(o.value));
-            let shapes = types.map(|t| Ok((t.dtype, t.shape.eval(&self.scratch)?))).collect::<Result<Vec<_>>>()?;
-            let sizes =
-                shapes.iter().map(|(d, s)| crate::tensor::count(s).and_then(|n| d.bytes_for(n)).unwrap_or(usize::MAX));
-            let wanted = sizes.fold(bound.plan().arena_bytes, usize::saturating_add);
-            let memory = self.program.budget.reserve(wanted, "a session's arena and outputs")?;
-            self.outputs = shapes.iter().map(|(d, s)| Tensor::zeros_alone(*d, s)).collect::<Result<_>>()?;
+            let wanted = kept.saturating_add(bound.plan().arena_bytes);
+            let memory = self.program.budget.reserve(wanted, "a session's arena, states and outputs")?;
+            self.outputs = outputs.iter().map(|(d, s)| Tensor::zeros_alone(*d, s)).collect::<Result<_>>()?;
             let stream = Arc::clone(&bound).stream()?;
-            let types = graph.inputs().map(|(_, value)| graph.ty(value));
-            let inputs = types.map(|t| Ok((t.dtype, t.shape.eval(&self.scratch)?))).collect::<Result<_>>()?;
             self.layout = Some(Laid { bindings: self.scratch.clone(), inputs, bound, stream, _memory: memory });
+        }
+        let Some(laid) = &self.layout else { return Ok(()) };
+        for &(input, _) in &self.states {
+            if self.given[input].is_none() && self.carried[input].is_none() {
+                let (dtype, shape) = &laid.inputs[input];
+                self.carried[input] = Some(Tensor::zeros_alone(*dtype, shape)?);
+            }
         }
         Ok(())
     }

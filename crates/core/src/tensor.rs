@@ -22,9 +22,20 @@ pub struct Bytes {
 }
 
 impl Bytes {
-    /// `len` zeroed bytes; the system's zero pages serve large ones.
+    /// `len` zeroed bytes; the system's zero pages serve large ones. For lengths that are known to be there; one that a
+    /// file or a caller chose asks [`Bytes::try_zeroed`].
     pub fn zeroed(len: usize) -> Bytes {
         Bytes { lines: bytemuck::zeroed_vec(len.div_ceil(64)), len }
+    }
+    /// `len` zeroed bytes, or an error where the system does not give them; `what` is for the message.
+    pub fn try_zeroed(len: usize, what: &str) -> Result<Bytes> {
+        let refuse = || Error::Memory { what: what.into(), bytes: len };
+        // More than the machine has is refused even where the system would promise it and break the promise later.
+        if crate::memory::machine_bytes().is_ok_and(|machine| len > machine) {
+            return Err(refuse());
+        }
+        let lines = bytemuck::try_zeroed_vec(len.div_ceil(64)).map_err(|()| refuse())?;
+        Ok(Bytes { lines, len })
     }
     /// A copy of `bytes`.
     pub fn copy_of(bytes: &[u8]) -> Bytes {
@@ -101,9 +112,12 @@ pub struct Tensor {
     storage: Storage,
 }
 
-/// How many elements a shape has, or `None` beyond the address space.
+/// How many elements a shape has, or `None` beyond the address space. An axis of size 0 does not excuse the others: the
+/// product without it must fit too, so that no part of a shape overflows wherever sizes are multiplied.
 pub fn count(shape: &[usize]) -> Option<usize> {
-    shape.iter().try_fold(1usize, |n, &d| n.checked_mul(d))
+    let full = shape.iter().try_fold(1usize, |n, &d| n.checked_mul(d.max(1)))?;
+    let fits = full <= isize::MAX as usize / 16;
+    fits.then_some(if shape.contains(&0) { 0 } else { full })
 }
 
 impl Tensor {
@@ -113,15 +127,19 @@ impl Tensor {
         })
     }
 
-    /// All zeros.
+    fn zeroed(dtype: DType, shape: &[usize]) -> Result<Bytes> {
+        Bytes::try_zeroed(Self::size_of(dtype, shape)?, &format!("a tensor {dtype}{shape:?}"))
+    }
+
+    /// All zeros; an error where there is no memory for them.
     pub fn zeros(dtype: DType, shape: &[usize]) -> Result<Tensor> {
-        let bytes = Bytes::zeroed(Self::size_of(dtype, shape)?);
+        let bytes = Self::zeroed(dtype, shape)?;
         Ok(Tensor { dtype, shape: shape.to_vec(), storage: Storage::Owned(Arc::new(bytes)) })
     }
 
     /// Zeros that no clone shares: one is a copy.
     pub(crate) fn zeros_alone(dtype: DType, shape: &[usize]) -> Result<Tensor> {
-        let bytes = Bytes::zeroed(Self::size_of(dtype, shape)?);
+        let bytes = Self::zeroed(dtype, shape)?;
         Ok(Tensor { dtype, shape: shape.to_vec(), storage: Storage::Alone(bytes) })
     }
 

@@ -48,6 +48,10 @@ use tape::Tape;
 /// # }
 /// ```
 pub fn gradient(graph: &Graph, of: &str, wrt: &[&str]) -> Result<Graph> {
+    differentiate(graph, of, wrt).map_err(|e| e.in_pass("gradient"))
+}
+
+fn differentiate(graph: &Graph, of: &str, wrt: &[&str]) -> Result<Graph> {
     let outputs = graph.outputs();
     let position = outputs.iter().position(|o| o.name == of).ok_or_else(|| Error::Unknown {
         kind: "output",
@@ -187,7 +191,7 @@ fn forward(graph: &Graph, wrt: &[Value], of: &BTreeSet<Value>) -> Result<Forward
             copy.copy(id)?;
             continue;
         }
-        let inputs: Vec<Value> = node.inputs.iter().map(|&v| copy.get(v)).collect();
+        let inputs = copy.all(&node.inputs)?;
         match &node.op {
             Op::Quantize { .. } => {
                 let problem = "rounding has no useful gradient: it is 0 almost everywhere; differentiate the graph \
@@ -216,7 +220,7 @@ fn forward(graph: &Graph, wrt: &[Value], of: &BTreeSet<Value>) -> Result<Forward
             }
         }
     }
-    let wrt = wrt.iter().map(|&v| copy.get(v)).collect();
+    let wrt = copy.all(wrt)?;
     Ok(Forward { graph: copy.finish()?, plans, wrt })
 }
 

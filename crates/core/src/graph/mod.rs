@@ -15,6 +15,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// The most axes a value may have.
 pub const MAX_RANK: usize = 6;
+/// The most loops inside each other. Networks have one or two; what walks a graph may recurse this deep, and no deeper.
+pub const MAX_LOOPS: usize = 8;
 
 /// One output of one node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -78,8 +80,13 @@ pub struct Graph {
     input_nodes: BTreeMap<String, u32>,
     weight_nodes: BTreeMap<String, u32>,
     outputs: Vec<Output>,
+    /// Where each output is in the list, and which inputs are states: for the same reason.
+    output_places: BTreeMap<String, usize>,
+    state_inputs: BTreeSet<String>,
     states: Vec<State>,
     weights: BTreeMap<String, Tensor>,
+    /// How many loops are inside each other, at most.
+    loops: usize,
 }
 
 impl Graph {
@@ -113,6 +120,13 @@ impl Graph {
                     return Err(refuse(format!("the weight `{weight}` is {ty} here and {elsewhere} elsewhere"), &op));
                 }
             }
+            Op::Scan(scan) => {
+                let loops = scan.body.loops + 1;
+                if loops > MAX_LOOPS {
+                    return Err(refuse(format!("{loops} loops inside each other; want at most {MAX_LOOPS}"), &op));
+                }
+                self.loops = self.loops.max(loops);
+            }
             _ => {}
         }
         self.nodes.push(Node { op, inputs, outs, name });
@@ -124,31 +138,36 @@ impl Graph {
         let name = name.into();
         let refuse = |problem: String| Error::Node { node: name.clone(), op: "output".into(), problem };
         check_name(&name).map_err(refuse)?;
-        if self.outputs.iter().any(|o| o.name == name) {
+        if self.output_places.contains_key(&name) {
             return Err(refuse(format!("there is an output `{name}` already")));
         }
         if self.try_ty(value).is_none() {
             return Err(refuse(format!("{value:?} is no value of this graph")));
         }
+        self.output_places.insert(name.clone(), self.outputs.len());
         self.outputs.push(Output { name, value });
         Ok(())
     }
 
     /// Declares that `output` of one run is `input` of the next.
     pub fn push_state(&mut self, input: &str, output: &str) -> Result<()> {
-        let ty = |found: Option<Value>, kind, name: &str, known| {
-            found.map(|v| self.ty(v).clone()).ok_or_else(|| Error::Unknown { kind, name: name.into(), known })
-        };
-        let names = |i: &mut dyn Iterator<Item = String>| i.collect::<Vec<_>>();
-        let inputs = names(&mut self.inputs().map(|(n, _)| n.to_owned()));
-        let outputs = names(&mut self.outputs.iter().map(|o| o.name.clone()));
-        let from = ty(self.inputs().find(|(n, _)| *n == input).map(|(_, v)| v), "input", input, inputs)?;
-        let to = ty(self.outputs.iter().find(|o| o.name == output).map(|o| o.value), "output", output, outputs)?;
-        if from != to || self.states.iter().any(|s| s.input == input) {
+        let from = self.input_nodes.get(input).map(|&node| self.ty(Value { node, slot: 0 }));
+        let from = from.ok_or_else(|| Error::Unknown {
+            kind: "input",
+            name: input.into(),
+            known: self.inputs().map(|(n, _)| n.to_owned()).collect(),
+        })?;
+        let to = self.output(output).map(|o| self.ty(o.value)).ok_or_else(|| Error::Unknown {
+            kind: "output",
+            name: output.into(),
+            known: self.outputs.iter().map(|o| o.name.clone()).collect(),
+        })?;
+        if from != to || self.state_inputs.contains(input) {
             let problem =
                 format!("state `{input}` is {from}, its next value `{output}` is {to}; want equal types, linked once");
             return Err(Error::Node { node: input.into(), op: "state".into(), problem });
         }
+        self.state_inputs.insert(input.into());
         self.states.push(State { input: input.into(), output: output.into() });
         Ok(())
     }
@@ -202,6 +221,27 @@ impl Graph {
     pub fn output_types(&self) -> Vec<Type> {
         self.outputs.iter().map(|o| self.ty(o.value).clone()).collect()
     }
+    /// The result of this name.
+    pub fn output(&self, name: &str) -> Option<&Output> {
+        self.output_place(name).map(|i| &self.outputs[i])
+    }
+    /// Where the result of this name is in their order.
+    pub fn output_place(&self, name: &str) -> Option<usize> {
+        self.output_places.get(name).copied()
+    }
+    /// The input of this name.
+    pub fn input(&self, name: &str) -> Option<Value> {
+        self.input_nodes.get(name).map(|&node| Value { node, slot: 0 })
+    }
+    /// Where the input of this name is in their order.
+    pub fn input_place(&self, name: &str) -> Option<usize> {
+        // They are declared in ascending order of their nodes.
+        self.input_nodes.get(name).and_then(|node| self.inputs.binary_search(node).ok())
+    }
+    /// Whether an input is a state, which a session keeps.
+    pub fn is_state(&self, input: &str) -> bool {
+        self.state_inputs.contains(input)
+    }
     /// What a stream remembers.
     pub fn states(&self) -> &[State] {
         &self.states
@@ -216,6 +256,10 @@ impl Graph {
             Op::Weight { name, ty } => Some((name.as_str(), ty)),
             _ => None,
         })
+    }
+    /// Whether a node or data has this name of a weight.
+    pub(crate) fn names_weight(&self, name: &str) -> bool {
+        self.weight_nodes.contains_key(name) || self.weights.contains_key(name)
     }
     /// A weight's data, or an error that names it.
     pub fn weight(&self, name: &str) -> Result<&Tensor> {
@@ -268,6 +312,7 @@ impl Graph {
     /// Checks every rule of the representation: order, types, names, and weights' data.
     pub fn verify(&self) -> Result<()> {
         let fail = |problem: String| Err(Error::Verify { pass: None, problem });
+        let mut inputs = self.inputs.iter().peekable();
         for (i, node) in self.nodes.iter().enumerate() {
             if let Some(v) = node.inputs.iter().find(|v| v.node as usize >= i || self.try_ty(**v).is_none()) {
                 return fail(format!("node {i} `{}` reads {v:?}, which is not an earlier value", node.name));
@@ -286,7 +331,7 @@ impl Graph {
                     return fail(format!("node {i} `{}`: weights enter a scan's body as inputs", node.name));
                 }
             }
-            if matches!(node.op, Op::Input { .. }) != self.inputs.contains(&(i as u32)) {
+            if matches!(node.op, Op::Input { .. }) != inputs.next_if_eq(&&(i as u32)).is_some() {
                 return fail(format!("node {i} `{}` and the list of inputs disagree", node.name));
             }
         }
@@ -353,10 +398,26 @@ impl Graph {
         Rebuild { old: self, new: Graph { weights: self.weights.clone(), ..Graph::default() }, map: BTreeMap::new() }
     }
 
+    /// The nodes that read each node, in order, one entry a reading.
+    pub(crate) fn readers(&self) -> Vec<Vec<u32>> {
+        let mut readers: Vec<Vec<u32>> = vec![Vec::new(); self.nodes.len()];
+        for (id, node) in (0u32..).zip(&self.nodes) {
+            node.inputs.iter().for_each(|v| readers[v.node as usize].push(id));
+        }
+        readers
+    }
+
+    /// For each node, whether one of its values is a result.
+    pub(crate) fn results(&self) -> Vec<bool> {
+        let mut results = vec![false; self.nodes.len()];
+        self.outputs.iter().for_each(|o| results[o.value.node as usize] = true);
+        results
+    }
+
     /// Drops weights' data that no node names.
     pub(crate) fn drop_unused_weights(&mut self) {
-        let used: BTreeSet<String> = self.weight_types().map(|(n, _)| n.to_owned()).collect();
-        self.weights.retain(|name, _| used.contains(name));
+        let named = &self.weight_nodes;
+        self.weights.retain(|name, _| named.contains_key(name));
     }
 }
 
@@ -368,9 +429,17 @@ pub(crate) struct Rebuild<'a> {
 }
 
 impl Rebuild<'_> {
-    /// What became of an old value.
-    pub(crate) fn get(&self, old: Value) -> Value {
-        self.map[&old]
+    /// What became of an old value; an error that names it where a rewrite left it out, or has not come to it yet.
+    pub(crate) fn get(&self, old: Value) -> Result<Value> {
+        self.find(old).ok_or_else(|| Error::Pass {
+            pass: "",
+            node: self.old.nodes.get(old.node as usize).map(|n| n.name.clone()).unwrap_or_default(),
+            problem: format!("value {}.{} is read before it has been rewritten", old.node, old.slot),
+        })
+    }
+    /// What became of several.
+    pub(crate) fn all(&self, old: &[Value]) -> Result<Vec<Value>> {
+        old.iter().map(|&v| self.get(v)).collect()
     }
     /// What became of an old value, if it has been rewritten.
     pub(crate) fn find(&self, old: Value) -> Option<Value> {
@@ -383,7 +452,7 @@ impl Rebuild<'_> {
     /// Copies an old node as it is, its inputs replaced by what they became.
     pub(crate) fn copy(&mut self, id: u32) -> Result<Value> {
         let node = &self.old.nodes[id as usize];
-        let inputs = node.inputs.iter().map(|&v| self.get(v)).collect();
+        let inputs = self.all(&node.inputs)?;
         let new = self.new.push(node.op.clone(), inputs, node.name.clone())?;
         self.set_all(id, new);
         Ok(new)
@@ -397,10 +466,11 @@ impl Rebuild<'_> {
     /// The new graph, with the old one's results and states.
     pub(crate) fn finish(mut self) -> Result<Graph> {
         for output in &self.old.outputs {
-            let value = self.get(output.value);
+            let value = self.get(output.value)?;
             self.new.push_output(output.name.clone(), value)?;
         }
         self.new.states = self.old.states.clone();
+        self.new.state_inputs = self.old.state_inputs.clone();
         self.new.drop_unused_weights();
         Ok(self.new)
     }

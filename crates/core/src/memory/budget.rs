@@ -49,9 +49,9 @@ pub struct BudgetStats {
 }
 
 impl Default for Budget {
-    /// No limit.
+    /// What the machine has; no limit where that is not known.
     fn default() -> Budget {
-        Budget::unlimited()
+        Budget::new(machine_bytes().ok())
     }
 }
 
@@ -91,6 +91,16 @@ impl Budget {
         use_.now = total;
         use_.peak = use_.peak.max(total);
         Ok(Reservation { budget: self.clone(), bytes })
+    }
+
+    /// An error if so many bytes would not fit even into an unused budget.
+    pub(crate) fn would_fit(&self, bytes: usize, what: &str) -> Result<()> {
+        match self.0.limit {
+            Some(limit) if bytes > limit => {
+                Err(Error::Budget { what: what.into(), requested: bytes, in_use: self.stats().in_use, limit })
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Use, peak and limit, all of the same moment.

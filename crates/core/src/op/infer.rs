@@ -1,6 +1,6 @@
 //! Shape and type rules. Each refuses what its operation cannot take, naming both sides.
 
-use super::{Binary, Op, Reduction, Scan, Type, Unary};
+use super::{Binary, MAX_PROGRAM_INPUTS, Op, Reduction, Scan, Type, Unary};
 use crate::dtype::DType;
 use crate::shape::{Dim, Shape};
 
@@ -428,13 +428,14 @@ impl Op {
             Op::Scan(s) => scan(s, inputs),
             Op::Map { map, dtype } => {
                 map.check()?;
+                arity(inputs, 0..=MAX_PROGRAM_INPUTS)?;
                 ensure(map.inputs() <= inputs.len(), || {
                     format!("the program reads {} inputs, got {}", map.inputs(), inputs.len())
                 })?;
                 one(*dtype, broadcast(inputs)?)
             }
             Op::MatMulMap { transpose_a, transpose_b, map, dtype } => {
-                ensure(inputs.len() >= 2, || format!("takes 2 inputs or more, got {}", inputs.len()))?;
+                arity(inputs, 2..=MAX_PROGRAM_INPUTS)?;
                 map.check()?;
                 ensure(map.inputs() < inputs.len(), || {
                     format!("the program reads {} inputs, got {}", map.inputs(), inputs.len() - 1)

@@ -525,6 +525,11 @@ impl Op {
     }
 }
 
+/// The most instructions of a fused program, and the most values it is given: what the kernels' machine holds.
+pub const MAX_PROGRAM: usize = 1024;
+/// See [`MAX_PROGRAM`].
+pub const MAX_PROGRAM_INPUTS: usize = 22;
+
 impl Map {
     /// How many inputs the program reads.
     pub fn inputs(&self) -> usize {
@@ -537,8 +542,8 @@ impl Map {
 
     /// Checks that every operand is an earlier value.
     pub fn check(&self) -> Result<(), String> {
-        if self.code.is_empty() || self.code.len() > usize::from(u16::MAX) {
-            return Err(format!("a program of {} instructions; want 1 to 65535", self.code.len()));
+        if self.code.is_empty() || self.code.len() > MAX_PROGRAM {
+            return Err(format!("a program of {} instructions; want 1 to {MAX_PROGRAM}", self.code.len()));
         }
         for (i, instr) in self.code.iter().enumerate() {
             if let Some(late) = instr.operands().into_iter().flatten().find(|&o| usize::from(o) >= i) {

@@ -7,11 +7,18 @@
 use super::PassOptions;
 use super::dead::dead_code;
 use crate::dtype::DType;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::graph::{Graph, Value};
 use crate::op::{Binary, Op};
 use crate::tensor::Tensor;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
+
+/// Factors beyond this (or below its inverse) stay where they are: moved into weights they could overflow, or lose bits
+/// to underflow, where the network as it was written does not.
+const MOST_FACTOR: f32 = 65536.0;
+
+/// Terms of one sum at most. A cell has two or three; more would make this pass take longer than the graph is long.
+const MOST_TERMS: usize = 64;
 
 /// Σ scale · x·weight + Σ scale · bias
 struct Sum {
@@ -19,37 +26,33 @@ struct Sum {
     product: Op,
     weights: Vec<(Value, f32)>,
     biases: Vec<(Value, f32)>,
-    /// Nodes that it stands for.
-    nodes: Vec<u32>,
+    /// Nodes that it stands for, other than its own.
+    inner: Vec<u32>,
 }
 
 struct Absorb<'a> {
     graph: &'a Graph,
     constant: &'a dyn Fn(Value) -> bool,
     uses: Vec<Vec<u32>>,
+    /// What each node is a sum of, as long as no later one has taken that.
+    sums: Vec<Option<Sum>>,
 }
 
 /// The graph with such work moved into weights; `constant` says which values are known ahead.
 pub(super) fn absorb(graph: &Graph, constant: &dyn Fn(Value) -> bool) -> Result<Graph> {
-    let a = Absorb { graph, constant, uses: graph.uses() };
-    // From the last node on, so that a sum is found before its parts.
-    let mut sums: Vec<(u32, Sum)> = Vec::new();
-    let mut taken: HashSet<u32> = HashSet::new();
-    for id in (0..graph.nodes().len() as u32).rev() {
-        let value = Value { node: id, slot: 0 };
-        if taken.contains(&id) {
-            continue;
-        }
-        if let Some(sum) = a.sum(value, true)
-            && a.gains(&sum)
-        {
-            taken.extend(&sum.nodes);
-            sums.push((id, sum));
-        }
+    let mut a = Absorb { graph, constant, uses: graph.uses(), sums: Vec::with_capacity(graph.nodes().len()) };
+    // In order, so that a sum finds its parts, and without recursion, since graphs can be deep.
+    for id in 0..graph.nodes().len() as u32 {
+        let sum = a.sum(Value { node: id, slot: 0 });
+        a.sums.push(sum);
     }
+    let sums: HashMap<u32, Sum> =
+        (0u32..).zip(std::mem::take(&mut a.sums)).filter_map(|(id, s)| Some((id, s?))).collect();
+    let sums: HashMap<u32, Sum> = sums.into_iter().filter(|(_, sum)| a.gains(sum)).collect();
     if sums.is_empty() {
         return Ok(graph.clone());
     }
+    let taken: HashSet<u32> = sums.values().flat_map(|s| &s.inner).copied().collect();
     let mut r = graph.rebuild();
     // Weights may come after the first node that is to read them.
     for id in 0..graph.nodes().len() as u32 {
@@ -59,9 +62,11 @@ pub(super) fn absorb(graph: &Graph, constant: &dyn Fn(Value) -> bool) -> Result<
     }
     for id in 0..graph.nodes().len() as u32 {
         let value = Value { node: id, slot: 0 };
-        if let Some((_, sum)) = sums.iter().find(|(root, _)| *root == id) {
+        if let Some(sum) = sums.get(&id) {
             let name = &graph.nodes()[id as usize].name;
-            let (x, factor) = a.scaled(sum.x).unwrap_or((sum.x, 1.0));
+            // What is scaled may itself be part of a sum that is made in one: then the scaled value is there, and it is not.
+            let scaled = a.scaled(sum.x).filter(|(x, _)| r.find(*x).is_some());
+            let (x, factor) = scaled.unwrap_or((sum.x, 1.0));
             let add = |new: &mut Graph, parts: Vec<(Value, f32)>, what: &str| -> Result<Option<Value>> {
                 let mut total = None;
                 for (part, scale) in parts {
@@ -79,11 +84,17 @@ pub(super) fn absorb(graph: &Graph, constant: &dyn Fn(Value) -> bool) -> Result<
                 }
                 Ok(total)
             };
-            let weights = sum.weights.iter().map(|(w, scale)| (r.get(*w), scale * factor)).collect();
-            let biases = sum.biases.iter().map(|(b, scale)| (r.get(*b), *scale)).collect();
-            let Some(weight) = add(&mut r.new, weights, "weight")? else { continue };
+            let moved = |parts: &[(Value, f32)], factor: f32| {
+                parts.iter().map(|(part, scale)| Ok((r.get(*part)?, scale * factor))).collect::<Result<Vec<_>>>()
+            };
+            let (weights, biases) = (moved(&sum.weights, factor)?, moved(&sum.biases, 1.0)?);
+            let left = r.get(x)?;
+            let weight = add(&mut r.new, weights, "weight")?.ok_or_else(|| Error::Pass {
+                pass: "",
+                node: name.clone(),
+                problem: "a sum of products without a weight".into(),
+            })?;
             let bias = add(&mut r.new, biases, "bias")?;
-            let left = r.get(x);
             let mut new = r.new.push(sum.product.clone(), vec![left, weight], name.clone())?;
             if let Some(bias) = bias {
                 new = r.new.push(Op::Binary(Binary::Add), vec![new, bias], name.clone())?;
@@ -96,12 +107,16 @@ pub(super) fn absorb(graph: &Graph, constant: &dyn Fn(Value) -> bool) -> Result<
     dead_code(&r.finish()?, &PassOptions::default())
 }
 
+fn is_moderate(c: f32) -> bool {
+    (1.0 / MOST_FACTOR..=MOST_FACTOR).contains(&c.abs())
+}
+
 impl Absorb<'_> {
-    /// The one number of a literal.
+    /// The one number of a literal, if it is neither very large nor very small.
     fn number(&self, value: Value) -> Option<f32> {
         match &self.graph.node(value).op {
             Op::Const(t) if t.dtype() == DType::F32 && t.shape().is_empty() => {
-                t.values::<f32>().ok()?.first().copied().filter(|c| c.is_finite())
+                t.values::<f32>().ok()?.first().copied().filter(|c| is_moderate(*c))
             }
             _ => None,
         }
@@ -115,57 +130,79 @@ impl Absorb<'_> {
         (self.graph.ty(x) == self.graph.ty(value)).then_some((x, c))
     }
 
-    /// What a value is a sum of. Inner values must have no other reader.
-    fn sum(&self, value: Value, root: bool) -> Option<Sum> {
-        let node = self.graph.node(value);
-        if !root && self.uses[value.node as usize] != [1] {
-            return None;
-        }
-        if node.outs.len() != 1 || self.graph.ty(value).dtype != DType::F32 {
-            return None;
-        }
-        let mut sum = match (&node.op, &node.inputs[..]) {
-            (Op::MatMul { .. }, &[x, w]) => {
-                let ty = self.graph.ty(w);
-                ((self.constant)(w) && ty.dtype == DType::F32 && ty.shape.rank() == 2).then_some(())?;
-                (self.graph.ty(x).dtype == DType::F32).then_some(())?;
-                Sum { x, product: node.op.clone(), weights: vec![(w, 1.0)], biases: vec![], nodes: vec![] }
-            }
-            (Op::Binary(Binary::Mul), _) => {
-                let (x, c) = self.scaled(value)?;
-                let mut sum = self.sum(x, false)?;
-                sum.weights.iter_mut().chain(&mut sum.biases).for_each(|(_, scale)| *scale *= c);
-                sum
-            }
-            (Op::Binary(Binary::Add), &[a, b]) => {
-                let bias = |v: Value| {
-                    let columns = self.graph.ty(value).shape.dims().last()?;
-                    let fits = self.graph.ty(v).shape.dims() == std::slice::from_ref(columns);
-                    ((self.constant)(v) && fits && self.graph.ty(v).dtype == DType::F32).then_some(v)
-                };
-                match (bias(a), bias(b)) {
-                    (None, Some(bias)) => self.with_bias(a, bias)?,
-                    (Some(bias), None) => self.with_bias(b, bias)?,
-                    (None, None) => {
-                        let (mut left, right) = (self.sum(a, false)?, self.sum(b, false)?);
-                        let alike = |s: &Sum| (s.x, s.product.clone(), self.graph.ty(s.weights[0].0).clone());
-                        (alike(&left) == alike(&right)).then_some(())?;
-                        left.weights.extend(right.weights);
-                        left.biases.extend(right.biases);
-                        left.nodes.extend(right.nodes);
-                        left
-                    }
-                    _ => return None,
-                }
-            }
-            _ => return None,
-        };
-        sum.nodes.push(value.node);
+    /// The sum that an operand is, if this is its only reader.
+    fn part(&self, value: Value) -> Option<&Sum> {
+        (self.uses[value.node as usize] == [1]).then(|| self.sums[value.node as usize].as_ref())?
+    }
+
+    /// Takes such a sum for the node that reads it.
+    fn take(&mut self, value: Value) -> Option<Sum> {
+        let mut sum = self.sums[value.node as usize].take()?;
+        sum.inner.push(value.node);
         Some(sum)
     }
 
-    fn with_bias(&self, value: Value, bias: Value) -> Option<Sum> {
-        let mut sum = self.sum(value, false)?;
+    /// What a node is a sum of; parts become its own. All nodes before it have been looked at.
+    fn sum(&mut self, value: Value) -> Option<Sum> {
+        let node = self.graph.node(value);
+        if node.outs.len() != 1 || self.graph.ty(value).dtype != DType::F32 {
+            return None;
+        }
+        match (&node.op, &node.inputs[..]) {
+            (Op::MatMul { .. }, &[x, w]) => {
+                let ty = self.graph.ty(w);
+                let fits = (self.constant)(w) && ty.dtype == DType::F32 && ty.shape.rank() == 2;
+                (fits && self.graph.ty(x).dtype == DType::F32).then(|| Sum {
+                    x,
+                    product: node.op.clone(),
+                    weights: vec![(w, 1.0)],
+                    biases: vec![],
+                    inner: vec![],
+                })
+            }
+            (Op::Binary(Binary::Mul), _) => {
+                let (x, c) = self.scaled(value)?;
+                let part = self.part(x)?;
+                part.weights.iter().chain(&part.biases).all(|(_, scale)| is_moderate(scale * c)).then_some(())?;
+                let mut sum = self.take(x)?;
+                sum.weights.iter_mut().chain(&mut sum.biases).for_each(|(_, scale)| *scale *= c);
+                Some(sum)
+            }
+            (Op::Binary(Binary::Add), &[a, b]) => match (self.bias(value, a), self.bias(value, b)) {
+                (false, true) => self.with_bias(a, b),
+                (true, false) => self.with_bias(b, a),
+                (false, false) => {
+                    let (left, right) = (self.part(a)?, self.part(b)?);
+                    let alike = left.x == right.x
+                        && left.product == right.product
+                        && self.graph.ty(left.weights[0].0) == self.graph.ty(right.weights[0].0);
+                    let terms = |s: &Sum| s.weights.len() + s.biases.len();
+                    (alike && terms(left) + terms(right) <= MOST_TERMS).then_some(())?;
+                    let (mut left, right) = (self.take(a)?, self.take(b)?);
+                    left.weights.extend(right.weights);
+                    left.biases.extend(right.biases);
+                    left.inner.extend(right.inner);
+                    Some(left)
+                }
+                (true, true) => None,
+            },
+            _ => None,
+        }
+    }
+
+    /// Whether an operand of a sum is known, with one number for each column.
+    fn bias(&self, sum: Value, operand: Value) -> bool {
+        let ty = self.graph.ty(operand);
+        let columns = self.graph.ty(sum).shape.dims().last();
+        (self.constant)(operand)
+            && ty.dtype == DType::F32
+            && columns.is_some_and(|columns| ty.shape.dims() == std::slice::from_ref(columns))
+    }
+
+    fn with_bias(&mut self, value: Value, bias: Value) -> Option<Sum> {
+        let part = self.part(value)?;
+        (part.weights.len() + part.biases.len() < MOST_TERMS).then_some(())?;
+        let mut sum = self.take(value)?;
         sum.biases.push((bias, 1.0));
         Some(sum)
     }

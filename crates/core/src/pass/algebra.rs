@@ -5,6 +5,7 @@ use crate::dtype::DType;
 use crate::error::Result;
 use crate::graph::{Graph, Value};
 use crate::op::{Binary, Op, Unary};
+use crate::tensor::Tensor;
 
 pub(super) fn algebra(graph: &Graph, _: &PassOptions) -> Result<Graph> {
     rewrite(
@@ -23,13 +24,17 @@ pub(super) fn algebra(graph: &Graph, _: &PassOptions) -> Result<Graph> {
 }
 
 /// The one value that a constant consists of.
-fn splat(graph: &Graph, value: Value) -> Option<f64> {
+fn splat(graph: &Graph, mut value: Value) -> Option<f64> {
+    while let Op::Broadcast { .. } = graph.node(value).op {
+        value = graph.node(value).inputs[0];
+    }
     match &graph.node(value).op {
         Op::Const(t) if !t.is_empty() && t.len() <= 4096 => {
-            let values = t.to_f64();
-            values.iter().all(|v| *v == values[0]).then_some(values[0])
+            let mut elements = t.bytes().chunks_exact(t.dtype().size());
+            let first = elements.next()?;
+            let one = || Tensor::from_bytes(t.dtype(), &[], first).ok()?.to_f64().first().copied();
+            elements.all(|e| e == first).then(one)?
         }
-        Op::Broadcast { .. } => splat(graph, graph.node(value).inputs[0]),
         _ => None,
     }
 }

@@ -31,7 +31,7 @@ pub(super) fn common_subexpressions(graph: &Graph, _: &PassOptions) -> Result<Gr
     let mut seen: HashMap<(Op, Vec<Value>), Value> = HashMap::new();
     for (id, node) in graph.nodes().iter().enumerate() {
         let id = id as u32;
-        let mut inputs: Vec<Value> = node.inputs.iter().map(|&v| r.get(v)).collect();
+        let mut inputs = r.all(&node.inputs)?;
         if let Op::Binary(b) = node.op
             && b.commutes()
         {

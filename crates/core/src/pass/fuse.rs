@@ -7,7 +7,7 @@
 
 use super::PassOptions;
 use crate::dtype::DType;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::graph::{Graph, Node, Value};
 use crate::op::{Binary, Compare, Cost, Float, Map, MapInstr, Op, Type, Unary};
 use crate::plan::Device;
@@ -19,7 +19,7 @@ const MOST_INSTRUCTIONS: usize = 96;
 const MOST_INPUTS: usize = 14;
 
 pub(super) fn fuse(graph: &Graph, options: &PassOptions) -> Result<Graph> {
-    let groups = Groups::find(graph, options.fuse);
+    let groups = Groups::find(graph, options.fuse)?;
     let mut r = graph.rebuild();
     for (id, node) in graph.nodes().iter().enumerate() {
         let id = id as u32;
@@ -32,17 +32,18 @@ pub(super) fn fuse(graph: &Graph, options: &PassOptions) -> Result<Graph> {
                 continue;
             }
         }
-        let fused = groups.program(graph, id);
-        let mut inputs: Vec<Value> = fused.inputs.iter().map(|&v| r.get(v)).collect();
+        let fused = groups.program(graph, id)?;
+        let mut inputs = r.all(&fused.inputs)?;
         let dtype = node.outs[0].dtype;
         let op = match fused.product {
             None => Op::Map { map: fused.map, dtype },
             Some(product) => {
                 let product = graph.node(product);
                 let Op::MatMul { transpose_a, transpose_b } = product.op else {
-                    unreachable!("only a matrix product takes an epilogue")
+                    let problem = format!("{} was given an epilogue", product.op.name());
+                    return Err(Error::Pass { pass: "", node: product.name.clone(), problem });
                 };
-                inputs.splice(0..0, product.inputs.iter().map(|&v| r.get(v)));
+                inputs.splice(0..0, r.all(&product.inputs)?);
                 Op::MatMulMap { transpose_a, transpose_b, map: fused.map, dtype }
             }
         };
@@ -66,6 +67,9 @@ enum Role {
 
 struct Groups {
     role: Vec<Role>,
+    /// The inner nodes of each root, last first, and its product.
+    inner: HashMap<u32, Vec<u32>>,
+    products: HashMap<u32, u32>,
 }
 
 struct Fused {
@@ -77,19 +81,11 @@ struct Fused {
 
 impl Groups {
     /// Which nodes go together; with `merge` off, every elementwise node is a program of its own.
-    fn find(graph: &Graph, merge: bool) -> Groups {
+    fn find(graph: &Graph, merge: bool) -> Result<Groups> {
         let nodes = graph.nodes();
-        let mut readers: Vec<Vec<u32>> = vec![Vec::new(); nodes.len()];
-        for (id, node) in nodes.iter().enumerate() {
-            for v in &node.inputs {
-                readers[v.node as usize].push(id as u32);
-            }
-        }
-        let mut is_output = vec![false; nodes.len()];
-        for o in graph.outputs() {
-            is_output[o.value.node as usize] = true;
-        }
-        let mut groups = Groups { role: vec![Role::Alone; nodes.len()] };
+        let (readers, is_output) = (graph.readers(), graph.results());
+        let mut groups =
+            Groups { role: vec![Role::Alone; nodes.len()], inner: HashMap::new(), products: HashMap::new() };
         for id in (0..nodes.len()).rev() {
             if !is_convertible(graph, &nodes[id]) {
                 continue;
@@ -102,9 +98,11 @@ impl Groups {
                 && nodes[id].outs[0].shape == nodes[root as usize].outs[0].shape
             {
                 groups.role[id] = Role::Inner(root);
-                let fused = groups.program(graph, root);
+                groups.inner.entry(root).or_default().push(id as u32);
+                let fused = groups.program(graph, root)?;
                 if fused.map.code.len() > MOST_INSTRUCTIONS || fused.inputs.len() > MOST_INPUTS {
                     groups.role[id] = Role::Root;
+                    groups.inner.entry(root).or_default().pop();
                 }
             }
         }
@@ -113,21 +111,19 @@ impl Groups {
                 if matches!(nodes[id].op, Op::MatMul { .. })
                     && !is_output[id]
                     && let Some(root) = groups.common_reader(&readers[id])
-                    && !groups.role.contains(&Role::Product(root))
+                    && !groups.products.contains_key(&root)
                 {
-                    groups.role[id] = Role::Product(root);
-                    if !takes_epilogue(
-                        graph,
-                        id as u32,
-                        &groups.program(graph, root).inputs,
-                        &nodes[root as usize].outs[0].shape,
-                    ) {
-                        groups.role[id] = Role::Alone;
+                    groups.products.insert(root, id as u32);
+                    let others = groups.program(graph, root)?.inputs;
+                    if takes_epilogue(graph, id as u32, &others, &nodes[root as usize].outs[0].shape) {
+                        groups.role[id] = Role::Product(root);
+                    } else {
+                        groups.products.remove(&root);
                     }
                 }
             }
         }
-        groups
+        Ok(groups)
     }
 
     /// The group that all readers belong to.
@@ -142,39 +138,36 @@ impl Groups {
     }
 
     fn members(&self, root: u32) -> impl Iterator<Item = u32> {
-        let last = root as usize;
-        let inner = move |role: &Role| *role == Role::Inner(root);
-        self.role[..last].iter().enumerate().filter(move |(_, r)| inner(r)).map(|(i, _)| i as u32).chain([root])
+        self.inner.get(&root).into_iter().flatten().rev().copied().chain([root])
     }
 
-    fn program(&self, graph: &Graph, root: u32) -> Fused {
-        let product =
-            self.role.iter().position(|r| *r == Role::Product(root)).map(|id| Value { node: id as u32, slot: 0 });
+    fn program(&self, graph: &Graph, root: u32) -> Result<Fused> {
+        let product = self.products.get(&root).map(|&node| Value { node, slot: 0 });
         let with = |inline_constants| {
             let mut code = Coder { code: Vec::new(), inputs: Vec::new(), values: HashMap::new(), inline_constants };
             if let Some(product) = product {
                 code.input(product);
             }
             for id in self.members(root) {
-                code.node(graph, id);
+                code.node(graph, id)?;
             }
             code.end(Value { node: root, slot: 0 });
-            code
+            Ok::<Coder, Error>(code)
         };
-        let mut code = with(true);
+        let mut code = with(true)?;
         // A constant that gives the result its shape must stay an input.
         let mut shape = Shape::scalar();
         for v in &code.inputs {
             shape = shape.broadcast(&graph.ty(*v).shape).unwrap_or_default();
         }
         if shape != graph.nodes()[root as usize].outs[0].shape {
-            code = with(false);
+            code = with(false)?;
         }
         let mut inputs = code.inputs;
         if product.is_some() {
             inputs.remove(0);
         }
-        Fused { map: Map { code: code.code }, inputs, product }
+        Ok(Fused { map: Map { code: code.code }, inputs, product })
     }
 }
 
@@ -270,7 +263,7 @@ impl Coder {
         }
     }
 
-    fn node(&mut self, graph: &Graph, id: u32) {
+    fn node(&mut self, graph: &Graph, id: u32) -> Result<()> {
         let node = &graph.nodes()[id as usize];
         let args: Vec<u16> = node.inputs.iter().map(|&v| self.operand(graph, v)).collect();
         let result = match &node.op {
@@ -301,15 +294,20 @@ impl Coder {
                 }
                 at[at.len() - 1]
             }
-            other => unreachable!("{} is not elementwise", other.name()),
+            other => {
+                let problem = format!("{} was taken for an elementwise operation", other.name());
+                return Err(Error::Pass { pass: "", node: node.name.clone(), problem });
+            }
         };
         self.values.insert(Value { node: id, slot: 0 }, result);
+        Ok(())
     }
 
     /// Makes `result` the last value, which is what a program gives.
     fn end(&mut self, result: Value) {
-        let at = self.values[&result];
-        if usize::from(at) + 1 != self.code.len() {
+        if let Some(&at) = self.values.get(&result)
+            && usize::from(at) + 1 != self.code.len()
+        {
             self.emit(MapInstr::Binary(Binary::Max, at, at));
         }
     }
@@ -349,14 +347,14 @@ pub fn fusion_opportunities(
     bindings: &Bindings,
     device: &Device,
 ) -> Result<Vec<Opportunity>> {
-    let groups = Groups::find(graph, true);
+    let groups = Groups::find(graph, true)?;
     let mut found = Vec::new();
     for root in 0..graph.nodes().len() as u32 {
         if groups.role[root as usize] != Role::Root {
             continue;
         }
-        let product = groups.role.iter().position(|r| *r == Role::Product(root));
-        let members: Vec<u32> = product.map(|p| p as u32).into_iter().chain(groups.members(root)).collect();
+        let product = groups.products.get(&root);
+        let members: Vec<u32> = product.copied().into_iter().chain(groups.members(root)).collect();
         if members.len() < 2 {
             continue;
         }

@@ -1,6 +1,7 @@
 //! Moving work that is the same in every step out of the loop.
 
 use super::PassOptions;
+use super::merge::with_body;
 use crate::error::Result;
 use crate::graph::{Graph, Value};
 use crate::op::{Op, Scan};
@@ -14,7 +15,7 @@ pub(super) fn hoist(graph: &Graph, _: &PassOptions) -> Result<Graph> {
             r.copy(id)?;
             continue;
         };
-        let inputs: Vec<Value> = node.inputs.iter().map(|&v| r.get(v)).collect();
+        let inputs = r.all(&node.inputs)?;
         let (scan, inputs) = hoist_scan(scan, inputs, &mut r.new)?;
         let new = r.new.push(Op::Scan(Box::new(scan)), inputs, node.name.clone())?;
         r.set_all(id, new);
@@ -76,5 +77,5 @@ fn hoist_scan(scan: &Scan, mut inputs: Vec<Value>, outer: &mut Graph) -> Result<
             r.copy(id as u32)?;
         }
     }
-    Ok((Scan { body: r.finish()?, ..scan.clone() }, inputs))
+    Ok((with_body(scan, r.finish()?), inputs))
 }

@@ -3,7 +3,7 @@
 
 use super::PassOptions;
 use super::absorb::absorb;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::graph::{Graph, Value};
 use crate::op::{Binary, Op, Scan};
 use crate::shape::{Dim, Shape};
@@ -39,8 +39,8 @@ pub(super) fn merge_products(graph: &Graph, options: &PassOptions) -> Result<Gra
             let after = known(&body);
             let fixed_only = made_of(&body, &after);
             let body = merge_in(&body, &|v| fixed_only.contains(&v), MOST_COLUMNS_IN_LOOPS)?;
-            let inputs = node.inputs.iter().map(|&v| r.get(v)).collect();
-            let new = r.new.push(Op::Scan(Box::new(Scan { body, ..(**scan).clone() })), inputs, node.name.clone())?;
+            let inputs = r.all(&node.inputs)?;
+            let new = r.new.push(Op::Scan(Box::new(with_body(scan, body))), inputs, node.name.clone())?;
             r.set_all(id, new);
         }
         r.finish()?
@@ -54,6 +54,12 @@ pub(super) fn merge_products(graph: &Graph, options: &PassOptions) -> Result<Gra
     let absorbed = absorb(&with_bodies, &|v| before.contains(&v))?;
     let known = made_of(&absorbed, &is_weight(&absorbed));
     merge_in(&absorbed, &|v| known.contains(&v), MOST_COLUMNS)
+}
+
+/// The same loop with another body.
+pub(super) fn with_body(scan: &Scan, body: Graph) -> Scan {
+    let Scan { states, sequences, axis, reverse, .. } = *scan;
+    Scan { body, states, sequences, axis, reverse }
 }
 
 /// `known`, and what is computed from it and literals alone.
@@ -87,6 +93,8 @@ fn merge_in(graph: &Graph, constant: &dyn Fn(Value) -> bool, most_columns: usize
     if groups.is_empty() {
         return Ok(graph.clone());
     }
+    let readers = graph.readers();
+    let results = graph.results();
     let first_of: BTreeMap<u32, &Vec<(u32, usize)>> = groups.values().map(|p| (p[0].0, p)).collect();
     let merged: HashSet<u32> = groups.values().flatten().map(|(id, _)| *id).collect();
     let mut r = graph.rebuild();
@@ -99,16 +107,22 @@ fn merge_in(graph: &Graph, constant: &dyn Fn(Value) -> bool, most_columns: usize
     for (id, node) in graph.nodes().iter().enumerate() {
         let id = id as u32;
         if let Some(products) = first_of.get(&id) {
-            let Op::MatMul { transpose_b, .. } = node.op else { unreachable!("only products are grouped") };
-            let rights = products.iter().map(|(p, _)| r.get(graph.nodes()[*p as usize].inputs[1])).collect();
+            let Op::MatMul { transpose_b, .. } = node.op else {
+                let problem = format!("{} was grouped as a product", node.op.name());
+                return Err(Error::Pass { pass: "", node: node.name.clone(), problem });
+            };
+            let right = |(p, _): &(u32, usize)| r.get(graph.nodes()[*p as usize].inputs[1]);
+            let rights = products.iter().map(right).collect::<Result<_>>()?;
             let axis = usize::from(!transpose_b);
             let all = r.new.push(Op::Concat { axis }, rights, format!("{}.columns", node.name))?;
-            let left = r.get(node.inputs[0]);
+            let left = r.get(node.inputs[0])?;
             let mut product = r.new.push(node.op.clone(), vec![left, all], format!("{}.merged", node.name))?;
             // What the parts replace: the products, or their sums with a bias each, if every one has one.
             let mut replaced: Vec<u32> = products.iter().map(|(p, _)| *p).collect();
-            if let Some(sums) = biases(graph, products, constant) {
-                let parts = sums.iter().map(|(_, bias)| r.get(*bias)).collect();
+            let alone =
+                |id: u32| (readers[id as usize].len() == 1 && !results[id as usize]).then(|| readers[id as usize][0]);
+            if let Some(sums) = biases(graph, products, constant, &alone) {
+                let parts = sums.iter().map(|(_, bias)| r.get(*bias)).collect::<Result<_>>()?;
                 let bias = r.new.push(Op::Concat { axis: 0 }, parts, format!("{}.biases", node.name))?;
                 product = r.new.push(Op::Binary(Binary::Add), vec![product, bias], format!("{}.shifted", node.name))?;
                 replaced = sums.iter().map(|(sum, _)| *sum).collect();
@@ -129,15 +143,19 @@ fn merge_in(graph: &Graph, constant: &dyn Fn(Value) -> bool, most_columns: usize
 }
 
 /// For each product its only reader and the bias that it adds, if that is all that is ever done to any of them.
-fn biases(graph: &Graph, products: &[(u32, usize)], constant: &dyn Fn(Value) -> bool) -> Option<Vec<(u32, Value)>> {
+fn biases(
+    graph: &Graph,
+    products: &[(u32, usize)],
+    constant: &dyn Fn(Value) -> bool,
+    only_reader: &dyn Fn(u32) -> Option<u32>,
+) -> Option<Vec<(u32, Value)>> {
     let of = |(product, columns): &(u32, usize)| {
         let value = Value { node: *product, slot: 0 };
-        let mut readers = graph.nodes().iter().enumerate().filter(|(_, n)| n.inputs.contains(&value));
-        let (id, sum) = readers.next()?;
-        let alone = readers.next().is_none() && graph.outputs().iter().all(|o| o.value != value);
+        let id = only_reader(*product)?;
+        let sum = &graph.nodes()[id as usize];
         let bias = *sum.inputs.iter().find(|v| **v != value)?;
         let fits = sum.op == Op::Binary(Binary::Add) && graph.ty(bias).shape == Shape::from([*columns]);
-        (alone && fits && constant(bias)).then_some((id as u32, bias))
+        (fits && constant(bias)).then_some((id, bias))
     };
     products.iter().map(of).collect()
 }

@@ -90,12 +90,10 @@ pub fn optimize(graph: &Graph, options: &PassOptions) -> Result<(Graph, Vec<Pass
             continue;
         }
         let nodes_before = node_count(&current);
-        current = in_bodies(&current, *pass, options).and_then(|g| pass(&g, options))?;
+        let new = in_bodies(&current, *pass, options).and_then(|g| pass(&g, options));
+        current = new.map_err(|e| e.in_pass(name))?;
         if cfg!(debug_assertions) {
-            current.verify().map_err(|e| match e {
-                Error::Verify { problem, .. } => Error::Verify { pass: Some(name), problem },
-                other => other,
-            })?;
+            current.verify().map_err(|e| e.in_pass(name))?;
         }
         records.push(PassRecord { pass: name, nodes_before, nodes_after: node_count(&current) });
     }
@@ -119,7 +117,7 @@ fn in_bodies(graph: &Graph, pass: Pass, options: &PassOptions) -> Result<Graph> 
                 let node = &graph.nodes()[id as usize];
                 let mut scan = scan.clone();
                 scan.body = pass(&in_bodies(&scan.body, pass, options)?, options)?;
-                let inputs = node.inputs.iter().map(|&v| r.get(v)).collect();
+                let inputs = r.all(&node.inputs)?;
                 let new = r.new.push(Op::Scan(scan), inputs, node.name.clone())?;
                 r.set_all(id, new);
             }
@@ -139,6 +137,12 @@ const MOST_FIRINGS: usize = 32;
 
 /// Applies rules to every node, in dependency order, until none fires.
 fn rewrite(graph: &Graph, rules: &[(&str, &Rule<'_>)]) -> Result<Graph> {
+    rewrite_once(graph, rules).map(|(graph, _)| graph)
+}
+
+/// Likewise, and whether any fired. What a rule adds beside the value it gives is not looked at again.
+fn rewrite_once(graph: &Graph, rules: &[(&str, &Rule<'_>)]) -> Result<(Graph, bool)> {
+    let mut fired = false;
     let mut r = graph.rebuild();
     for id in 0..graph.nodes().len() as u32 {
         let mut value = r.copy(id)?;
@@ -160,11 +164,12 @@ fn rewrite(graph: &Graph, rules: &[(&str, &Rule<'_>)]) -> Result<Graph> {
                     });
                 }
                 value = new;
+                fired = true;
                 continue 'fire;
             }
             break;
         }
         r.set(Value { node: id, slot: 0 }, value);
     }
-    r.finish()
+    Ok((r.finish()?, fired))
 }

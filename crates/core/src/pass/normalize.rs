@@ -1,24 +1,36 @@
 //! One form for each kind of work, so that backends need one kernel for it: rows last, `f32` inside, batches that match.
 
+use super::dead::dead_code;
 use super::fuse::is_row_like;
-use super::{PassOptions, rewrite};
+use super::{PassOptions, rewrite_once};
 use crate::dtype::DType;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::graph::{Graph, Node, Value};
 use crate::op::Op;
 use crate::shape::{Dim, Shape};
 
-pub(super) fn normalize(graph: &Graph, _: &PassOptions) -> Result<Graph> {
-    rewrite(
-        graph,
-        &[
+/// How often the rules are gone through at most: what one makes, another may have to take up, a few times in all.
+const MOST_ROUNDS: usize = 16;
+
+pub(super) fn normalize(graph: &Graph, options: &PassOptions) -> Result<Graph> {
+    let mut graph = graph.clone();
+    for _ in 0..MOST_ROUNDS {
+        let rules: &[(&str, &super::Rule<'_>)] = &[
             ("half precision through f32", &half_through_f32),
             ("reduce adjacent axes", &reduce_adjacent_axes),
             ("softmax over the last axis", &softmax_last),
             ("epilogue where one can run", &epilogue_where_one_can_run),
             ("matching batches", &matching_batches),
-        ],
-    )
+        ];
+        let (new, fired) = rewrite_once(&graph, rules)?;
+        if !fired {
+            return Ok(new);
+        }
+        // Kernels rely on every rule having been applied to every node, those that other rules added included; but not on
+        // nodes that were replaced, which would be replaced again for ever.
+        graph = dead_code(&new, options)?;
+    }
+    Err(Error::Verify { pass: None, problem: format!("rules still fire after {MOST_ROUNDS} rounds") })
 }
 
 /// Reductions, softmax, norms, attention and segment sums of half precision: widen, compute, round once.
@@ -54,11 +66,8 @@ fn reduce_adjacent_axes(graph: &mut Graph, value: Value) -> Result<Option<Value>
     let node = graph.node(value).clone();
     let Op::Reduce { kind, axes, keep } = &node.op else { return Ok(None) };
     let x = node.inputs[0];
-    if axes.is_empty() {
-        // Nothing is combined; a sum, mean, maximum or minimum of one element is that element.
-        return Ok(Some(x));
-    }
-    let last = *axes.last().expect("not empty");
+    // Nothing is combined without axes: a sum, mean, maximum or minimum of one element is that element.
+    let Some(&last) = axes.last() else { return Ok(Some(x)) };
     let run = axes.iter().rev().enumerate().take_while(|(i, a)| **a + i == last).count();
     if run == axes.len() {
         return Ok(None);

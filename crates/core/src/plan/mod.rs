@@ -6,9 +6,11 @@
 mod device;
 pub mod memory;
 mod schedule;
+mod work;
 
 pub use device::Device;
 pub use schedule::schedule;
+pub use work::check_work;
 
 use crate::figure::Figure;
 use crate::graph::quote;

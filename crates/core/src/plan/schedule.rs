@@ -18,25 +18,22 @@ fn depth_first(graph: &Graph, bytes: &[usize]) -> Vec<u32> {
     let mut order = Vec::with_capacity(nodes.len());
     let roots = graph.outputs().iter().map(|o| o.value.node).chain(0..nodes.len() as u32);
     for root in roots {
-        // (node, next input to visit); a stack of our own, since graphs can be deep.
-        let mut stack = vec![(root, 0usize)];
-        while let Some((node, next)) = stack.pop() {
+        // (node, whether its inputs are done); a stack of our own, since graphs can be deep.
+        let mut stack = vec![(root, false)];
+        while let Some((node, ready)) = stack.pop() {
             if done[node as usize] {
                 continue;
             }
-            let mut inputs: Vec<u32> = nodes[node as usize].inputs.iter().map(|v| v.node).collect();
-            // What takes most memory first: it is then alone while its own inputs are computed.
-            inputs.sort_by_key(|&i| std::cmp::Reverse(bytes[i as usize]));
-            match inputs.get(next) {
-                Some(&input) => {
-                    stack.push((node, next + 1));
-                    stack.push((input, 0));
-                }
-                None => {
-                    done[node as usize] = true;
-                    order.push(node);
-                }
+            if ready {
+                done[node as usize] = true;
+                order.push(node);
+                continue;
             }
+            stack.push((node, true));
+            let mut inputs: Vec<u32> = nodes[node as usize].inputs.iter().map(|v| v.node).collect();
+            // What takes most memory first, so last onto the stack: it is then alone while its own inputs are computed.
+            inputs.sort_by_key(|&i| std::cmp::Reverse(bytes[i as usize]));
+            stack.extend(inputs.iter().rev().filter(|i| !done[**i as usize]).map(|&i| (i, false)));
         }
     }
     order

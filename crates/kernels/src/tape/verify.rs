@@ -79,11 +79,20 @@ impl Accesses<'_> {
         let overlap = |a: &Ref, b: &Ref| {
             a.slot == b.slot && a.len > 0 && b.len > 0 && a.offset < b.offset + b.len && b.offset < a.offset + a.len
         };
-        for (i, w) in self.writes.iter().enumerate() {
-            let clash = self.writes[i + 1..].iter().find(|o| overlap(w, o));
-            let clash = clash.or_else(|| self.reads.iter().find(|r| overlap(w, r) && !(*r == w && in_place(r))));
-            if let Some(other) = clash {
-                return Err(format!("{w:?} is written and {other:?} used by the same call"));
+        let clash = |w: &Ref, other: &Ref| Err(format!("{w:?} is written and {other:?} used by the same call"));
+        // In order, so that a loop with very many states is not compared pair by pair: writes that do not overlap their
+        // neighbours overlap none, and of those a read can only meet a run of neighbours.
+        let mut writes: Vec<&Ref> = self.writes.iter().filter(|w| w.len > 0).collect();
+        writes.sort_unstable_by_key(|w| (w.slot, w.offset));
+        if let Some(pair) = writes.windows(2).find(|pair| overlap(pair[0], pair[1])) {
+            return clash(pair[0], pair[1]);
+        }
+        for r in self.reads.iter().filter(|r| r.len > 0) {
+            let first = writes.partition_point(|w| (w.slot, w.offset + w.len) <= (r.slot, r.offset));
+            for w in writes[first..].iter().take_while(|w| overlap(w, r)) {
+                if !(r == *w && in_place(r)) {
+                    return clash(w, r);
+                }
             }
         }
         Ok(())

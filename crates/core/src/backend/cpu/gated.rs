@@ -8,7 +8,7 @@ use super::calls::compile;
 use super::lower::{Label, Lower};
 use super::packs::Heads;
 use crate::dtype::DType;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::graph::{Node, Value};
 use crate::op::{Binary, MapInstr, Op};
 use schwann_kernels::gated::{Gated, Lanes};
@@ -49,6 +49,8 @@ impl Cell {
 #[derive(Default)]
 pub(super) struct Cells {
     by_gate: HashMap<Value, Cell>,
+    /// The gate of each product.
+    by_product: HashMap<u32, Value>,
     /// Nodes that the cells make superfluous: products and their parts.
     inner: HashSet<u32>,
 }
@@ -70,7 +72,7 @@ impl Cells {
 
     /// The cell whose product that is.
     pub(super) fn of_product(&self, node: u32) -> Option<&Cell> {
-        self.by_gate.values().find(|cell| cell.product.node == node)
+        self.by_gate.get(self.by_product.get(&node)?)
     }
 }
 
@@ -80,6 +82,7 @@ impl Lower<'_> {
             let gate = Value { node: id as u32, slot: 0 };
             if let Some(cell) = self.cell(gate, node)? {
                 self.cells.inner.extend(node.inputs.iter().map(|v| v.node).chain([cell.product.node]));
+                self.cells.by_product.insert(cell.product.node, gate);
                 self.cells.by_gate.insert(gate, cell);
             }
         }
@@ -146,7 +149,7 @@ impl Lower<'_> {
         }
         let is_known = |v: Value, fits: &dyn Fn(&[usize]) -> bool| -> Result<bool> {
             let sized = self.sized(v)?;
-            Ok(sized.dtype == DType::F32 && fits(&sized.shape) && self.data(v)?.is_some())
+            Ok(sized.dtype == DType::F32 && fits(&sized.shape) && self.is_known(v))
         };
         let columns = 3 * units;
         let matrix = if by_input { [k, columns] } else { [columns, k] };
@@ -176,7 +179,8 @@ pub(super) fn lower(l: &mut Lower<'_>, value: Value, cell: &Cell) -> Result<()> 
         inputs[i] = l.sized(part)?.count() / rows;
         at[i] = l.read(part)?;
     }
-    let fixed = |v: Value| l.data(v).map(|data| data.expect("found to be known"));
+    let lost = || Error::Internal(format!("`{}`: a cell's weights are no longer known", graph.node(value).name));
+    let fixed = |v: Value| l.data(v)?.ok_or_else(lost);
     let columns = l.sized(product)?.count() / rows;
     let strides = if by_input { [columns, 1] } else { [1, inputs[0] + inputs[1]] };
     let (weights, bias) = (fixed(weights)?, bias.map(fixed).transpose()?);

@@ -57,12 +57,13 @@ impl Lower<'_> {
     /// Whether every reader of a concatenation takes it in two parts: a gated cell, or a product of a single row.
     fn is_read_in_parts(&self, whole: Value, axis: usize) -> Result<bool> {
         let x = self.sized(whole)?;
-        let wanted = self.graph.outputs().iter().any(|o| o.value == whole);
+        let wanted = self.results[whole.node as usize];
         if x.dtype != DType::F32 || x.count() == 0 || wanted {
             return Ok(false);
         }
-        for (id, node) in self.graph.nodes().iter().enumerate().filter(|(_, n)| n.inputs.contains(&whole)) {
-            if let Some(cell) = self.cells.of_product(id as u32) {
+        for &id in &self.node_readers[whole.node as usize] {
+            let node = &self.graph.nodes()[id as usize];
+            if let Some(cell) = self.cells.of_product(id) {
                 if cell.takes_parts(whole, axis) {
                     continue;
                 }
@@ -72,12 +73,12 @@ impl Lower<'_> {
             let (Op::MatMul { transpose_a: false, .. } | Op::MatMulMap { transpose_a: false, .. }) = node.op else {
                 return Ok(false);
             };
-            let out = self.sized(Value { node: id as u32, slot: 0 })?;
+            let out = self.sized(Value { node: id, slot: 0 })?;
             let right = self.sized(node.inputs[1])?;
             let fits = node.inputs[1..].iter().all(|v| *v != whole)
                 && right.shape.len() == 2
                 && (right.dtype, out.dtype) == (DType::F32, DType::F32)
-                && self.data(node.inputs[1])?.is_some()
+                && self.is_known(node.inputs[1])
                 && takes_parts(out.count(), *k);
             if !fits {
                 return Ok(false);

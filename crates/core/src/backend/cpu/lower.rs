@@ -43,6 +43,10 @@ const UNPLACED: u32 = 1 << 31;
 /// The most bytes that a known operand is stretched to.
 pub(super) const STRETCHED_BYTES: usize = 16 << 10;
 
+/// All values of a graph together at most: far beyond any machine, and so far below what an address holds that sums of
+/// offsets, and working memory for every thread, do not overflow.
+const MOST_BYTES: usize = usize::MAX >> 8;
+
 /// Where a value lies: in which memory, from which byte on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Place {
@@ -95,6 +99,16 @@ pub(super) struct Lower<'a> {
     pub(super) direct: HashMap<Value, usize>,
     /// Values to be written straight into the concatenation that takes them, and at which byte of it.
     pub(super) within: HashMap<Value, (Value, usize)>,
+    /// For each node that is known before the run, the source that it renames or repeats.
+    sources: Vec<Option<Value>>,
+    /// For each node, what it renames through reshapes; itself where it is none.
+    renamed: Vec<Value>,
+    /// Inputs' names and places in their order.
+    input_names: Vec<&'a str>,
+    input_places: HashMap<u32, usize>,
+    /// Who reads each node, and whether it is a result.
+    pub(super) node_readers: Vec<Vec<u32>>,
+    pub(super) results: Vec<bool>,
     uses: Vec<Vec<u32>>,
     buffers: Vec<BufferInfo>,
     calls: Vec<Call>,
@@ -127,20 +141,34 @@ pub(super) fn lower(
         consumed: HashMap::new(),
         direct: HashMap::new(),
         within: HashMap::new(),
+        sources: Vec::with_capacity(graph.nodes().len()),
+        renamed: Vec::with_capacity(graph.nodes().len()),
+        input_names: graph.inputs().map(|(name, _)| name).collect(),
+        input_places: graph.inputs().enumerate().map(|(i, (_, v))| (v.node, i)).collect(),
+        node_readers: graph.readers(),
+        results: graph.results(),
         uses: graph.uses(),
         buffers: Vec::new(),
         calls: Vec::new(),
         steps: Vec::new(),
         packed: HashMap::new(),
     };
+    // Sizes first: from here on, products of sizes do not overflow.
+    let mut bytes = Vec::with_capacity(graph.nodes().len());
+    let mut total = 0usize;
+    for node in graph.nodes() {
+        let mut all = 0usize;
+        for t in &node.outs {
+            let one = byte_size(t.dtype, &t.shape.eval(bindings)?);
+            all = one.and_then(|one| all.checked_add(one)).ok_or_else(|| too_large(node))?;
+        }
+        total = total.checked_add(all).filter(|n| *n <= MOST_BYTES).ok_or_else(|| too_large(node))?;
+        bytes.push(all);
+    }
+    lower.trace_sources()?;
     lower.interface()?;
     lower.find_cells()?;
     lower.join()?;
-    let mut bytes = Vec::with_capacity(graph.nodes().len());
-    for node in graph.nodes() {
-        let sizes = node.outs.iter().map(|t| Ok(byte_size(t.dtype, &t.shape.eval(bindings)?)));
-        bytes.push(sizes.sum::<Result<Option<usize>>>()?.ok_or_else(|| too_large(node))?);
-    }
     for id in plan::schedule(graph, &bytes) {
         lower.node(id)?;
     }
@@ -216,10 +244,7 @@ impl Lower<'_> {
             let sized = self.sized(output.value)?;
             self.memory.outputs.push(Extent { bytes: sized.bytes(), align: sized.dtype.size() });
             // A reshape only renames, so what it renames can be written to the output too.
-            let mut root = output.value;
-            while let Op::Reshape { .. } = self.graph.node(root).op {
-                root = self.graph.node(root).inputs[0];
-            }
+            let root = if output.value.slot == 0 { self.renamed[output.value.node as usize] } else { output.value };
             if !self.graph.node(root).op.is_source() {
                 self.direct.entry(root).or_insert(i);
             }
@@ -242,7 +267,7 @@ impl Lower<'_> {
                 // Registered when somebody reads it, so that a weight that is only read packed is not kept twice.
                 return Ok(());
             }
-            Op::Broadcast { .. } if !self.direct.contains_key(&value) && self.data(value)?.is_some() => {}
+            Op::Broadcast { .. } if !self.direct.contains_key(&value) && self.is_known(value) => {}
             Op::Scan(s) => scan::lower(self, id, s)?,
             // Its readers read its parts: each of them once more than the concatenation itself would.
             Op::Concat { .. } if self.split.contains_key(&value) => {
@@ -265,12 +290,22 @@ impl Lower<'_> {
             *self.consumed.entry(*v).or_default() += 1;
             if let Some(Place { home: Home::Buffer(b), .. }) = self.places.get(v) {
                 let last = self.calls.len().saturating_sub(1);
-                let buffer = &mut self.buffers[*b];
-                buffer.readers -= 1;
+                let b = *b;
+                let readers = self.less(b, 1)?;
+                let buffer = &mut self.buffers[b];
+                buffer.readers = readers;
                 buffer.last = buffer.last.max(last);
             }
         }
         Ok(())
+    }
+
+    /// A buffer's readers still to come, without some that have read; an error where that comes out wrong.
+    fn less(&self, buffer: usize, read: u32) -> Result<u32> {
+        let BufferInfo { name, readers, .. } = &self.buffers[buffer];
+        readers
+            .checked_sub(read)
+            .ok_or_else(|| Error::Internal(format!("`{name}` is read more often than it has readers")))
     }
 
     /// What a node's call reads. Where several nodes are one call, the last of them reads what reaches the first.
@@ -387,7 +422,7 @@ impl Lower<'_> {
         let old = self.place(value)?;
         self.views.remove(&value);
         // Reads to come are no longer reads of the source.
-        let to_come = self.readers(value) - self.consumed.get(&value).copied().unwrap_or(0);
+        let to_come = self.readers(value).saturating_sub(self.consumed.get(&value).copied().unwrap_or(0));
         let new = self.new_buffer(&self.graph.node(value).name.clone(), sized.bytes(), to_come, false);
         self.places.insert(value, new);
         let dst = self.reference(new, sized.bytes());
@@ -397,7 +432,7 @@ impl Lower<'_> {
         let call = calls::copy(&sized, src, &strides, dst, &sized.strides());
         self.call(value, call, Label { kernel, cost, in_place: false, looped: None })?;
         if let Home::Buffer(b) = old.home {
-            self.buffers[b].readers -= to_come;
+            self.buffers[b].readers = self.less(b, to_come)?;
         }
         Ok(())
     }
@@ -420,29 +455,56 @@ impl Lower<'_> {
         Ok(place)
     }
 
+    /// Finds what is known before the run, and what reshapes rename: in order, since graphs can be deep.
+    fn trace_sources(&mut self) -> Result<()> {
+        for (id, node) in (0u32..).zip(self.graph.nodes()) {
+            let own = Value { node: id, slot: 0 };
+            let first = node.inputs.first().filter(|v| v.slot == 0);
+            let source = first.and_then(|v| self.sources[v.node as usize]);
+            let (source, renamed) = match (&node.op, first) {
+                (Op::Const(_) | Op::Weight { .. }, _) => (Some(own), own),
+                (Op::Input { .. }, _) => {
+                    let known = self.input_places.get(&id).is_some_and(|i| self.known.contains_key(i));
+                    (known.then_some(own), own)
+                }
+                // A reshape of known data is known too.
+                (Op::Reshape { .. }, Some(x)) => (source, self.renamed[x.node as usize]),
+                (Op::Reshape { .. }, None) => (None, node.inputs[0]),
+                // So is a repetition of one element of it, if it is small: a state that starts at zero.
+                (Op::Broadcast { .. }, Some(&x)) if source.is_some() => {
+                    let (from, to) = (self.sized(x)?, self.sized(own)?);
+                    let small = to.bytes() <= STRETCHED_BYTES && from.count() == 1 && to.count() > 0;
+                    (source.filter(|_| small), own)
+                }
+                _ => (None, own),
+            };
+            self.sources.push(source);
+            self.renamed.push(renamed);
+        }
+        Ok(())
+    }
+
+    /// Whether a value is known before the run.
+    pub(super) fn is_known(&self, value: Value) -> bool {
+        value.slot == 0 && self.sources[value.node as usize].is_some()
+    }
+
     /// The data of a value that is known before the run.
     pub(super) fn data(&self, value: Value) -> Result<Option<Tensor>> {
-        Ok(match &self.graph.node(value).op {
+        let source = if value.slot == 0 { self.sources[value.node as usize] } else { None };
+        let Some(source) = source else { return Ok(None) };
+        let data = match &self.graph.node(source).op {
             Op::Const(t) => Some(t.clone()),
             Op::Weight { name, .. } => Some(self.graph.weight(name)?.clone()),
-            Op::Input { .. } => {
-                let index = self.graph.inputs().position(|(_, v)| v == value);
-                index.and_then(|i| self.known.get(&i)).cloned()
-            }
-            // A reshape of known data is known too.
-            Op::Reshape { .. } => {
-                let shape = self.sized(value)?.shape;
-                self.data(self.graph.node(value).inputs[0])?.map(|t| t.reshaped(&shape)).transpose()?
-            }
-            // So is a repetition of it, if it is small: a state that starts at zero.
-            Op::Broadcast { .. } => {
-                let (from, to) = (self.sized(self.graph.node(value).inputs[0])?, self.sized(value)?);
-                let small = to.bytes() <= STRETCHED_BYTES && from.count() == 1 && to.count() > 0;
-                let one = if small { self.data(self.graph.node(value).inputs[0])? } else { None };
-                one.map(|t| Tensor::from_bytes(to.dtype, &to.shape, &t.bytes().repeat(to.count()))).transpose()?
-            }
-            _ => None,
-        })
+            _ => self.input_places.get(&source.node).and_then(|i| self.known.get(i)).cloned(),
+        };
+        let Some(data) = data else { return Ok(None) };
+        let to = self.sized(value)?;
+        Ok(Some(match (data.shape() == to.shape, data.len() == to.count()) {
+            (true, _) => data,
+            (false, true) => data.reshaped(&to.shape)?,
+            (false, false) => Tensor::from_bytes(to.dtype, &to.shape, &data.bytes().repeat(to.count()))?,
+        }))
     }
 
     pub(super) fn reference(&self, place: Place, bytes: usize) -> Ref {
@@ -483,7 +545,7 @@ impl Lower<'_> {
             (Some(&output), _) => Place { home: Home::Output(output), offset: 0 },
             (None, Some((whole, at))) => {
                 self.write(whole)?;
-                let mut place = self.places[&whole];
+                let mut place = self.place(whole)?;
                 place.offset += at;
                 if let Home::Buffer(b) = place.home {
                     self.buffers[b].readers += self.readers(value);
@@ -500,7 +562,7 @@ impl Lower<'_> {
     pub(super) fn write_also(&mut self, value: Value) -> Result<Option<Ref>> {
         let Some(&(whole, at)) = self.also.get(&value) else { return Ok(None) };
         self.write(whole)?;
-        let mut place = self.places[&whole];
+        let mut place = self.place(whole)?;
         place.offset += at;
         Ok(Some(self.reference(place, self.sized(value)?.bytes())))
     }
@@ -587,7 +649,7 @@ impl Lower<'_> {
         let (inputs, outputs) =
             (1 + self.memory.inputs.len(), 1 + self.memory.inputs.len() + self.memory.outputs.len());
         if slot < inputs {
-            plan::Place::Input(self.graph.inputs().nth(slot - 1).map(|(n, _)| n.to_owned()).unwrap_or_default())
+            plan::Place::Input(self.input_names[slot - 1].to_owned())
         } else if slot < outputs {
             plan::Place::Output(self.graph.outputs()[slot - inputs].name.clone())
         } else {

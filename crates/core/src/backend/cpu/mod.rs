@@ -99,7 +99,7 @@ impl Bound for CpuBound {
     }
 
     fn stream(self: Arc<Self>) -> Result<Box<dyn Stream>> {
-        let arena = Bytes::zeroed(self.lowered.tape.arena_bytes());
+        let arena = Bytes::try_zeroed(self.lowered.tape.arena_bytes(), "a session's arena")?;
         let frame = self.lowered.tape.frame();
         Ok(Box::new(CpuStream { bound: self, arena, frame }))
     }

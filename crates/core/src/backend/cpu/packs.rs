@@ -16,12 +16,12 @@ type Key = (usize, [usize; 2], [usize; 2]);
 #[derive(Default)]
 pub(super) struct Packs {
     matrices: Mutex<HashMap<Key, (Tensor, Arc<PackedB>)>>,
-    synapses: Mutex<Vec<(Wiring, Arc<Synapses>)>>,
-    cells: Mutex<Vec<(Heads, Arc<Gated>)>>,
+    synapses: Mutex<HashMap<Wiring, Arc<Synapses>>>,
+    cells: Mutex<HashMap<Heads, Arc<Gated>>>,
 }
 
 /// The heads of a gated cell as they lie in one matrix.
-#[derive(PartialEq, Eq)]
+#[derive(PartialEq, Eq, Hash)]
 pub(super) struct Heads {
     pub(super) lanes: Lanes,
     pub(super) inputs: [usize; 2],
@@ -36,7 +36,7 @@ pub(super) struct Heads {
 }
 
 /// Synapses as they are given: the lists source, destination, scale, shift and weights.
-#[derive(PartialEq, Eq)]
+#[derive(PartialEq, Eq, Hash)]
 pub(super) struct Wiring {
     pub(super) activation: Activation,
     pub(super) sources: usize,
@@ -48,7 +48,7 @@ impl Packs {
     /// The synapses packed for `isa`. Equal ones are packed once, wherever their lists lie: a loop's body repeats them.
     pub(super) fn synapses(&self, isa: Isa, wiring: Wiring) -> Result<Arc<Synapses>> {
         let mut all = self.synapses.lock().expect("packing does not panic");
-        if let Some((_, packed)) = all.iter().find(|(known, _)| *known == wiring) {
+        if let Some(packed) = all.get(&wiring) {
             return Ok(Arc::clone(packed));
         }
         let Wiring { activation, sources, segments, lists } = &wiring;
@@ -57,14 +57,14 @@ impl Packs {
         let weights = lists[4..].iter().map(Tensor::values).collect::<Result<Vec<&[f32]>>>()?;
         let packed = Synapses::pack(isa, *activation, *sources, *segments, from, to, scale, shift, &weights);
         let packed = Arc::new(packed.map_err(Error::Internal)?);
-        all.push((wiring, Arc::clone(&packed)));
+        all.insert(wiring, Arc::clone(&packed));
         Ok(packed)
     }
 
     /// A gated cell packed for `isa`, once, as synapses are.
     pub(super) fn gated(&self, isa: Isa, heads: Heads) -> Result<Arc<Gated>> {
         let mut all = self.cells.lock().expect("packing does not panic");
-        if let Some((_, packed)) = all.iter().find(|(known, _)| *known == heads) {
+        if let Some(packed) = all.get(&heads) {
             return Ok(Arc::clone(packed));
         }
         let Heads { lanes, inputs, units, starts, strides: [by_input, by_column], weights, bias } = &heads;
@@ -75,7 +75,7 @@ impl Packs {
             shift: &|head, unit| shifts.map_or(0.0, |shifts| shifts[starts[head] + unit]),
         };
         let packed = Arc::new(Gated::pack(isa, *lanes, *inputs, *units, &source).map_err(Error::Internal)?);
-        all.push((heads, Arc::clone(&packed)));
+        all.insert(heads, Arc::clone(&packed));
         Ok(packed)
     }
 

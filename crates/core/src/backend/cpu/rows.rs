@@ -27,6 +27,11 @@ pub(super) struct Independent {
 pub(super) fn independent(scan: &Scan) -> Option<Independent> {
     let body = &scan.body;
     let carried = scan.states + scan.sequences;
+    // A loop inside is run as it is: bodies are planned several times, for several numbers of rows, and loops in loops in
+    // loops would be planned so often that compiling takes longer than running.
+    if body.nodes().iter().any(|n| matches!(n.op, Op::Scan(_))) {
+        return None;
+    }
     let types = body.input_types();
     let batch = types.first()?.shape.dims().first()?.clone();
     if batch.is(1) || !types[..carried].iter().all(|t| t.shape.dims().first() == Some(&batch)) {

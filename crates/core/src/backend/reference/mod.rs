@@ -26,6 +26,7 @@ use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::graph::{Graph, Value};
 use crate::op::{Op, Scan, Type};
+use crate::plan::check_work;
 use crate::shape::Bindings;
 use crate::tensor::{self, Tensor};
 use half::{bf16, f16};
@@ -96,7 +97,7 @@ pub fn run_f64(graph: &Graph, inputs: &BTreeMap<String, HostValue>) -> Result<Ve
 }
 
 fn run_host(graph: &Graph, inputs: &BTreeMap<String, HostValue>, precision: Precision) -> Result<Vec<HostValue>> {
-    if let Some(name) = inputs.keys().find(|&name| graph.inputs().all(|(known, _)| known != name)) {
+    if let Some(name) = inputs.keys().find(|&name| graph.input(name).is_none()) {
         let known = graph.inputs().map(|(n, _)| n.to_owned()).collect();
         return Err(Error::Unknown { kind: "input", name: name.clone(), known });
     }
@@ -111,7 +112,7 @@ fn run_host(graph: &Graph, inputs: &BTreeMap<String, HostValue>, precision: Prec
                 return refuse(format!("{} with {} elements", given.describe(), given.data.len()));
             }
             Some(given) => Cow::Borrowed(given),
-            None if graph.states().iter().any(|s| s.input == name) => {
+            None if graph.is_state(name) => {
                 let shape = ty.shape.eval(&bindings)?;
                 let data = zeros(name, &shape)?;
                 Cow::Owned(HostValue { dtype: ty.dtype, shape, data })
@@ -119,6 +120,7 @@ fn run_host(graph: &Graph, inputs: &BTreeMap<String, HostValue>, precision: Prec
             None => return refuse("nothing".into()),
         });
     }
+    check_work(graph, &bindings)?;
     let ordered: Vec<&HostValue> = ordered.iter().map(AsRef::as_ref).collect();
     run_nodes(graph, &ordered, &bindings, precision)
 }
@@ -132,6 +134,9 @@ fn run_nodes(
 ) -> Result<Vec<HostValue>> {
     let mut given = inputs.iter();
     let mut done: Vec<Vec<Cow<'_, HostValue>>> = vec![];
+    // How many readings of a node are still to come: what nobody reads any more goes.
+    let mut readers: Vec<usize> = graph.readers().iter().map(Vec::len).collect();
+    graph.outputs().iter().for_each(|o| readers[o.value.node as usize] += 1);
     for node in graph.nodes() {
         let results = match &node.op {
             Op::Input { name, ty } => match given.next() {
@@ -150,6 +155,13 @@ fn run_nodes(
             }
         };
         done.push(results);
+        for v in &node.inputs {
+            let left = &mut readers[v.node as usize];
+            *left = left.saturating_sub(1);
+            if *left == 0 {
+                done[v.node as usize].clear();
+            }
+        }
     }
     let outputs = graph.outputs().iter().map(|o| &o.value);
     Ok(outputs.map(|v| done[v.node as usize][usize::from(v.slot)].clone().into_owned()).collect())
@@ -217,6 +229,9 @@ pub fn eval_node(
 fn zeros(node: &str, shape: &[usize]) -> Result<Vec<f64>> {
     let refuse = || Error::Value { node: node.into(), problem: format!("a value of shape {shape:?} is too large") };
     let count = tensor::count(shape).ok_or_else(refuse)?;
+    if crate::memory::machine_bytes().is_ok_and(|machine| count > machine / 8) {
+        return Err(refuse());
+    }
     let mut data = vec![];
     data.try_reserve_exact(count).map_err(|_| refuse())?;
     data.resize(count, 0.0);

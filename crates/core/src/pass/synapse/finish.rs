@@ -17,7 +17,7 @@ pub(in crate::pass) fn finish_synapses(graph: &Graph, options: &PassOptions) -> 
         return Ok(graph.clone());
     }
     let uses = graph.uses();
-    let finder = Finder { graph, uses: &uses };
+    let finder = Finder { graph, uses: &uses, readers: graph.readers() };
     let mut ratios: HashMap<u32, Ratio> = HashMap::new();
     let mut starts: HashMap<u32, Vec<Start>> = HashMap::new();
     for id in 0..graph.nodes().len() as u32 {
@@ -25,10 +25,10 @@ pub(in crate::pass) fn finish_synapses(graph: &Graph, options: &PassOptions) -> 
         ratios.extend(finder.ratio(value).map(|r| (id, r)));
     }
     // A ratio takes its terms from where they are, so those stay.
-    let taken =
-        |id: u32| ratios.values().any(|r| [&r.above[..], &r.below, &[r.first]].concat().iter().any(|v| v.node == id));
+    let terms = ratios.values().flat_map(|r| r.above.iter().chain(&r.below).chain([&r.first]));
+    let taken: HashSet<u32> = terms.map(|v| v.node).collect();
     for id in 0..graph.nodes().len() as u32 {
-        if is_sum(&graph.nodes()[id as usize].op) && !taken(id) {
+        if is_sum(&graph.nodes()[id as usize].op) && !taken.contains(&id) {
             starts.extend(finder.starts(id).map(|s| (id, s)));
         }
     }
@@ -38,9 +38,10 @@ pub(in crate::pass) fn finish_synapses(graph: &Graph, options: &PassOptions) -> 
         let id = id as u32;
         if let Some(ratio) = ratios.get(&id) {
             let mut added = |terms: &[Value]| {
-                let mut sum = r.get(terms[0]);
+                let mut sum = r.get(terms[0])?;
                 for v in &terms[1..] {
-                    sum = r.new.push(Op::Binary(Binary::Add), vec![sum, r.get(*v)], node.name.clone())?;
+                    let term = r.get(*v)?;
+                    sum = r.new.push(Op::Binary(Binary::Add), vec![sum, term], node.name.clone())?;
                 }
                 Ok::<Value, Error>(sum)
             };
@@ -48,13 +49,13 @@ pub(in crate::pass) fn finish_synapses(graph: &Graph, options: &PassOptions) -> 
             let sums = graph.node(ratio.first);
             let weights = [ratio.first.slot, 1 - ratio.first.slot].map(|slot| sums.inputs[5 + usize::from(slot)]);
             let inputs = sums.inputs[..5].iter().chain(&weights).chain([&ratio.factor]);
-            let inputs = inputs.map(|v| r.get(*v)).chain([above, below]).collect();
+            let inputs = inputs.map(|v| r.get(*v)).chain([Ok(above), Ok(below)]).collect::<Result<_>>()?;
             let op = Op::SynapseRatio { activation: ratio.activation, axis: ratio.axis };
             let new = r.new.push(op, inputs, node.name.clone())?;
             r.set(Value { node: id, slot: 0 }, new);
         } else if let Some(starts) = starts.get(&id) {
             let inputs = node.inputs.iter().copied().chain(starts.iter().map(|s| s.from));
-            let inputs = inputs.map(|v| r.get(v)).collect();
+            let inputs = inputs.map(|v| r.get(v)).collect::<Result<_>>()?;
             let new = r.new.push(node.op.clone(), inputs, node.name.clone())?;
             for (slot, start) in (0u16..).zip(starts) {
                 r.set(Value { node: start.addition, slot: 0 }, Value { slot, ..new });
@@ -87,7 +88,12 @@ struct Ratio {
 struct Finder<'a> {
     graph: &'a Graph,
     uses: &'a [Vec<u32>],
+    readers: Vec<Vec<u32>>,
 }
+
+/// How many terms a side of the line may have. A cell's has three or four; without an end, looking for them could take
+/// longer than the graph is long.
+const MOST_TERMS: usize = 64;
 
 impl Finder<'_> {
     /// What each sum of a node is added to, if that is all that happens to it.
@@ -99,8 +105,9 @@ impl Finder<'_> {
         }
         let start = |slot: usize| {
             let sum = Value { node: id, slot: slot as u16 };
-            let nodes = (0u32..).zip(self.graph.nodes());
-            let (addition, reader) = nodes.skip(id as usize + 1).find(|(_, n)| n.inputs.contains(&sum))?;
+            let reads = |id: &&u32| self.graph.nodes()[**id as usize].inputs.contains(&sum);
+            let addition = *self.readers[id as usize].iter().find(reads)?;
+            let reader = &self.graph.nodes()[addition as usize];
             let Op::Binary(Binary::Add) = reader.op else { return None };
             let from = *reader.inputs.iter().find(|v| **v != sum)?;
             let ty = self.graph.ty(from);
@@ -154,18 +161,32 @@ impl Finder<'_> {
 
     /// A sum without one term of it: that term, and the others. Between the two, nobody else reads anything.
     fn without(&self, sum: Value, is: &dyn Fn(Value) -> bool) -> Option<(Value, Vec<Value>)> {
-        if is(sum) {
-            return Some((sum, vec![]));
-        }
-        let node = self.graph.node(sum);
-        let Op::Binary(Binary::Add) = node.op else { return None };
-        let [a, b] = node.inputs[..] else { return None };
-        for (one, other) in [(a, b), (b, a)] {
-            if let Some((term, mut others)) = self.without(one, is)
-                && (term == one || self.uses[one.node as usize] == [1])
-            {
-                others.push(other);
-                return Some((term, others));
+        // Each value on the way, with what it is added to and where that sum is in this list.
+        let mut seen: Vec<(Value, Option<(Value, usize)>)> = Vec::new();
+        let mut stack = vec![(sum, None)];
+        while let Some(one) = stack.pop() {
+            let (value, _) = one;
+            seen.push(one);
+            let at = seen.len() - 1;
+            if is(value) {
+                let mut others = vec![];
+                let mut up = seen[at].1;
+                while let Some((other, parent)) = up {
+                    others.push(other);
+                    up = seen[parent].1;
+                }
+                return Some((value, others));
+            }
+            let node = self.graph.node(value);
+            if seen.len() > MOST_TERMS || !matches!(node.op, Op::Binary(Binary::Add)) {
+                continue;
+            }
+            let [a, b] = node.inputs[..] else { continue };
+            // The first operand is looked at first.
+            for (one, other) in [(b, a), (a, b)] {
+                if is(one) || self.uses[one.node as usize] == [1] {
+                    stack.push((one, Some((other, at))));
+                }
             }
         }
         None

@@ -11,10 +11,11 @@ pub(super) use finish::finish_synapses;
 
 use super::PassOptions;
 use super::fold::worth_keeping;
+use super::merge::with_body;
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::graph::{Graph, Value};
-use crate::op::{Activation, Binary, Op, Scan, Unary};
+use crate::op::{Activation, Binary, Op, Unary};
 use crate::shape::{Dim, Shape};
 use crate::tensor::Tensor;
 use std::collections::{HashMap, HashSet};
@@ -40,8 +41,8 @@ pub(super) fn fuse_synapses(graph: &Graph, options: &PassOptions) -> Result<Grap
         let inside = scan.body.inputs().zip(&node.inputs).skip(first);
         let fixed: HashSet<Value> = inside.filter(|(_, v)| known(**v)).map(|((_, v), _)| v).collect();
         let body = fuse_in(&scan.body, &|v| fixed.contains(&v) || matches!(scan.body.node(v).op, Op::Const(_)))?;
-        let inputs = node.inputs.iter().map(|&v| r.get(v)).collect();
-        let new = r.new.push(Op::Scan(Box::new(Scan { body, ..(**scan).clone() })), inputs, node.name.clone())?;
+        let inputs = r.all(&node.inputs)?;
+        let new = r.new.push(Op::Scan(Box::new(with_body(scan, body))), inputs, node.name.clone())?;
         r.set_all(id, new);
     }
     let graph = r.finish()?;
@@ -91,26 +92,22 @@ struct Group {
 }
 
 fn fuse_in(graph: &Graph, source: &dyn Fn(Value) -> bool) -> Result<Graph> {
-    let finder = Finder { graph, known: known_nodes(graph, source) };
+    let finder =
+        Finder { graph, known: known_nodes(graph, source), readers: graph.readers(), results: graph.results() };
     let groups = finder.groups();
     if groups.is_empty() {
         return Ok(graph.clone());
     }
     let mut dropped: HashSet<u32> = groups.iter().flat_map(|g| &g.inner).copied().collect();
     // A gather goes too, unless somebody else reads it.
+    let summed: HashSet<u32> = groups.iter().flat_map(|g| &g.sums).map(|s| s.node).collect();
     for group in &groups {
-        let readers = graph.nodes().iter().enumerate().filter(|(_, n)| n.inputs.iter().any(|v| v.node == group.gather));
-        let output = graph.outputs().iter().any(|o| o.value.node == group.gather);
-        if !output
-            && readers
-                .map(|(id, _)| id as u32)
-                .all(|id| dropped.contains(&id) || group.sums.iter().any(|s| s.node == id))
-        {
+        let mut readers = finder.readers[group.gather as usize].iter();
+        if !finder.results[group.gather as usize] && readers.all(|id| dropped.contains(id) || summed.contains(id)) {
             dropped.insert(group.gather);
         }
     }
     let first: HashMap<u32, &Group> = groups.iter().map(|g| (g.sums[0].node, g)).collect();
-    let summed: HashSet<u32> = groups.iter().flat_map(|g| &g.sums).map(|s| s.node).collect();
     let mut emitter = Emitter { steps: HashMap::new(), products: HashMap::new() };
     let mut r = graph.rebuild();
     // Tables may come after the first sum that needs them: what is known goes first, which dependencies always allow.
@@ -124,7 +121,8 @@ fn fuse_in(graph: &Graph, source: &dyn Fn(Value) -> bool) -> Result<Graph> {
         if let Some(group) = first.get(&id) {
             let gather = &graph.nodes()[group.gather as usize];
             let count = graph.ty(gather.inputs[1]).shape.clone();
-            let (x, sources, to) = (r.get(gather.inputs[0]), r.get(gather.inputs[1]), r.get(group.destinations));
+            let (x, sources) = (r.get(gather.inputs[0])?, r.get(gather.inputs[1])?);
+            let to = r.get(group.destinations)?;
             let (scale, shift) = emitter.affine(&mut r, &group.steps, &count, &node.name)?;
             for pair in group.sums.chunks(2) {
                 let mut inputs = vec![x, sources, to, scale, shift];
@@ -167,21 +165,20 @@ fn known_nodes(graph: &Graph, source: &dyn Fn(Value) -> bool) -> Vec<bool> {
 struct Finder<'a> {
     graph: &'a Graph,
     known: Vec<bool>,
+    readers: Vec<Vec<u32>>,
+    results: Vec<bool>,
 }
 
 impl Finder<'_> {
     fn groups(&self) -> Vec<Group> {
         let mut groups: Vec<Group> = Vec::new();
+        let mut places = HashMap::new();
         for id in 0..self.graph.nodes().len() as u32 {
             let Some(found) = self.sum(id) else { continue };
-            let same = |g: &&mut Group| {
-                let tables = [g.destinations, found.destinations].map(|v| &self.graph.node(v).op);
-                g.active == found.active
-                    && g.activation == found.activation
-                    && (g.axis, g.segments) == (found.axis, found.segments)
-                    && tables[0] == tables[1]
-            };
-            match groups.iter_mut().find(same) {
+            let table = &self.graph.node(found.destinations).op;
+            let kind = (found.active, found.activation, found.axis, found.segments, table);
+            let place = *places.entry(kind).or_insert(groups.len());
+            match groups.get_mut(place) {
                 Some(group) => {
                     group.sums.extend(found.sums);
                     group.inner.extend(found.inner);
@@ -195,11 +192,10 @@ impl Finder<'_> {
 
     /// Whether nobody outside reads what is between the gather and the sums.
     fn stands_alone(&self, group: &Group) -> bool {
-        let inside = |id: u32| group.inner.contains(&id) || group.sums.iter().any(|s| s.node == id);
-        let read = |(id, v): (usize, &Value)| !group.inner.contains(&v.node) || inside(id as u32);
-        let nodes = self.graph.nodes().iter().enumerate();
-        nodes.flat_map(|(id, n)| n.inputs.iter().map(move |v| (id, v))).all(read)
-            && self.graph.outputs().iter().all(|o| !group.inner.contains(&o.value.node))
+        let sums: HashSet<u32> = group.sums.iter().map(|s| s.node).collect();
+        let inside = |id: &u32| group.inner.contains(id) || sums.contains(id);
+        let alone = |id: &u32| !self.results[*id as usize] && self.readers[*id as usize].iter().all(inside);
+        group.inner.iter().all(alone)
     }
 
     /// The integers of a literal, if all lie in `0..end`.
@@ -426,7 +422,7 @@ impl Emitter {
 
 /// An old list as one axis, or none if it is one number.
 fn flat(r: &mut crate::graph::Rebuild<'_>, v: Value, name: &str) -> Result<Value> {
-    let new = r.get(v);
+    let new = r.get(v)?;
     let shape: Vec<Dim> = r.new.ty(new).shape.dims().iter().filter(|d| !d.is(1)).cloned().collect();
     if shape.len() == r.new.ty(new).shape.rank() {
         return Ok(new);
