@@ -14,7 +14,6 @@ mod graph;
 mod import;
 mod info;
 mod load;
-mod machine;
 mod out;
 mod predict;
 mod profile;
@@ -43,7 +42,7 @@ static HEAP: schwann::heap::Counting = schwann::heap::Counting;
     arg_required_else_help = false,
     after_help = "Examples:
   schwann                                   two built-in models profiled on this machine, and a report
-  schwann machine                           what this machine can do, measured in some seconds
+  schwann devices show host                 this machine: CPU, caches, memory, speed, sensors
   schwann demo net.safetensors --input x.npy
   schwann graph net.safetensors             look at a network
   schwann graph net.safetensors --svg net.svg
@@ -71,8 +70,6 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    /// What this machine can do, and what compiling a small network gains on it.
-    Machine(machine::Args),
     /// Show a network: text, DOT, JSON or a picture; as built, optimized, or as it will run.
     Graph(graph::Args),
     /// Run a network on inputs from .npy or .npz files, or row by row from stdin.
@@ -139,7 +136,6 @@ fn main() -> ExitCode {
     }
     let result = match cli.command {
         None => profile::run(&profile::everything()),
-        Some(Command::Machine(args)) => machine::run(&args),
         Some(Command::Graph(args)) => graph::run(&args),
         Some(Command::Run(args)) => run::run(&args),
         Some(Command::Baseline(args)) => baseline::run(&args),
