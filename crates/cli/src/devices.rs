@@ -108,7 +108,9 @@ pub(crate) fn stored(isa: schwann::Isa) -> Option<Calibration> {
             None
         }
         None => {
-            out::note("no predicted times: this machine is not calibrated; `schwann devices calibrate` does it in some ten seconds");
+            out::note(
+                "no predicted times: this machine is not calibrated; `schwann devices calibrate` does it in some ten seconds",
+            );
             None
         }
     }
@@ -220,18 +222,7 @@ fn list(as_json: bool) -> Result<Outcome> {
     };
     writeln!(out, "{} {}, {}, {} cores", out::paint(out::TITLE, "this machine"), here.cpu, here.isa, here.cores)?;
     writeln!(out, "  {}\n", out::printable(&state))?;
-    let mut table = out::Table::new(&[
-        "device",
-        ">fast cores",
-        ">others",
-        ">clock",
-        ">f32, fast cores",
-        ">memory",
-        ">bandwidth",
-        ">GPU cores",
-        ">GPU f32",
-        ">Neural Engine",
-    ]);
+    let mut table = out::Table::new(&["device", ">fast cores", ">clock", ">f32, a core", ">memory", ">bandwidth"]);
     for d in &catalog.devices {
         let first = |p: &[device::Published]| p.first().map_or("–".into(), |p| number(&p.figure()));
         let plain = |p: &[device::Published]| p.first().map_or("–".into(), |p| p.value.to_string());
@@ -244,19 +235,14 @@ fn list(as_json: bool) -> Result<Outcome> {
         table.row([
             out::printable(&format!("{}{own}", d.name)),
             plain(&d.performance_cores),
-            plain(&d.efficiency_cores),
             first(&d.clock),
-            d.cpu_flops().value.map_or("–".into(), |f| format!("≈ {}flop/s", out::rate(f))),
+            d.core_flops().value.map_or("–".into(), |f| format!("≈ {}flop/s", out::rate(f))),
             memory,
             first(&d.memory_bandwidth),
-            plain(&d.gpu_cores),
-            first(&d.gpu_flops),
-            first(&d.neural_engine_ops),
         ]);
     }
     table.write(&mut out)?;
-    let note =
-        "published, each with its source in `schwann devices show NAME`; ≈ estimated from the clock; – not known";
+    let note = "published; `schwann devices show NAME` has each source. ≈ estimated; – not known";
     writeln!(out, "{}", out::paint(out::DIM, note))?;
     if catalog.devices.iter().any(|d| d.file.is_some()) {
         writeln!(out, "{}", out::paint(out::DIM, "* from your own file"))?;
@@ -289,31 +275,37 @@ fn show(name: &str, toml: bool, as_json: bool) -> Result<Outcome> {
 
 fn page(out: &mut dyn Write, d: &Entry, settings: &Settings) -> Result<()> {
     writeln!(out, "{}", out::paint(out::TITLE, out::printable(&d.name)))?;
-    let mut table = out::Table::new(&["published", ">figure", "source"]);
     for (field, p) in d.figures() {
-        table.row([field.replace('_', " "), number(&p.figure()), out::printable(&p.source)]);
+        entry(out, &field.replace('_', " "), &number(&p.figure()), &p.source)?;
     }
-    table.write(out)?;
-    writeln!(out)?;
-    let mut table = out::Table::new(&["estimated", ">figure", "rule"]);
+    writeln!(out, "\n{}", out::paint(out::TITLE, "estimated"))?;
     for (name, figure) in [("one fast core, f32", d.core_flops()), ("all fast cores, f32", d.cpu_flops())] {
-        table.row([name.into(), number(&figure), figure.reason.unwrap_or(figure.source)]);
+        entry(out, name, &number(&figure), figure.reason.as_deref().unwrap_or(&figure.source))?;
     }
-    table.write(out)?;
     writeln!(out)?;
     recommended(out, settings)
 }
 
+/// A figure with where it comes from below it.
+fn entry(out: &mut dyn Write, name: &str, figure: &str, source: &str) -> Result<()> {
+    writeln!(out, "  {name:<22} {}", out::printable(figure))?;
+    for line in broken(&out::printable(source), 74) {
+        writeln!(out, "      {}", out::paint(out::DIM, line))?;
+    }
+    Ok(())
+}
+
 fn recommended(out: &mut dyn Write, s: &Settings) -> Result<()> {
-    let mut table = out::Table::new(&["setting", ">recommended", "rule"]);
+    writeln!(out, "{}", out::paint(out::TITLE, "recommended"))?;
     let range = |s: &device::settings::Setting| format!("{}–{}", number(&s.low), number(&s.high));
-    table.row(["batch size".into(), range(&s.batch), s.batch.low.source.clone()]);
-    table.row(["hidden size".into(), range(&s.hidden), s.hidden.low.source.clone()]);
+    entry(out, "batch size", &range(&s.batch), &s.batch.low.source)?;
+    entry(out, "hidden size", &range(&s.hidden), &s.hidden.low.source)?;
     let units: Vec<String> = s.get_optimal_backbone().iter().map(usize::to_string).collect();
     let source = s.backbone.first().map(|b| b.source.clone()).unwrap_or_default();
-    table.row(["backbone units".into(), units.join(", "), source]);
-    table.write(out)?;
-    writeln!(out, "{}", out::paint(out::DIM, format!("hypothesis: {}", s.hypothesis)))?;
+    entry(out, "backbone units", &units.join(", "), &source)?;
+    for line in broken(&format!("hypothesis: {}", s.hypothesis), 80) {
+        writeln!(out, "{}", out::paint(out::DIM, line))?;
+    }
     Ok(())
 }
 

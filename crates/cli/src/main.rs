@@ -1,7 +1,7 @@
 //! The `schwann` command: parse, run, and an exit code that means something.
 //!
-//! 0: done. 1: it ran, and a comparison failed. 2: wrong usage or bad input. 130: stopped by Ctrl-C. A reader that closes the pipe early
-//! (`| head`) is no error.
+//! 0: done. 1: it ran, and a comparison failed. 2: wrong usage or bad input. 3: it ran, and nobody can tell. 130: stopped
+//! by Ctrl-C. A reader that closes the pipe early (`| head`) is no error.
 
 mod baseline;
 mod bench;
@@ -58,7 +58,7 @@ static HEAP: schwann::heap::Counting = schwann::heap::Counting;
   schwann devices calibrate
   schwann run circuit.safetensors --stream < rows.csv
 
-Exit codes: 0 done, 1 a comparison failed, 2 wrong usage or bad input, 130 stopped by Ctrl-C."
+Exit codes: 0 done, 1 a comparison failed, 2 wrong usage or bad input, 3 undecided, 130 stopped by Ctrl-C."
 )]
 struct Cli {
     /// When to use colours; NO_COLOR and CLICOLOR_FORCE are heeded too.
@@ -98,11 +98,11 @@ enum Command {
     Predict(predict::Args),
     /// Show a saved profile: one HTML page, plots, flame graphs.
     Report(report::Args),
-    /// Whether a model meets a device's requirements: an exit code for scripts.
+    /// Is a model fast and small enough? A deadline, a rate or memory, measured here or predicted for a device.
     Validate(validate::Args),
     /// Look at this machine and a model for what commonly makes models slow.
     Doctor(doctor::Args),
-    /// Compare models with results that they gave elsewhere.
+    /// Are a model's numbers right? Compare them with results that it gave elsewhere.
     Verify(verify::Args),
     /// Draw a neural circuit: its synapses as text or picture, and what they are in numbers.
     Wiring(wiring::Args),
@@ -118,6 +118,8 @@ enum Outcome {
     Refused,
     /// Ctrl-C ended it early; what it had measured is shown and saved.
     Stopped,
+    /// It ran, and nobody can tell.
+    Undecided,
 }
 
 fn main() -> ExitCode {
@@ -160,6 +162,7 @@ fn main() -> ExitCode {
         Ok(Outcome::Differs) => ExitCode::from(1),
         Ok(Outcome::Refused) => ExitCode::from(2),
         Ok(Outcome::Stopped) => ExitCode::from(stop::EXIT_CODE),
+        Ok(Outcome::Undecided) => ExitCode::from(3),
         Err(e) if out::is_closed_pipe(&e) => ExitCode::SUCCESS,
         Err(e) => {
             out::complain(&e, Cli::command().get_name());

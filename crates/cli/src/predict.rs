@@ -73,16 +73,38 @@ fn graph(name: &str) -> Result<Graph> {
 }
 
 /// Sizes of the graph's symbols: what was set, then `B`, `T` and the features of P, W, L and models.
-fn sizes(args: &Args, graph: &Graph) -> Result<Bindings> {
-    let mut settings = args.settings.clone();
-    let features = [("B", args.batch), ("T", args.steps)];
-    for (symbol, size) in features {
+fn sizes(graph: &Graph, (batch, steps): (usize, usize), settings: &[Setting]) -> Result<Bindings> {
+    let mut settings = settings.to_vec();
+    for (symbol, size) in [("B", batch), ("T", steps)] {
         let known = graph.symbols().contains(symbol);
         if known && !settings.iter().any(|s| s.is_for(symbol)) {
             settings.push(Setting::new(symbol, size));
         }
     }
     load::bindings(graph, &settings)
+}
+
+/// A network compiled for these sizes, with inputs to run it on.
+pub(crate) fn ready(
+    model: &str,
+    shape: (usize, usize),
+    settings: &[Setting],
+    threads: usize,
+) -> Result<(Ready, Bindings)> {
+    let graph = graph(model)?;
+    let sizes = sizes(&graph, shape, settings)?;
+    let cpu = load::cpu(None, threads)?;
+    let mut inputs = vec![];
+    for (name, value) in graph.inputs() {
+        let ty = graph.ty(value);
+        let shape = ty.shape.eval(&sizes)?;
+        let data = match ty.dtype {
+            DType::F32 => numbers(DType::F32, &shape, -1.0, 1.0)?,
+            other => Tensor::zeros(other, &shape)?,
+        };
+        inputs.push((name.to_owned(), data));
+    }
+    Ok((Ready::new(&graph, inputs, &cpu, PassOptions::default())?, sizes))
 }
 
 pub(crate) fn run(args: &Args) -> Result<Outcome> {
@@ -95,21 +117,8 @@ pub(crate) fn run(args: &Args) -> Result<Outcome> {
         Some(name) if !is_host(name) => Some(catalog.find(name)?),
         _ => None,
     };
-    let graph = graph(&args.model)?;
-    let sizes = sizes(args, &graph)?;
-    let cpu = load::cpu(None, args.threads)?;
+    let (mut ready, sizes) = ready(&args.model, (args.batch, args.steps), &args.settings, args.threads)?;
     let calibration = calibration()?;
-    let mut inputs = vec![];
-    for (name, value) in graph.inputs() {
-        let ty = graph.ty(value);
-        let shape = ty.shape.eval(&sizes)?;
-        let data = match ty.dtype {
-            DType::F32 => numbers(DType::F32, &shape, -1.0, 1.0)?,
-            other => Tensor::zeros(other, &shape)?,
-        };
-        inputs.push((name.to_owned(), data));
-    }
-    let mut ready = Ready::new(&graph, inputs, &cpu, PassOptions::default())?;
     let (plan, measured) = measure(&mut ready, &sizes, if host { args.seconds } else { 0.0 })?;
     let mut out = out::stdout();
     match (&args.device, device) {

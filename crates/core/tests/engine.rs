@@ -1,6 +1,5 @@
 //! The engine around the kernels: passes, plans, programs, sessions, and what they refuse.
 
-use schwann_core::{Figure, Provenance};
 use schwann_core::backend::Observer;
 use schwann_core::backend::reference::Reference;
 use schwann_core::cases;
@@ -11,6 +10,7 @@ use schwann_core::plan::{Forecast, Plan};
 use schwann_core::{
     Bindings, CompileOptions, DType, Error, Graph, GraphBuilder, Program, Result, Session, Tensor, shape,
 };
+use schwann_core::{Figure, Provenance};
 use std::sync::Arc;
 
 fn compile(graph: &Graph) -> Arc<Program> {
@@ -356,7 +356,16 @@ fn arenas_of_the_case_models_are_tight_and_live_buffers_apart() {
 fn a_plan_explains_itself_as_text_json_and_dot_and_says_what_is_predicted() {
     let plan = compile(&rnn().unwrap()).plan(&Bindings::new().with("B", 4).with("T", 5)).unwrap();
     let text = plan.explain(Some(&forecast()));
-    for wanted in ["120 µs a run", "2.5 µs", "99 µs", "predicted", "derived", "scan of 5 steps", "blocks of 4 rows", "gemm packed 4×6×3"] {
+    for wanted in [
+        "120 µs a run",
+        "2.5 µs",
+        "99 µs",
+        "predicted",
+        "derived",
+        "scan of 5 steps",
+        "blocks of 4 rows",
+        "gemm packed 4×6×3",
+    ] {
         assert!(text.contains(wanted), "no {wanted:?} in\n{text}");
     }
     let json: serde_json::Value = serde_json::from_str(&plan.to_json(Some(&forecast()))).unwrap();

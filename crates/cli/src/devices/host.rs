@@ -121,7 +121,8 @@ pub(super) fn calibration_page(out: &mut dyn Write, c: &Calibration) -> Result<(
     for named in c.figures() {
         let source = named.figure.source.strip_prefix(&format!("{}: ", c.source())).unwrap_or(&named.figure.source);
         let how = named.figure.reason.as_deref().unwrap_or(source);
-        let how: String = if how.chars().count() > 38 { how.chars().take(37).chain(['…']).collect() } else { how.into() };
+        let how: String =
+            if how.chars().count() > 38 { how.chars().take(37).chain(['…']).collect() } else { how.into() };
         table.row([named.name.clone(), number(&named.figure), how]);
     }
     table.write(out)?;

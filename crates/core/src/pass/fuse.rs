@@ -340,11 +340,7 @@ pub struct Opportunity {
 }
 
 /// What fusion would do to this graph, under `bindings`. Scan bodies are not listed.
-pub fn fusion_opportunities(
-    graph: &Graph,
-    options: &PassOptions,
-    bindings: &Bindings,
-) -> Result<Vec<Opportunity>> {
+pub fn fusion_opportunities(graph: &Graph, options: &PassOptions, bindings: &Bindings) -> Result<Vec<Opportunity>> {
     let groups = Groups::find(graph, true);
     let mut found = Vec::new();
     for root in 0..graph.nodes().len() as u32 {

@@ -7,8 +7,8 @@ mod forecast;
 pub mod memory;
 mod schedule;
 
-pub use forecast::Forecast;
 use forecast::Estimate;
+pub use forecast::Forecast;
 pub use schedule::schedule;
 
 use crate::figure::Figure;

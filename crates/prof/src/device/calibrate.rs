@@ -628,13 +628,7 @@ pub(super) mod tests {
             fit_error: 0.05,
             held_back_error: 0.1,
             condition: 100.0,
-            conditions: Conditions {
-                others: Some(0.0),
-                share: Some(1.0),
-                drift: 1.0,
-                spread: 1.0,
-                attempts: 1,
-            },
+            conditions: Conditions { others: Some(0.0), share: Some(1.0), drift: 1.0, spread: 1.0, attempts: 1 },
         }
     }
 

@@ -301,11 +301,7 @@ mod tests {
 
     #[test]
     fn only_what_memory_allows_is_measured_and_the_rest_is_said() {
-        let caches = Ok(vec![
-            cache(1, 48 << 10, Some(1)),
-            cache(2, 2 << 20, Some(1)),
-            cache(3, 260 << 20, Some(2)),
-        ]);
+        let caches = Ok(vec![cache(1, 48 << 10, Some(1)), cache(2, 2 << 20, Some(1)), cache(3, 260 << 20, Some(2))]);
         let names = |allowed: Option<usize>| {
             let (found, left_out) = places(&caches, 2, allowed);
             assert!(found.iter().all(|p| p.working_set <= allowed.unwrap_or(usize::MAX)), "{found:?}");

@@ -41,7 +41,9 @@ pub fn fusion_gain(found: &Opportunity, calibration: &Calibration) -> Figure {
             let calls = found.nodes.len().saturating_sub(1) as f64;
             Figure::predicted(calls * call + bytes as f64 * byte, "s", source)
         }
-        (None, _) => Figure::unavailable("s", source, "what a pattern of one's own saves is not known before it is built"),
+        (None, _) => {
+            Figure::unavailable("s", source, "what a pattern of one's own saves is not known before it is built")
+        }
         (_, None) => Figure::unavailable("s", source, "the calibration has no price for elementwise work"),
     }
 }

@@ -8,8 +8,8 @@
 //! A limit is the best that was seen, and what runs beside it makes it too low. So a work that beats it shows that the
 //! limit is wrong, and not that the work is miraculous ([`of_limit`]).
 
-pub use super::levels::{Level, copy_bytes_per_s};
 use super::levels::{self, at_once, least_seconds};
+pub use super::levels::{Level, copy_bytes_per_s};
 use super::{Progress, Result, cpu};
 use crate::measure;
 use schwann_core::backend::cpu::Cpu;
@@ -80,6 +80,16 @@ impl Ready {
             many => &many.iter().map(pair).collect::<Vec<_>>(),
         };
         Ok(self.session.run(inputs)?)
+    }
+
+    /// Bytes of its inputs.
+    pub fn input_bytes(&self) -> usize {
+        self.inputs.iter().map(|(_, t)| t.bytes().len()).sum()
+    }
+
+    /// Bytes of its outputs, which takes a run.
+    pub fn output_bytes(&mut self) -> Result<usize> {
+        Ok(self.run()?.iter().map(|t| t.bytes().len()).sum())
     }
 
     /// The session that runs it; it has a plan after the first run.
@@ -254,9 +264,10 @@ impl Limits {
             levels,
             left_out,
             provenance: "measured".into(),
-            source: "f32: multiply-adds in registers; f32 and bf16 products that stay in cache; copies, reads and updates \
+            source:
+                "f32: multiply-adds in registers; f32 and bf16 products that stay in cache; copies, reads and updates \
                      by cache level; exp, sigmoid, tanh and gates in L1, one thread's times the threads"
-                .into(),
+                    .into(),
         })
     }
 

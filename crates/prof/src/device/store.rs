@@ -185,7 +185,8 @@ impl Calibration {
         tell: &mut dyn FnMut(Progress),
     ) -> Result<(Calibration, Origin)> {
         let fingerprint = Fingerprint::of(isa);
-        let stored = |found| (found, Origin::Stored(dir.map(|d| Calibration::file(d, &fingerprint)).unwrap_or_default()));
+        let stored =
+            |found| (found, Origin::Stored(dir.map(|d| Calibration::file(d, &fingerprint)).unwrap_or_default()));
         let look = || dir.map_or(Ok(None), |dir| Calibration::load(dir, &fingerprint));
         let mut found = look();
         if let Ok(Some(good)) = &found
@@ -249,8 +250,8 @@ impl Calibration {
     fn better(mut self, mut old: Calibration) -> Calibration {
         let attempts = old.conditions.attempts + 1;
         let complete = |c: &Calibration| c.limits.iter().map(|l| l.left_out.len()).sum::<usize>();
-        let keep_old = complete(&old) <= complete(&self)
-            && old.conditions.disturbance() < self.conditions.disturbance();
+        let keep_old =
+            complete(&old) <= complete(&self) && old.conditions.disturbance() < self.conditions.disturbance();
         old.conditions.attempts = attempts;
         self.conditions.attempts = attempts;
         if keep_old { old } else { self }
@@ -379,7 +380,8 @@ mod tests {
         assert!(!held.waited);
         let mut told = vec![];
         std::thread::scope(|scope| {
-            let other = scope.spawn(|| Lock::take(&dir.0, &made.fingerprint, &mut |p| told.push(p.what)).unwrap().waited);
+            let other =
+                scope.spawn(|| Lock::take(&dir.0, &made.fingerprint, &mut |p| told.push(p.what)).unwrap().waited);
             std::thread::sleep(Duration::from_millis(300));
             drop(held);
             assert!(other.join().unwrap());

@@ -305,10 +305,8 @@ impl Profiler<'_> {
                     (_, Some(least)) => least.bound(),
                     (_, None) => Bound::Unknown,
                 },
-                of_roof: least.map_or_else(
-                    || none("%"),
-                    |l| of_limit(&self_time, l.work(), "its least time over the measured"),
-                ),
+                of_roof: least
+                    .map_or_else(|| none("%"), |l| of_limit(&self_time, l.work(), "its least time over the measured")),
                 predicted: least.map_or_else(
                     || none("s"),
                     |l| Figure::predicted(l.work() + l.overhead, "s", "roofline and the cost of its calls"),
