@@ -214,7 +214,8 @@ fn list(as_json: bool) -> Result<Outcome> {
     let state = match &stored {
         Ok(Some(Some(c))) => {
             let roof = c.roof(here.cores);
-            let memory = roof.bandwidth.last().map_or("–".into(), |n| number(&n.figure));
+            let memory = roof.bandwidth.iter().find(|n| n.name == "memory");
+            let memory = memory.map_or("–".into(), |n| number(&n.figure));
             format!("calibrated: {} f32, {memory} memory (measured, {})", number(&roof.flops), out::threads(here.cores))
         }
         Ok(_) => "not calibrated yet; `schwann devices calibrate` does it in some ten seconds".into(),

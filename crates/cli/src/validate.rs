@@ -100,7 +100,9 @@ fn size(text: &str) -> Result<f64, String> {
         "MiB" => 1024.0 * 1024.0,
         "GiB" => 1024.0 * 1024.0 * 1024.0,
         _ => {
-            return Err(format!("`{unit}` is no unit of memory; expected B, kB, MB, GB, KiB, MiB or GiB, such as 10MB"));
+            return Err(format!(
+                "`{unit}` is no unit of memory; expected B, kB, MB, GB, KiB, MiB or GiB, such as 10MB"
+            ));
         }
     };
     Ok(value * scale)
