@@ -28,17 +28,9 @@ fn main() -> schwann::Result<()> {
     );
     let options = PassOptions { patterns: vec![silu], ..PassOptions::default() };
 
-    // What there is to gain, before anything is done; the device is made up for the example.
-    let device = Device {
-        name: "example".into(),
-        flops_per_s: 1e11,
-        bytes_per_s: 1e10,
-        transcendentals_per_s: 2e9,
-        step_overhead_s: 1e-7,
-        source: "made up for this example".into(),
-    };
+    // What there is to gain, before anything is done.
     let sizes = Bindings::new().with("N", 1 << 20);
-    for found in fusion_opportunities(&graph, &options, &sizes, &device)? {
+    for found in fusion_opportunities(&graph, &options, &sizes)? {
         let saved = found.bytes_saved.map_or("unknown".into(), |b| format!("{b} bytes (derived)"));
         println!("{}: {} — saves {saved}", found.pattern, found.nodes.join(" + "));
     }

@@ -64,7 +64,7 @@ pub mod prelude {
     pub use crate::grad::gradient;
     pub use crate::memory::{Budget, Pool};
     pub use crate::pass::{PassOptions, Pattern};
-    pub use crate::plan::{Device, Plan};
+    pub use crate::plan::{Forecast, Plan};
     pub use crate::{
         Bindings, CompileOptions, DType, Dim, Graph, GraphBuilder, Program, Session, Shape, Tensor, Value, shape,
     };

@@ -233,7 +233,7 @@ fn time<'a>(case: &'a Case, cpu: &Cpu, roof: Option<&Limits>, seconds: f64) -> R
     // What is kept may be more than what a run touches, and what it moves more than what there is.
     let kept = given + results + plan.arena_bytes + plan.weight_bytes;
     let working_set = kept.min(usize::try_from(cost.bytes()).unwrap_or(usize::MAX));
-    let limit = roof.map(|r| limit(r, &cost, working_set, half));
+    let limit = roof.and_then(|r| limit(r, &cost, working_set, half));
     Ok(Record {
         kind: "case",
         case: &case.name,
@@ -247,7 +247,7 @@ fn time<'a>(case: &'a Case, cpu: &Cpu, roof: Option<&Limits>, seconds: f64) -> R
         gflop_s: cost.flops as f64 / samples.min_s / 1e9,
         gb_s: cost.bytes() as f64 / samples.min_s / 1e9,
         roof_s: limit.as_ref().map(|l| l.0),
-        part_of_roof: limit.as_ref().map(|l| l.0 / samples.min_s),
+        part_of_roof: limit.as_ref().and_then(|l| roof::share(l.0 / samples.min_s)),
         bound: limit.as_ref().map(|l| l.1),
         level: limit.and_then(|l| l.2),
         copy_s: copy,
@@ -271,20 +271,21 @@ fn once(ready: &mut Ready) -> Result<()> {
 }
 
 /// The least time that the roof allows, what limits it, and where the data is.
-fn limit(roof: &Limits, cost: &Cost, working_set: usize, half: bool) -> (f64, Bound, Option<String>) {
+fn limit(roof: &Limits, cost: &Cost, working_set: usize, half: bool) -> Option<(f64, Bound, Option<String>)> {
     let peak = if half { roof.bf16_flops_per_s } else { roof.flops_per_s };
     let plain = cost.flops.saturating_sub(cost.transcendentals) as f64 / peak;
     let functions = cost.transcendentals as f64 / roof.functions_per_s;
-    let (bytes_per_s, level) = roof.bandwidth(working_set);
-    let memory = cost.bytes() as f64 / bytes_per_s;
-    let name = level.map(str::to_owned);
-    if memory >= plain + functions {
+    // What moves more than there is goes over it again: at the speed of all of it.
+    let (once, level) = roof.memory(working_set as u64)?;
+    let memory = once * cost.bytes() as f64 / working_set.max(1) as f64;
+    let name = Some(level.to_owned());
+    Some(if memory >= plain + functions {
         (memory, Bound::Memory, name)
     } else if functions > plain {
         (plain + functions, Bound::Functions, name)
     } else {
         (plain + functions, Bound::Arithmetic, name)
-    }
+    })
 }
 
 fn row(r: &Record<'_>) -> [String; 9] {

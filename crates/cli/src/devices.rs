@@ -1,5 +1,9 @@
 //! `schwann devices`: the catalogue, this machine's calibration, settings, and how good predictions are here.
 
+mod host;
+
+pub(crate) use host::broken;
+
 use crate::{Outcome, load, out};
 use anyhow::{Context, Result};
 use schwann::Figure;
@@ -7,7 +11,8 @@ use schwann::plan::seconds;
 use schwann::prof::device::check::{self, WITHIN};
 use schwann::prof::device::settings::{Finding, Settings, SizeTest};
 use schwann::prof::device::{
-    self, Calibration, Catalog, Entry, Fingerprint, Origin, Pace, data_dir, settings_for, settings_for_host,
+    self, Calibration, Catalog, Entry, Fingerprint, Origin, Pace, Progress, WAITING, data_dir, settings_for,
+    settings_for_host,
 };
 use schwann::prof::profile::Named;
 use serde_json::json;
@@ -17,6 +22,7 @@ use std::path::PathBuf;
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   schwann devices                            every device that is known, and this machine
+  schwann devices show host                  this machine: CPU, caches, memory, speed, sensors
   schwann devices show \"M1 Max\"              what is published of it, with sources
   schwann devices calibrate                  measure this machine, in some ten seconds
   schwann devices settings M4                batch, hidden size and backbone, with the rule behind them
@@ -37,9 +43,9 @@ pub(crate) struct Args {
 enum What {
     /// Every device that is known.
     List,
-    /// What is published of a device, with sources; without a name, what was measured of this machine.
+    /// A device: what is published of it, with sources. `host`, or no name: this machine, with all that is known of it.
     Show {
-        /// Its name; case and spaces do not matter.
+        /// Its name, or `host`; case and spaces do not matter.
         name: Option<String>,
         /// Print the form that a file of your own has.
         #[arg(long)]
@@ -79,9 +85,11 @@ enum What {
 pub(crate) fn run(args: &Args) -> Result<Outcome> {
     match args.what.as_ref().unwrap_or(&What::List) {
         What::List => list(args.json),
-        What::Show { name: Some(name), toml } => show(name, *toml, args.json),
-        What::Show { name: None, .. } => show_host(&calibration()?, args.json),
-        What::Calibrate { quick } => show_host(&calibrate(if *quick { Pace::Quick } else { Pace::Full })?, args.json),
+        What::Show { name: Some(name), toml } if !is_host(name) => show(name, *toml, args.json),
+        What::Show { .. } => host::show(args.json).map(|()| Outcome::Done),
+        What::Calibrate { quick } => {
+            show_calibration(&calibrate(if *quick { Pace::Quick } else { Pace::Full })?, args.json)
+        }
         What::Settings { name, test, seconds } => settings(name.as_deref(), test.then_some(*seconds), args.json),
         What::Check { seconds, threads, calibrate: anew } => {
             let calibration = if *anew { calibrate(Pace::Full)? } else { calibration()? };
@@ -90,22 +98,66 @@ pub(crate) fn run(args: &Args) -> Result<Outcome> {
     }
 }
 
+/// This machine's stored calibration; without one, a word on how to get it. Nothing is measured.
+pub(crate) fn stored(isa: schwann::Isa) -> Option<Calibration> {
+    let found = directory().and_then(|dir| Calibration::load(&dir, &Fingerprint::of(isa)).transpose());
+    match found {
+        Some(Ok(calibration)) => Some(calibration),
+        Some(Err(e)) => {
+            out::note(&format!("no predicted times: {e}"));
+            None
+        }
+        None => {
+            out::note(
+                "no predicted times: this machine is not calibrated; `schwann devices calibrate` does it in some ten seconds",
+            );
+            None
+        }
+    }
+}
+
 fn directory() -> Option<PathBuf> {
     data_dir().inspect_err(|e| out::note(&format!("{e}; nothing is stored"))).ok()
+}
+
+/// Whether a name means this machine.
+pub(crate) fn is_host(name: &str) -> bool {
+    ["host", "this", "this machine"].iter().any(|h| h.eq_ignore_ascii_case(name))
 }
 
 /// This machine's calibration: the stored one, or one measured now.
 pub(crate) fn calibration() -> Result<Calibration> {
     let bar = out::progress(100);
     let isa = load::cpu(None, 1)?.isa();
-    let found = Calibration::load_or_measure(directory().as_deref(), isa, Pace::Full, &mut out::watch(&bar));
+    let found = Calibration::load_or_measure(directory().as_deref(), isa, Pace::Full, &mut heard(&bar));
     bar.finish_and_clear();
     let (calibration, origin) = found?;
     tell(&origin);
-    if calibration.pace == Pace::Quick {
-        out::note("the stored calibration is a quick one, and rough; `schwann devices calibrate` measures in full");
-    }
+    tell_doubts(&calibration);
     Ok(calibration)
+}
+
+/// Progress on a bar; that another process measures is said where there is no terminal too.
+fn heard(bar: &indicatif::ProgressBar) -> impl FnMut(Progress) + use<> {
+    let (mut watch, hidden) = (out::watch(bar), bar.is_hidden());
+    move |progress: Progress| {
+        if progress.what == WAITING && hidden {
+            out::note(WAITING);
+        }
+        watch(progress);
+    }
+}
+
+/// Says what speaks against a calibration's figures.
+fn tell_doubts(calibration: &Calibration) {
+    if calibration.pace == Pace::Quick {
+        out::note("this calibration is a quick one, and rough; `schwann devices calibrate` measures in full");
+    } else {
+        calibration.doubts().iter().for_each(|doubt| out::note(&format!("calibration: {doubt}")));
+        if let Some(why) = calibration.again() {
+            out::note(&format!("it is measured again the next time: {why}"));
+        }
+    }
 }
 
 /// Measures this machine now, whatever is stored.
@@ -113,12 +165,11 @@ fn calibrate(pace: Pace) -> Result<Calibration> {
     let bar = out::progress(100);
     let isa = load::cpu(None, 1)?.isa();
     let dir = directory();
-    let old = dir.as_deref().map(|dir| Calibration::load(dir, &Fingerprint::of(isa)));
-    let measured = Calibration::measure(isa, pace, &mut out::watch(&bar));
+    let measured = Calibration::measure_anew(dir.as_deref(), isa, pace, &mut heard(&bar));
     bar.finish_and_clear();
-    let measured = measured?;
-    let unusable = old.and_then(Result::err).map(|e| e.to_string());
-    tell(&measured.store(dir.as_deref(), unusable));
+    let (measured, origin) = measured?;
+    tell(&origin);
+    tell_doubts(&measured);
     Ok(measured)
 }
 
@@ -163,7 +214,8 @@ fn list(as_json: bool) -> Result<Outcome> {
     let state = match &stored {
         Ok(Some(Some(c))) => {
             let roof = c.roof(here.cores);
-            let memory = roof.bandwidth.last().map_or("–".into(), |n| number(&n.figure));
+            let memory = roof.bandwidth.iter().find(|n| n.name == "memory");
+            let memory = memory.map_or("–".into(), |n| number(&n.figure));
             format!("calibrated: {} f32, {memory} memory (measured, {})", number(&roof.flops), out::threads(here.cores))
         }
         Ok(_) => "not calibrated yet; `schwann devices calibrate` does it in some ten seconds".into(),
@@ -171,18 +223,7 @@ fn list(as_json: bool) -> Result<Outcome> {
     };
     writeln!(out, "{} {}, {}, {} cores", out::paint(out::TITLE, "this machine"), here.cpu, here.isa, here.cores)?;
     writeln!(out, "  {}\n", out::printable(&state))?;
-    let mut table = out::Table::new(&[
-        "device",
-        ">fast cores",
-        ">others",
-        ">clock",
-        ">f32, fast cores",
-        ">memory",
-        ">bandwidth",
-        ">GPU cores",
-        ">GPU f32",
-        ">Neural Engine",
-    ]);
+    let mut table = out::Table::new(&["device", ">fast cores", ">clock", ">f32, a core", ">memory", ">bandwidth"]);
     for d in &catalog.devices {
         let first = |p: &[device::Published]| p.first().map_or("–".into(), |p| number(&p.figure()));
         let plain = |p: &[device::Published]| p.first().map_or("–".into(), |p| p.value.to_string());
@@ -195,19 +236,14 @@ fn list(as_json: bool) -> Result<Outcome> {
         table.row([
             out::printable(&format!("{}{own}", d.name)),
             plain(&d.performance_cores),
-            plain(&d.efficiency_cores),
             first(&d.clock),
-            d.cpu_flops().value.map_or("–".into(), |f| format!("≈ {}flop/s", out::rate(f))),
+            d.core_flops().value.map_or("–".into(), |f| format!("≈ {}flop/s", out::rate(f))),
             memory,
             first(&d.memory_bandwidth),
-            plain(&d.gpu_cores),
-            first(&d.gpu_flops),
-            first(&d.neural_engine_ops),
         ]);
     }
     table.write(&mut out)?;
-    let note =
-        "published, each with its source in `schwann devices show NAME`; ≈ estimated from the clock; – not known";
+    let note = "published; `schwann devices show NAME` has each source. ≈ estimated; – not known";
     writeln!(out, "{}", out::paint(out::DIM, note))?;
     if catalog.devices.iter().any(|d| d.file.is_some()) {
         writeln!(out, "{}", out::paint(out::DIM, "* from your own file"))?;
@@ -240,51 +276,48 @@ fn show(name: &str, toml: bool, as_json: bool) -> Result<Outcome> {
 
 fn page(out: &mut dyn Write, d: &Entry, settings: &Settings) -> Result<()> {
     writeln!(out, "{}", out::paint(out::TITLE, out::printable(&d.name)))?;
-    let mut table = out::Table::new(&["published", ">figure", "source"]);
     for (field, p) in d.figures() {
-        table.row([field.replace('_', " "), number(&p.figure()), out::printable(&p.source)]);
+        entry(out, &field.replace('_', " "), &number(&p.figure()), &p.source)?;
     }
-    table.write(out)?;
-    writeln!(out)?;
-    let mut table = out::Table::new(&["estimated", ">figure", "rule"]);
+    writeln!(out, "\n{}", out::paint(out::TITLE, "estimated"))?;
     for (name, figure) in [("one fast core, f32", d.core_flops()), ("all fast cores, f32", d.cpu_flops())] {
-        table.row([name.into(), number(&figure), figure.reason.unwrap_or(figure.source)]);
+        entry(out, name, &number(&figure), figure.reason.as_deref().unwrap_or(&figure.source))?;
     }
-    table.write(out)?;
     writeln!(out)?;
     recommended(out, settings)
 }
 
-fn recommended(out: &mut dyn Write, s: &Settings) -> Result<()> {
-    let mut table = out::Table::new(&["setting", ">recommended", "rule"]);
-    let range = |s: &device::settings::Setting| format!("{}–{}", number(&s.low), number(&s.high));
-    table.row(["batch size".into(), range(&s.batch), s.batch.low.source.clone()]);
-    table.row(["hidden size".into(), range(&s.hidden), s.hidden.low.source.clone()]);
-    let units: Vec<String> = s.get_optimal_backbone().iter().map(usize::to_string).collect();
-    let source = s.backbone.first().map(|b| b.source.clone()).unwrap_or_default();
-    table.row(["backbone units".into(), units.join(", "), source]);
-    table.write(out)?;
-    writeln!(out, "{}", out::paint(out::DIM, format!("hypothesis: {}", s.hypothesis)))?;
+/// A figure with where it comes from below it.
+fn entry(out: &mut dyn Write, name: &str, figure: &str, source: &str) -> Result<()> {
+    writeln!(out, "  {name:<22} {}", out::printable(figure))?;
+    for line in broken(&out::printable(source), 74) {
+        writeln!(out, "      {}", out::paint(out::DIM, line))?;
+    }
     Ok(())
 }
 
-fn show_host(c: &Calibration, as_json: bool) -> Result<Outcome> {
+fn recommended(out: &mut dyn Write, s: &Settings) -> Result<()> {
+    writeln!(out, "{}", out::paint(out::TITLE, "recommended"))?;
+    let range = |s: &device::settings::Setting| format!("{}–{}", number(&s.low), number(&s.high));
+    entry(out, "batch size", &range(&s.batch), &s.batch.low.source)?;
+    entry(out, "hidden size", &range(&s.hidden), &s.hidden.low.source)?;
+    let units: Vec<String> = s.get_optimal_backbone().iter().map(usize::to_string).collect();
+    let source = s.backbone.first().map(|b| b.source.clone()).unwrap_or_default();
+    entry(out, "backbone units", &units.join(", "), &source)?;
+    for line in broken(&format!("hypothesis: {}", s.hypothesis), 80) {
+        writeln!(out, "{}", out::paint(out::DIM, line))?;
+    }
+    Ok(())
+}
+
+fn show_calibration(c: &Calibration, as_json: bool) -> Result<Outcome> {
     let mut out = out::stdout();
     if as_json {
-        let all = json!({ "fingerprint": c.fingerprint, "hash": c.fingerprint.hash(), "took_s": c.took_s, "pace": c.pace, "figures": c.figures() });
-        writeln!(out, "{}", serde_json::to_string_pretty(&all)?)?;
+        writeln!(out, "{}", serde_json::to_string_pretty(&host::document(c))?)?;
     } else {
         let f = &c.fingerprint;
         writeln!(out, "{} {}, {}, {} cores", out::paint(out::TITLE, "this machine"), f.cpu, f.isa, f.cores)?;
-        let mut table = out::Table::new(&["measured", ">figure", "how"]);
-        for named in c.figures() {
-            let source = named.figure.source.strip_prefix(&format!("{}: ", c.source())).unwrap_or(&named.figure.source);
-            let how = named.figure.reason.as_deref().unwrap_or(source);
-            table.row([named.name.clone(), number(&named.figure), how.to_owned()]);
-        }
-        table.write(&mut out)?;
-        let text = format!("calibrated in {}; fingerprint {}", seconds(c.took_s), f.hash());
-        writeln!(out, "{}", out::paint(out::DIM, text))?;
+        host::calibration_page(&mut out, c)?;
     }
     out.flush()?;
     Ok(Outcome::Done)

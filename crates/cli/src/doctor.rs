@@ -12,8 +12,8 @@ use std::time::Duration;
 
 #[derive(clap::Args)]
 #[command(
-    after_help = "A point is good, a problem with what to do about it, or unknown with the reason; unknown is no pass. \
-Exit code 1 where there is a problem.
+    after_help = "A point is good, a problem with what to do about it, something worth a try whose gain only trying \
+tells, or unknown with the reason; unknown is no pass. Exit code 1 where there is a problem.
 
 Examples:
   schwann doctor                         this machine
@@ -87,6 +87,7 @@ fn page(checks: &[Check]) -> Result<()> {
         let (mark, style) = match check.state {
             State::Good => ("good   ", out::GOOD),
             State::Problem => ("problem", out::BAD),
+            State::Try => ("try    ", out::NAME),
             State::Unknown => ("unknown", out::DIM),
         };
         let finding = out::printable(&check.finding);
@@ -96,7 +97,7 @@ fn page(checks: &[Check]) -> Result<()> {
         }
     }
     let count = |state: State| checks.iter().filter(|c| c.state == state).count();
-    let (good, problems, unknown) = (count(State::Good), count(State::Problem), count(State::Unknown));
-    writeln!(out, "\n{good} good, {problems} to change, {unknown} not known here")?;
+    let [good, problems, tries, unknown] = [State::Good, State::Problem, State::Try, State::Unknown].map(count);
+    writeln!(out, "\n{good} good, {problems} to change, {tries} worth a try, {unknown} not known here")?;
     Ok(out.flush()?)
 }

@@ -1,11 +1,11 @@
 //! `schwann graph`: a network as text, DOT, JSON or a picture; as built, optimized, or as it will run.
 
-use crate::{Outcome, load, out, svg};
+use crate::{Outcome, devices, load, out, svg};
 use anyhow::{Context, Result, bail};
 use schwann::memory::machine_bytes;
 use schwann::pass::{self, PassOptions, PassRecord};
-use schwann::plan::{self, Device};
-use schwann::prof::device::roof;
+use schwann::plan::{self, Forecast, Plan};
+use schwann::prof::device::{forecast, fusion_gain};
 use schwann::{CompileOptions, Graph, Isa, Program, Tensor};
 use std::io::Write;
 use std::path::PathBuf;
@@ -55,7 +55,7 @@ pub(crate) struct Args {
     /// The instruction set, where it is not to be the widest.
     #[arg(long, value_name = "NAME", value_parser = load::isa)]
     isa: Option<Isa>,
-    /// Leave out the predicted times, and with them the second that measuring this machine takes.
+    /// Leave out the predicted times. (They need this machine's calibration: `schwann devices calibrate`.)
     #[arg(long)]
     no_predict: bool,
 }
@@ -150,16 +150,12 @@ fn with_data(graph: &Graph) -> Result<(Graph, PassOptions)> {
     Ok((graph, PassOptions { fold_weights: false, ..PassOptions::default() }))
 }
 
-/// This machine's rates for a plan, measured in about a second.
-fn quick_device(cpu: &schwann::backend::cpu::Cpu) -> Result<Device> {
-    let bar = out::progress(4);
-    let device = roof::quick_device(cpu, &mut out::watch(&bar))?;
-    bar.finish_and_clear();
-    Ok(device)
-}
-
-fn device(args: &Args, cpu: &schwann::backend::cpu::Cpu) -> Result<Option<Device>> {
-    if args.no_predict { Ok(None) } else { quick_device(cpu).map(Some) }
+/// Predicted times of a plan by this machine's stored calibration; without one, a word on how to get it.
+fn predicted(args: &Args, plan: &Plan, cpu: &schwann::backend::cpu::Cpu) -> Option<Forecast> {
+    if args.no_predict {
+        return None;
+    }
+    devices::stored(cpu.isa()).map(|calibration| forecast(plan, &calibration))
 }
 
 fn show_plan(args: &Args, graph: &Graph, title: &str) -> Result<()> {
@@ -169,16 +165,16 @@ fn show_plan(args: &Args, graph: &Graph, title: &str) -> Result<()> {
     if args.dot {
         return out::print(&plan.to_dot());
     }
-    let device = device(args, &cpu)?;
+    let forecast = predicted(args, &plan, &cpu);
     if args.json {
-        return out::print(&plan.to_json(device.as_ref()));
+        return out::print(&plan.to_json(forecast.as_ref()));
     }
     if let Some(path) = &args.svg {
         let sizes = if bindings == schwann::Bindings::new() { String::new() } else { format!(" for {bindings}") };
         let title = format!("{title}{sizes} on {}, {}", plan.backend, out::threads(plan.threads));
-        return out::deliver(path, &svg::plan(&plan, device.as_ref(), &title)?);
+        return out::deliver(path, &svg::plan(&plan, forecast.as_ref(), &title)?);
     }
-    out::print(&out::printable(&plan.explain(device.as_ref())))
+    out::print(&out::printable(&plan.explain(forecast.as_ref())))
 }
 
 fn show_passes(args: &Args, graph: &Graph) -> Result<()> {
@@ -207,8 +203,12 @@ fn show_fusion(args: &Args, graph: &Graph) -> Result<()> {
     refuse_picture(args, "--fusion")?;
     let bindings = load::bindings(graph, &args.settings)?;
     let cpu = load::cpu(args.isa, args.threads)?;
-    let device = quick_device(&cpu)?;
-    let found = pass::fusion_opportunities(graph, &PassOptions::default(), &bindings, &device)?;
+    let found = pass::fusion_opportunities(graph, &PassOptions::default(), &bindings)?;
+    let calibration = if args.no_predict { None } else { devices::stored(cpu.isa()) };
+    let gain = |o: &pass::Opportunity| match &calibration {
+        Some(calibration) => fusion_gain(o, calibration),
+        None => schwann::Figure::unavailable("s", "calibration", "this machine is not calibrated"),
+    };
     let mut out = out::stdout();
     if args.json {
         let list: Vec<_> = found
@@ -217,7 +217,7 @@ fn show_fusion(args: &Args, graph: &Graph) -> Result<()> {
                 serde_json::json!({
                     "pattern": o.pattern, "nodes": o.nodes,
                     "bytes_saved": { "value": o.bytes_saved, "unit": "B", "provenance": "derived" },
-                    "gain": { "value": o.predicted_gain_s, "unit": "s", "provenance": "predicted", "source": device.source },
+                    "gain": gain(o),
                 })
             })
             .collect();
@@ -233,7 +233,7 @@ fn show_fusion(args: &Args, graph: &Graph) -> Result<()> {
         table.row([
             o.pattern.clone(),
             o.bytes_saved.map_or("unavailable".into(), plan::bytes),
-            o.predicted_gain_s.map_or("unavailable".into(), plan::seconds),
+            gain(o).value.map_or("–".into(), plan::rough),
             out::printable(&o.nodes.join(" + ")),
         ]);
     }
@@ -243,7 +243,7 @@ fn show_fusion(args: &Args, graph: &Graph) -> Result<()> {
         "{}",
         out::paint(
             out::DIM,
-            format!("of the graph as built; bytes derived from shapes; times predicted from rates {}", device.source)
+            "of the graph as built; bytes derived from shapes; times predicted from this machine's calibration"
         )
     )?;
     Ok(out.flush()?)

@@ -1,7 +1,7 @@
 //! The `schwann` command: parse, run, and an exit code that means something.
 //!
-//! 0: done. 1: it ran, and a comparison failed. 2: wrong usage or bad input. 130: stopped by Ctrl-C. A reader that closes the pipe early
-//! (`| head`) is no error.
+//! 0: done. 1: it ran, and a comparison failed. 2: wrong usage or bad input. 3: it ran, and nobody can tell. 130: stopped
+//! by Ctrl-C. A reader that closes the pipe early (`| head`) is no error.
 
 mod baseline;
 mod bench;
@@ -14,7 +14,6 @@ mod graph;
 mod import;
 mod info;
 mod load;
-mod machine;
 mod out;
 mod predict;
 mod profile;
@@ -43,7 +42,7 @@ static HEAP: schwann::heap::Counting = schwann::heap::Counting;
     arg_required_else_help = false,
     after_help = "Examples:
   schwann                                   two built-in models profiled on this machine, and a report
-  schwann machine                           what this machine can do, measured in some seconds
+  schwann devices show host                 this machine: CPU, caches, memory, speed, sensors
   schwann demo net.safetensors --input x.npy
   schwann graph net.safetensors             look at a network
   schwann graph net.safetensors --svg net.svg
@@ -59,7 +58,7 @@ static HEAP: schwann::heap::Counting = schwann::heap::Counting;
   schwann devices calibrate
   schwann run circuit.safetensors --stream < rows.csv
 
-Exit codes: 0 done, 1 a comparison failed, 2 wrong usage or bad input, 130 stopped by Ctrl-C."
+Exit codes: 0 done, 1 a comparison failed, 2 wrong usage or bad input, 3 undecided, 130 stopped by Ctrl-C."
 )]
 struct Cli {
     /// When to use colours; NO_COLOR and CLICOLOR_FORCE are heeded too.
@@ -71,8 +70,6 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    /// What this machine can do, and what compiling a small network gains on it.
-    Machine(machine::Args),
     /// Show a network: text, DOT, JSON or a picture; as built, optimized, or as it will run.
     Graph(graph::Args),
     /// Run a network on inputs from .npy or .npz files, or row by row from stdin.
@@ -101,11 +98,11 @@ enum Command {
     Predict(predict::Args),
     /// Show a saved profile: one HTML page, plots, flame graphs.
     Report(report::Args),
-    /// Whether a model meets a device's requirements: an exit code for scripts.
+    /// Is a model fast and small enough? A deadline, a rate or memory, measured here or predicted for a device.
     Validate(validate::Args),
     /// Look at this machine and a model for what commonly makes models slow.
     Doctor(doctor::Args),
-    /// Compare models with results that they gave elsewhere.
+    /// Are a model's numbers right? Compare them with results that it gave elsewhere.
     Verify(verify::Args),
     /// Draw a neural circuit: its synapses as text or picture, and what they are in numbers.
     Wiring(wiring::Args),
@@ -121,6 +118,8 @@ enum Outcome {
     Refused,
     /// Ctrl-C ended it early; what it had measured is shown and saved.
     Stopped,
+    /// It ran, and nobody can tell.
+    Undecided,
 }
 
 fn main() -> ExitCode {
@@ -139,7 +138,6 @@ fn main() -> ExitCode {
     }
     let result = match cli.command {
         None => profile::run(&profile::everything()),
-        Some(Command::Machine(args)) => machine::run(&args),
         Some(Command::Graph(args)) => graph::run(&args),
         Some(Command::Run(args)) => run::run(&args),
         Some(Command::Baseline(args)) => baseline::run(&args),
@@ -164,6 +162,7 @@ fn main() -> ExitCode {
         Ok(Outcome::Differs) => ExitCode::from(1),
         Ok(Outcome::Refused) => ExitCode::from(2),
         Ok(Outcome::Stopped) => ExitCode::from(stop::EXIT_CODE),
+        Ok(Outcome::Undecided) => ExitCode::from(3),
         Err(e) if out::is_closed_pipe(&e) => ExitCode::SUCCESS,
         Err(e) => {
             out::complain(&e, Cli::command().get_name());

@@ -1,13 +1,13 @@
 //! `schwann predict`: what a model would take on a device, per operation; on this machine, beside a measurement.
 
-use crate::devices::{calibration, number};
+use crate::devices::{broken, calibration, is_host, number};
 use crate::load::{self, Network, Setting};
 use crate::{Outcome, out};
 use anyhow::{Context, Result, bail};
 use schwann::nn::{GraphOptions, InitialState};
 use schwann::pass::PassOptions;
-use schwann::plan::{Plan, bytes, count};
-use schwann::prof::device::predict::{GPU, NEURAL_ENGINE, Prediction, Speed, predict};
+use schwann::plan::{Plan, bytes, count, rough};
+use schwann::prof::device::predict::{GPU, NEURAL_ENGINE, NEVER_COMPARED, Prediction, Speed, predict, two_digits};
 use schwann::prof::device::roof::{Ready, numbers};
 use schwann::prof::device::{Catalog, on, outlook, prediction_error};
 use schwann::prof::models;
@@ -21,7 +21,8 @@ use std::path::Path;
 #[command(
     after_help = "MODEL is a file (a model or a graph), or P, W or L: the three circuits of `schwann bench circuits`.
 Times are predicted from this machine's calibration (measured once, in some ten seconds) and, for other devices, from
-what is published of them; `schwann devices check` says how good predictions are on this machine.
+what is published of them. A prediction is a band with its reasons, told with two digits. Nobody has compared those of
+other devices with real ones; `schwann devices check` says how good they are on this machine.
 
 Examples:
   schwann predict P --batch 32 --steps 16                     this machine and every device that is known
@@ -72,16 +73,38 @@ fn graph(name: &str) -> Result<Graph> {
 }
 
 /// Sizes of the graph's symbols: what was set, then `B`, `T` and the features of P, W, L and models.
-fn sizes(args: &Args, graph: &Graph) -> Result<Bindings> {
-    let mut settings = args.settings.clone();
-    let features = [("B", args.batch), ("T", args.steps)];
-    for (symbol, size) in features {
+fn sizes(graph: &Graph, (batch, steps): (usize, usize), settings: &[Setting]) -> Result<Bindings> {
+    let mut settings = settings.to_vec();
+    for (symbol, size) in [("B", batch), ("T", steps)] {
         let known = graph.symbols().contains(symbol);
         if known && !settings.iter().any(|s| s.is_for(symbol)) {
             settings.push(Setting::new(symbol, size));
         }
     }
     load::bindings(graph, &settings)
+}
+
+/// A network compiled for these sizes, with inputs to run it on.
+pub(crate) fn ready(
+    model: &str,
+    shape: (usize, usize),
+    settings: &[Setting],
+    threads: usize,
+) -> Result<(Ready, Bindings)> {
+    let graph = graph(model)?;
+    let sizes = sizes(&graph, shape, settings)?;
+    let cpu = load::cpu(None, threads)?;
+    let mut inputs = vec![];
+    for (name, value) in graph.inputs() {
+        let ty = graph.ty(value);
+        let shape = ty.shape.eval(&sizes)?;
+        let data = match ty.dtype {
+            DType::F32 => numbers(DType::F32, &shape, -1.0, 1.0)?,
+            other => Tensor::zeros(other, &shape)?,
+        };
+        inputs.push((name.to_owned(), data));
+    }
+    Ok((Ready::new(&graph, inputs, &cpu, PassOptions::default())?, sizes))
 }
 
 pub(crate) fn run(args: &Args) -> Result<Outcome> {
@@ -94,21 +117,8 @@ pub(crate) fn run(args: &Args) -> Result<Outcome> {
         Some(name) if !is_host(name) => Some(catalog.find(name)?),
         _ => None,
     };
-    let graph = graph(&args.model)?;
-    let sizes = sizes(args, &graph)?;
-    let cpu = load::cpu(None, args.threads)?;
+    let (mut ready, sizes) = ready(&args.model, (args.batch, args.steps), &args.settings, args.threads)?;
     let calibration = calibration()?;
-    let mut inputs = vec![];
-    for (name, value) in graph.inputs() {
-        let ty = graph.ty(value);
-        let shape = ty.shape.eval(&sizes)?;
-        let data = match ty.dtype {
-            DType::F32 => numbers(DType::F32, &shape, -1.0, 1.0)?,
-            other => Tensor::zeros(other, &shape)?,
-        };
-        inputs.push((name.to_owned(), data));
-    }
-    let mut ready = Ready::new(&graph, inputs, &cpu, PassOptions::default())?;
     let (plan, measured) = measure(&mut ready, &sizes, if host { args.seconds } else { 0.0 })?;
     let mut out = out::stdout();
     match (&args.device, device) {
@@ -145,10 +155,6 @@ pub(crate) fn run(args: &Args) -> Result<Outcome> {
     Ok(Outcome::Done)
 }
 
-fn is_host(name: &str) -> bool {
-    ["host", "this", "this machine"].iter().any(|h| h.eq_ignore_ascii_case(name))
-}
-
 /// The plan, and the machine's own time where it is wanted.
 fn measure(ready: &mut Ready, sizes: &Bindings, seconds: f64) -> Result<(Plan, Option<Figure>)> {
     if seconds == 0.0 {
@@ -182,32 +188,53 @@ fn heading(out: &mut dyn Write, args: &Args, plan: &Plan) -> Result<()> {
     Ok(writeln!(out)?)
 }
 
+/// A predicted time with two digits, and its band.
+pub(crate) fn band(time: &Figure) -> (String, String) {
+    let likely = time.value.map_or("–".into(), rough);
+    (likely, time.spread.map_or(String::new(), |s| format!("{} to {}", rough(s.low), rough(s.high))))
+}
+
 fn table(out: &mut dyn Write, all: &[DeviceOutlook], measured: Option<&Figure>) -> Result<()> {
-    let mut table =
-        out::Table::new(&["device", ">predicted", ">measured", ">error", ">flop/s", ">of peak", "takes longest"]);
+    let mut table = out::Table::new(&["device", ">predicted", "expected between", ">of peak", "takes longest"]);
     for d in all {
-        let own = if d.host { measured.map_or("–".into(), number) } else { String::new() };
-        let error = d.error.value.map_or(String::new(), |e| format!("{e:+.0}%"));
-        let slowest = match d.slowest.first() {
-            Some(slowest) => out::printable(&slowest.name),
-            None => d.time.reason.clone().unwrap_or_default(),
-        };
-        let name = if d.host { format!("this machine ({})", d.device) } else { d.device.clone() };
-        let rate = d.tflops.value.map_or("–".into(), |t| format!("{}flop/s", out::rate(t * 1e12)));
-        table.row([out::printable(&name), number(&d.time), own, error, rate, number(&d.utilization), slowest]);
+        let (likely, between) = band(&d.time);
+        let slowest = d.slowest.first().map_or(String::new(), |s| out::printable(&s.name));
+        let peak = d.utilization.value.map_or("–".into(), |v| format!("{}%", two_digits(v)));
+        let name: String = if d.host { "this machine".into() } else { d.device.chars().take(24).collect() };
+        table.row([out::printable(&name), likely, between, peak, slowest]);
     }
     table.write(out)?;
-    let note = "on the CPU's cores; predicted: this machine from its calibration, others scaled from it by what is published \
-                (--device NAME says how)";
-    writeln!(out, "{}", out::paint(out::DIM, note))?;
-    writeln!(out, "{}", out::paint(out::DIM, format!("Neural Engine: unavailable; {NEURAL_ENGINE}")))?;
-    Ok(writeln!(out, "{}", out::paint(out::DIM, format!("GPU: {GPU}")))?)
+    writeln!(out)?;
+    if let (Some(measured), Some(host)) = (measured, all.iter().find(|d| d.host)) {
+        let error = host.error.value.map_or("–".into(), |e| format!("{e:+.0}%"));
+        writeln!(out, "this machine: {} measured; the prediction is {error} off", number(measured))?;
+    }
+    let unknown = all.iter().filter(|d| d.time.value.is_none());
+    for d in unknown {
+        paragraph(out, &format!("{}: no prediction, {}", d.device, d.time.reason.as_deref().unwrap_or("not known")))?;
+    }
+    paragraph(
+        out,
+        &format!(
+            "On the CPU's cores. This machine's times come from its calibration; those of the others are scaled from it by \
+             what is published, and were {NEVER_COMPARED}. --device NAME says why a band is as wide as it is."
+        ),
+    )?;
+    paragraph(out, &format!("Neural Engine: unavailable; {NEURAL_ENGINE}"))?;
+    paragraph(out, &format!("GPU: {GPU}"))
+}
+
+fn paragraph(out: &mut dyn Write, text: &str) -> Result<()> {
+    for line in broken(&out::printable(text), 80) {
+        writeln!(out, "{}", out::paint(out::DIM, line))?;
+    }
+    Ok(())
 }
 
 fn page(out: &mut dyn Write, p: &Prediction, measured: Option<&Figure>, error: Option<&Figure>) -> Result<()> {
     if p.time.value.is_none() {
         let why = p.time.reason.as_deref().unwrap_or("not known");
-        writeln!(out, "{}: unavailable; {why}", out::printable(&p.device))?;
+        writeln!(out, "{}: unavailable; {}", out::printable(&p.device), out::printable(why))?;
         return Ok(());
     }
     let mut table = out::Table::new(&["operation", "kernel", ">calls", ">predicted", ">share", "bound by"]);
@@ -221,38 +248,49 @@ fn page(out: &mut dyn Write, p: &Prediction, measured: Option<&Figure>, error: O
             Bound::Unknown => "–",
         };
         let calls = op.calls.value.map_or("–".into(), |c| count(c as u64));
-        let kernel: String = op.kernel.chars().take(48).collect();
+        let short = |text: &str, most: usize| -> String {
+            let text = out::printable(text);
+            if text.chars().count() > most { text.chars().take(most - 1).chain(['…']).collect() } else { text }
+        };
         table.row([
-            out::printable(&format!("{indent}{}", op.name)),
-            out::printable(&kernel),
+            short(&format!("{indent}{}", op.name), 20),
+            short(&op.kernel, 22),
             calls,
-            number(&op.time),
-            number(&op.share),
+            op.time.value.map_or("–".into(), rough),
+            op.share.value.map_or("–".into(), |v| format!("{}%", two_digits(v))),
             bound.into(),
         ]);
     }
     table.write(out)?;
     writeln!(out)?;
     let device = out::printable(&p.device);
-    writeln!(
-        out,
-        "{} {} a run on {device} (predicted), of which {} beside the operations",
-        out::paint(out::TITLE, "total"),
-        number(&p.time),
-        number(&p.overhead)
-    )?;
+    let (likely, between) = band(&p.time);
+    writeln!(out, "{} {likely} a run on {device} (predicted)", out::paint(out::TITLE, "total"))?;
+    writeln!(out, "expected between {between}; {} of it beside the operations", band(&p.overhead).0)?;
+    if !p.host {
+        writeln!(out, "{}", out::paint(out::BAD, NEVER_COMPARED))?;
+    }
     if let (Some(measured), Some(error)) = (measured, error) {
         let error = error.value.map_or("–".into(), |e| format!("{e:+.0}%"));
-        writeln!(out, "measured here {} ({}); the prediction is {error} off", number(measured), measured.source)?;
+        writeln!(out, "measured here {}; the prediction is {error} off", number(measured))?;
     }
-    writeln!(
-        out,
-        "{} of the peak in use, {}, {} (predicted)",
-        number(&p.utilization),
-        number(&p.tflops),
-        number(&p.bandwidth)
-    )?;
-    writeln!(out, "{}", out::paint(out::DIM, format!("source: {}", out::printable(&p.time.source))))?;
-    writeln!(out, "{}", out::paint(out::DIM, format!("Neural Engine: unavailable; {NEURAL_ENGINE}")))?;
-    Ok(writeln!(out, "{}", out::paint(out::DIM, format!("GPU: {GPU}")))?)
+    let used = match (p.utilization.value, &p.utilization.reason) {
+        (Some(v), _) => format!("{}% of the peak in use", two_digits(v)),
+        (None, why) => format!("share of the peak unknown: {}", why.as_deref().unwrap_or("not measured")),
+    };
+    let rates = p.tflops.value.zip(p.bandwidth.value);
+    let rates = rates.map_or(String::new(), |(t, b)| {
+        format!(", {} Gflop/s, {} GB/s (predicted)", two_digits(t * 1e3), two_digits(b))
+    });
+    writeln!(out, "{used}{rates}")?;
+    writeln!(out)?;
+    writeln!(out, "{}", out::paint(out::TITLE, "why the band is as wide as it is"))?;
+    for reason in &p.reasons {
+        for (i, line) in broken(&out::printable(reason), 76).iter().enumerate() {
+            writeln!(out, "{}{line}", if i == 0 { "  · " } else { "    " })?;
+        }
+    }
+    paragraph(out, &format!("source: {}", p.time.source))?;
+    paragraph(out, &format!("Neural Engine: unavailable; {NEURAL_ENGINE}"))?;
+    paragraph(out, &format!("GPU: {GPU}"))
 }

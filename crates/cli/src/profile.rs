@@ -455,11 +455,11 @@ fn page(out: &mut dyn Write, p: &Profile) -> std::io::Result<()> {
     }
     for r in p.requirements.iter().filter(|_| p.requirements.len() <= 6) {
         let met = match r.met {
-            Some(true) => out::paint(out::GOOD, "met"),
-            Some(false) => out::paint(out::BAD, "not met"),
-            None => "not known".into(),
+            Some(true) => "reached",
+            Some(false) => "not reached",
+            None => "not known",
         };
-        let asked = format!("{} {} {}: wants {}", r.device, r.level, r.metric, devices::number(&r.required));
+        let asked = format!("{} {} {}, the guide: wants {}", r.device, r.level, r.metric, devices::number(&r.required));
         line(out, "required", format!("{asked}, reaches {}: {met}", devices::number(&r.reached)))?;
     }
     for doubt in &p.doubts {

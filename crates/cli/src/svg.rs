@@ -7,7 +7,7 @@
 mod layout;
 
 use anyhow::{Result, bail};
-use schwann::plan::{self, Device, Place, Plan};
+use schwann::plan::{self, Forecast, Place, Plan};
 use schwann::{Graph, Op};
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -142,13 +142,19 @@ fn graph_panels(graph: &Graph, title: String, panels: &mut Vec<Panel>) -> Result
 }
 
 /// A plan as a picture: its steps, and its arena.
-pub(crate) fn plan(plan: &Plan, device: Option<&Device>, title: &str) -> Result<String> {
+pub(crate) fn plan(plan: &Plan, forecast: Option<&Forecast>, title: &str) -> Result<String> {
     let mut panels = vec![];
-    plan_panels(plan, device, title.to_owned(), &mut panels)?;
+    plan_panels(plan, forecast, &[], title.to_owned(), &mut panels)?;
     Ok(draw(&panels, Some(plan)))
 }
 
-fn plan_panels(plan: &Plan, device: Option<&Device>, title: String, panels: &mut Vec<Panel>) -> Result<()> {
+fn plan_panels(
+    plan: &Plan,
+    forecast: Option<&Forecast>,
+    path: &[usize],
+    title: String,
+    panels: &mut Vec<Panel>,
+) -> Result<()> {
     let mut panel = Panel { title, items: vec![], edges: vec![] };
     let mut writer: Vec<Option<usize>> = vec![None; plan.buffers.len()];
     let mut given: BTreeMap<(bool, &str), usize> = BTreeMap::new();
@@ -172,8 +178,8 @@ fn plan_panels(plan: &Plan, device: Option<&Device>, title: String, panels: &mut
             }
         }
         let this = panel.items.len();
-        let predicted =
-            device.map(|d| format!(", {} predicted", plan::seconds(d.seconds(&step.cost)))).unwrap_or_default();
+        let place = [path, &[number]].concat();
+        let predicted = forecast.map(|f| format!(", {} predicted", f.step(&place))).unwrap_or_default();
         let work = format!("{} flops, {}{predicted}", plan::count(step.cost.flops), plan::bytes(step.cost.bytes()));
         let name = format!("{number}: {}{}", step.name, if step.in_place { " (in place)" } else { "" });
         panel
@@ -197,7 +203,7 @@ fn plan_panels(plan: &Plan, device: Option<&Device>, title: String, panels: &mut
         }
         if let Some(looped) = &step.looped {
             let rows = looped.block_rows.map_or("all rows at once".into(), |r| format!("blocks of {r} rows"));
-            bodies.push((format!("{}: {} steps, {rows}", step.name, looped.steps), &looped.body));
+            bodies.push((format!("{}: {} steps, {rows}", step.name, looped.steps), &looped.body, place));
         }
     }
     for (name, from) in written {
@@ -206,7 +212,7 @@ fn plan_panels(plan: &Plan, device: Option<&Device>, title: String, panels: &mut
     }
     check_size(&panel)?;
     panels.push(panel);
-    bodies.into_iter().try_for_each(|(title, body)| plan_panels(body, device, title, panels))
+    bodies.into_iter().try_for_each(|(title, body, path)| plan_panels(body, forecast, &path, title, panels))
 }
 
 fn check_size(panel: &Panel) -> Result<()> {

@@ -223,18 +223,6 @@ fn bench_gives_one_json_object_a_line() {
 }
 
 #[test]
-fn the_machine_is_measured_and_a_small_network_with_it() {
-    let folder = Folder::new("machine");
-    let text = folder.ok(&["machine"]);
-    for word in ["This machine", "measured", "derived", "predicted", "agreement", "Try"] {
-        assert!(text.contains(word), "expected `{word}` in: {text}");
-    }
-    let json = folder.json(&["machine", "--json"]);
-    assert_eq!(json["example"]["agrees"], true);
-    assert_eq!(json["gemm_one_core"]["provenance"], "measured");
-}
-
-#[test]
 fn colours_are_for_terminals_and_for_those_who_ask() {
     let folder = Folder::with("colour", "mlp");
     let escapes = |out: Output| out.stdout.contains(&0x1b);

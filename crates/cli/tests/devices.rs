@@ -66,7 +66,9 @@ fn walk(value: &serde_json::Value, seen: &mut usize) {
 fn devices_are_listed_shown_and_refused_with_a_suggestion() {
     let folder = Folder::new("list");
     let text = folder.ok(&["devices"]);
-    assert!(["M1 Ultra", "M5 Max", "not calibrated yet"].iter().all(|w| text.contains(w)), "{text}");
+    let known = ["M1 Ultra", "M5 Max", "Raspberry Pi 5", "Jetson Orin Nano", "Ryzen", "not calibrated yet"];
+    assert!(known.iter().all(|w| text.contains(w)), "{text}");
+    assert!(text.lines().all(|l| l.chars().count() <= 80), "{text}");
     let text = folder.ok(&["devices", "show", "m1_max"]);
     assert!(
         ["400 GB/s", "hardware strategies guide", "estimate", "256, 256"].iter().all(|w| text.contains(w)),
@@ -75,9 +77,78 @@ fn devices_are_listed_shown_and_refused_with_a_suggestion() {
     folder.refused(&["devices", "show", "M1 Mxa"], &["no device `M1 Mxa`", "did you mean `M1 Max`", "devices list"]);
     folder.refused(&["predict", "P", "--device", "M9"], &["no device `M9`"]);
     folder.refused(&["predict", "nothing"], &["no model `nothing`", "P, W, L or a file"]);
+    assert!(text.lines().all(|l| l.chars().count() <= 80), "{text}");
     let mut seen = 0;
     walk(&folder.json(&["devices", "show", "M4", "--json"]), &mut seen);
     assert!(seen > 10, "{seen}");
+}
+
+#[test]
+fn this_machine_is_shown_in_one_place() {
+    let folder = Folder::new("host");
+    let text = folder.ok(&["devices", "show", "host"]);
+    for part in ["this machine", "cores", "kernels", "caches", "memory", "not calibrated yet", "sensors", "rss"] {
+        assert!(text.contains(part), "`{part}` in {text}");
+    }
+    assert!(text.lines().all(|l| l.chars().count() <= 80), "{text}");
+    folder.ok(&["devices", "calibrate", "--quick"]);
+    let text = folder.ok(&["devices", "show", "host"]);
+    assert!(text.contains("f32 products, 1 thread") && text.contains("calibrated in"), "{text}");
+    let json = folder.json(&["devices", "show", "host", "--json"]);
+    assert!(json["sensors"]["gpu_power"]["unit"] == "W" && json["calibration"]["figures"].is_array(), "{json}");
+    let mut seen = 0;
+    walk(&json, &mut seen);
+    assert!(seen > 60, "{seen}");
+    let gone = folder.run(&["machine"]);
+    assert_eq!(gone.status.code(), Some(2), "there is one way to see this machine");
+}
+
+/// Starts a process under a limit of its address space, in KiB.
+#[cfg(target_os = "linux")]
+fn limited(folder: &Folder, kib: usize, args: &str) -> Output {
+    let script = format!("ulimit -v {kib} && exec {} {args}", env!("CARGO_BIN_EXE_schwann"));
+    let mut command = Command::new("sh");
+    command.args(["-c", &script]).env("SCHWANN_DATA", folder.0.join("data")).output().unwrap()
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_calibration_fits_into_the_memory_that_it_is_given() {
+    let folder = Folder::new("limited");
+    for kib in [400_000, 200_000] {
+        let out = limited(&folder, kib, "devices calibrate --quick --json");
+        let said = String::from_utf8_lossy(&out.stderr).into_owned();
+        assert_eq!(out.status.code(), Some(0), "{kib} KiB: {said}");
+        let json: serde_json::Value = serde_json::from_slice(&out.stdout).unwrap();
+        assert!(json["figures"].as_array().is_some_and(|f| f.len() > 20), "{json}");
+    }
+    // Too little for anything is an error, and no abort.
+    let out = limited(&folder, 30_000, "devices calibrate --quick");
+    assert!(out.status.code().is_some(), "killed: {out:?}");
+}
+
+#[test]
+fn processes_that_start_together_calibrate_once() {
+    let folder = Folder::new("together");
+    let start = || {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_schwann"));
+        command.args(["devices", "settings"]).env("SCHWANN_DATA", folder.0.join("data"));
+        command.stdout(std::process::Stdio::null()).stderr(std::process::Stdio::piped()).spawn().unwrap()
+    };
+    let all: Vec<_> = (0..4).map(|_| start()).collect();
+    let said: Vec<String> = all
+        .into_iter()
+        .map(|child| {
+            let out = child.wait_with_output().unwrap();
+            assert!(out.status.success(), "{out:?}");
+            String::from_utf8(out.stderr).unwrap()
+        })
+        .collect();
+    let measured = said.iter().filter(|s| s.contains("calibrated; saved as")).count();
+    let waited = said.iter().filter(|s| s.contains("another process is calibrating")).count();
+    assert_eq!((measured, waited), (1, 3), "{said:?}");
+    let left: Vec<_> = std::fs::read_dir(folder.0.join("data")).unwrap().map(|f| f.unwrap().file_name()).collect();
+    assert_eq!(left.len(), 1, "{left:?}");
 }
 
 #[test]
@@ -112,7 +183,7 @@ fn a_prediction_has_every_operation_and_stands_beside_a_measurement_here() {
     assert!(seen > 100, "{seen}");
     let text = folder.ok(&["predict", "P", "--batch", "32", "--steps", "2", "--seconds", "0.02"]);
     assert!(
-        ["this machine", "M1 Ultra", "the clock of M5 Max is not known", "Neural Engine: unavailable"]
+        ["this machine", "M1 Ultra", "M5 Max: no prediction, the clock", "never compared with a real one", " to "]
             .iter()
             .all(|w| text.contains(w)),
         "{text}"

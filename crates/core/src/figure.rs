@@ -43,6 +43,9 @@ pub enum Ends {
     Quartiles,
     /// The true value lies between them with a confidence of 95%.
     Confidence95,
+    /// Where a prediction expects the value, by the known errors and assumptions of its model; the samples are what
+    /// those errors were found with.
+    Band,
 }
 
 /// A figure: value, unit and origin.

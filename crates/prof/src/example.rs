@@ -86,6 +86,7 @@ pub fn scaled(factor: f64, seed: u64) -> Profile {
                 .map(|(name, rate)| Named { name: name.into(), figure: Figure::measured(rate, "B/s", ROOF) })
                 .into(),
             step_overhead: Figure::measured(27e-9, "s", ROOF),
+            bf16_gain: Some(Figure::derived(1.9, "×", ROOF)),
         },
         compute: Compute {
             time_mean: measured(mean, "s").with_spread(spread).with_resolution(1e-9),
@@ -172,6 +173,8 @@ pub fn scaled(factor: f64, seed: u64) -> Profile {
                         false => Figure::unavailable("%", device, "there is no measurement on this device"),
                     },
                     slowest: vec![Named { name: "backbone.1".into(), figure: predicted(median * ratio * 0.3, "s") }],
+                    reasons: vec!["an example".into()],
+                    compared: if host { String::new() } else { crate::device::predict::NEVER_COMPARED.into() },
                     time,
                 }
             })
@@ -239,6 +242,7 @@ pub fn nothing() -> Profile {
     profile.roof.flops = gone("flop/s");
     profile.roof.functions = gone("functions/s");
     profile.roof.step_overhead = gone("s");
+    profile.roof.bf16_gain = Some(gone("×"));
     profile.roof.bandwidth.iter_mut().for_each(|level| level.figure = gone("B/s"));
     let c = &mut profile.compute;
     for time in [

@@ -135,6 +135,9 @@ pub struct Roof {
     pub bandwidth: Vec<Named>,
     /// Seconds that a step costs beyond its work.
     pub step_overhead: Figure,
+    /// How many times as fast products of bfloat16 are as those of f32; absent in documents from before it was measured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bf16_gain: Option<Figure>,
 }
 
 /// A figure with a name, where order matters.
@@ -267,7 +270,7 @@ pub struct Memory {
     pub allocations: Figure,
     /// Bytes moved over the median time, in GB/s.
     pub bandwidth: Figure,
-    /// That over what the level that holds the working set can do, in %.
+    /// Least possible time for the bytes of every operation, each from as near as it can be, over the measured, in %.
     pub bandwidth_utilization: Figure,
     /// Memory after each step of the plan, and who holds it at the peak.
     pub timeline: Vec<MemoryPoint>,
@@ -339,6 +342,12 @@ pub struct DeviceOutlook {
     pub error: Figure,
     /// The operations that take longest there, greatest first.
     pub slowest: Vec<Named>,
+    /// Why the time's band is as wide as it is; empty in documents from before bands were told.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub reasons: Vec<String>,
+    /// Whether anybody held such a prediction against the real device.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub compared: String,
 }
 
 /// One line of a device's requirements.

@@ -4,7 +4,7 @@
 //! without asking for root. It blocks for an interval, so it runs on a thread of its own. DRAM traffic is in a group of
 //! IOReport that macmon leaves out; its subscription serves for that too.
 
-use crate::{AppleFeed, AppleSample, Cluster, Present, ProcessStatus, dram_bytes, low_power_mode, present};
+use crate::{AppleFeed, AppleSample, Cluster, Present, ProcessStatus, dram_bytes, guarded, low_power_mode, present};
 use macmon::sources::{IOReport, cfio_integer_value};
 use std::process::Command;
 use std::sync::mpsc::{Receiver, TryRecvError, sync_channel};
@@ -28,12 +28,13 @@ impl Macmon {
     pub fn open() -> Macmon {
         let (send, samples) = sync_channel(WAITING);
         let spawned = std::thread::Builder::new().name("macmon".into()).spawn(move || {
-            let mut reader = match Reader::new() {
+            // macmon asserts what it expects of a chip, and a chip that it does not know yet may be otherwise.
+            let mut reader = match guarded("macmon", Reader::new) {
                 Ok(reader) => reader,
                 Err(reason) => return drop(send.send(Err(reason))),
             };
             loop {
-                let sample = reader.read();
+                let sample = guarded("macmon", || reader.read());
                 let failed = sample.is_err();
                 if send.send(sample).is_err() || failed {
                     return;

@@ -130,9 +130,9 @@ impl Apple {
     fn advance(&mut self) {
         match self.feed.poll() {
             Ok(samples) => {
-                for sample in samples {
+                for sample in &samples {
                     for (part, watts) in [
-                        ("package", package(&sample)),
+                        ("package", package(sample)),
                         ("cpu", sample.cpu_power_w),
                         ("gpu", sample.gpu_power_w),
                         ("ane", sample.ane_power_w),
@@ -141,7 +141,10 @@ impl Apple {
                     ] {
                         self.energy.add(part, watts, sample.seconds);
                     }
-                    self.last = Ok(sample);
+                }
+                // Power is quoted for the time since the sample before, however many intervals that was.
+                if let Some(whole) = joined(samples) {
+                    self.last = Ok(whole);
                 }
             }
             Err(reason) => self.last = Err(reason),
@@ -177,6 +180,46 @@ impl Source for Apple {
         self.advance();
         Sample::new(self.readings())
     }
+}
+
+/// Runs what may panic, and makes an error of it: a sensor must not end the program that it serves.
+pub fn guarded<T>(what: &str, f: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
+    std::panic::catch_unwind(std::panic::AssertUnwindSafe(f)).unwrap_or_else(|panic| {
+        let text = panic.downcast_ref::<String>().map(String::as_str);
+        let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("without a word");
+        Err(format!("{what} does not know this chip: it gave up ({text})"))
+    })
+}
+
+/// Several intervals, oldest first, as one: means over the time of all of them, sums of what was counted, and the last
+/// of what is of a moment. What one of them lacks, the whole lacks.
+fn joined(samples: Vec<AppleSample>) -> Option<AppleSample> {
+    let seconds: f64 = samples.iter().map(|s| s.seconds).sum();
+    let mean = |pick: &dyn Fn(&AppleSample) -> Option<f64>| {
+        let sum: Option<f64> = samples.iter().map(|s| Some(pick(s)? * s.seconds)).sum();
+        sum.map(|s| s / seconds).filter(|m| m.is_finite())
+    };
+    let total = |pick: fn(&AppleSample) -> Option<u64>| samples.iter().map(pick).sum::<Option<u64>>();
+    let mut whole = samples.last()?.clone();
+    if samples.len() == 1 {
+        return Some(whole);
+    }
+    whole.cpu_power_w = mean(&|s| s.cpu_power_w);
+    whole.gpu_power_w = mean(&|s| s.gpu_power_w);
+    whole.ane_power_w = mean(&|s| s.ane_power_w);
+    whole.dram_power_w = mean(&|s| s.dram_power_w);
+    whole.system_power_w = mean(&|s| s.system_power_w);
+    whole.cpu_load_percent = mean(&|s| s.cpu_load_percent);
+    whole.gpu_load_percent = mean(&|s| s.gpu_load_percent);
+    whole.gpu_mhz = mean(&|s| s.gpu_mhz);
+    for (i, cluster) in whole.clusters.iter_mut().enumerate() {
+        cluster.mhz = mean(&|s| s.clusters.get(i)?.mhz);
+        cluster.load_percent = mean(&|s| s.clusters.get(i)?.load_percent);
+    }
+    whole.dram_read = total(|s| s.dram_read);
+    whole.dram_written = total(|s| s.dram_written);
+    whole.seconds = seconds;
+    Some(whole)
 }
 
 const NO_TRAFFIC: &str =

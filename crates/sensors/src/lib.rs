@@ -87,7 +87,7 @@ pub mod linux;
 pub mod nvml;
 
 pub use apple_sample::{
-    Apple, AppleFeed, AppleReplay, AppleSample, Cluster, Present, dram_bytes, low_power_mode, present,
+    Apple, AppleFeed, AppleReplay, AppleSample, Cluster, Present, dram_bytes, guarded, low_power_mode, present,
 };
 pub use catalogue::{CATALOGUE, Entry};
 pub use counters::{Count, Counter, CounterSource, Counters, Counts, SimulatedCounters};

@@ -2,7 +2,7 @@
 //! is unavailable and nothing else changes.
 
 use crate::source::described;
-use crate::{Available, Sample, Source};
+use crate::{Available, Sample, Source, now};
 use nvml_wrapper::enum_wrappers::device::{Clock, TemperatureSensor};
 use nvml_wrapper::error::NvmlError;
 use schwann_core::Figure;
@@ -32,13 +32,20 @@ pub struct Nvml {
     library: Result<nvml_wrapper::Nvml, String>,
     /// Energies when it was opened, by card.
     opened: Vec<Result<u64, String>>,
+    /// When the sample before was taken, and its energies.
+    before: (f64, Vec<Result<u64, String>>),
 }
+
+/// The counters of energy move about this often: over less time, their difference is no power.
+const LEAST_WINDOW_S: f64 = 0.1;
 
 impl Nvml {
     /// Looks for the library and its cards.
     pub fn open() -> Nvml {
-        let mut nvml = Nvml { library: nvml_wrapper::Nvml::init().map_err(|e| reason(&e)), opened: vec![] };
+        let library = nvml_wrapper::Nvml::init().map_err(|e| reason(&e));
+        let mut nvml = Nvml { library, opened: vec![], before: (now(), vec![]) };
         nvml.opened = nvml.cards().into_iter().flatten().map(|c| c.energy_mj).collect();
+        nvml.before = (now(), nvml.opened.clone());
         nvml
     }
 
@@ -63,8 +70,8 @@ impl Nvml {
         (0..count).map(card).collect()
     }
 
-    fn readings(&self) -> BTreeMap<String, Figure> {
-        readings(&self.cards(), &self.opened)
+    fn readings(&self, cards: &Result<Vec<GpuSample>, String>, at: f64) -> BTreeMap<String, Figure> {
+        readings(cards, &self.opened, (at - self.before.0, &self.before.1))
     }
 }
 
@@ -81,11 +88,15 @@ fn reason(error: &NvmlError) -> String {
     }
 }
 
-/// Figures of what the cards told; `opened` are their energies when the source was opened.
-pub fn readings(cards: &Result<Vec<GpuSample>, String>, opened: &[Result<u64, String>]) -> BTreeMap<String, Figure> {
+/// Figures of what the cards told; `opened` are their energies when the source was opened, `before` the seconds since the
+/// sample before and the energies then.
+pub fn readings(
+    cards: &Result<Vec<GpuSample>, String>,
+    opened: &[Result<u64, String>],
+    before: (f64, &[Result<u64, String>]),
+) -> BTreeMap<String, Figure> {
     type Pick = fn(&GpuSample) -> Result<f64, String>;
-    const READINGS: [(&str, &str, f64, Pick); 6] = [
-        ("gpu_power", "W", 1e-3, |c| c.power_mw.clone().map(|v| f64::from(v) * 1e-3)),
+    const READINGS: [(&str, &str, f64, Pick); 5] = [
         ("gpu_load", "%", 1.0, |c| c.load_percent.clone().map(f64::from)),
         ("gpu_memory_used", "B", 1.0, |c| c.memory.clone().map(|m| m.0 as f64)),
         ("gpu_memory_total", "B", 1.0, |c| c.memory.clone().map(|m| m.1 as f64)),
@@ -96,18 +107,15 @@ pub fn readings(cards: &Result<Vec<GpuSample>, String>, opened: &[Result<u64, St
     let cards = match cards {
         Ok(cards) => cards,
         Err(reason) => {
-            let names = READINGS.iter().map(|(name, unit, ..)| (*name, *unit)).chain([("gpu_energy", "J")]);
+            let names =
+                READINGS.iter().map(|(name, unit, ..)| (*name, *unit)).chain([("gpu_power", "W"), ("gpu_energy", "J")]);
             return names.map(|(name, unit)| (name.into(), Figure::unavailable(unit, "NVML", reason))).collect();
         }
     };
     for (index, card) in cards.iter().enumerate() {
         let source = format!("NVML, GPU {index} ({})", card.name);
-        let mut add = |name: &str, unit: &str, resolution: f64, value: Result<f64, String>| {
-            let figure = match value {
-                Ok(value) => Figure::measured(value, unit, &source).with_resolution(resolution),
-                Err(reason) => Figure::unavailable(unit, &source, reason),
-            };
-            // Without a number the first card; with several cards each has one.
+        // Without a number the first card; with several cards each has one.
+        let mut add = |name: &str, figure: Figure| {
             if index == 0 {
                 found.insert(name.to_string(), figure.clone());
             }
@@ -115,9 +123,19 @@ pub fn readings(cards: &Result<Vec<GpuSample>, String>, opened: &[Result<u64, St
                 found.insert(name.replace("gpu", &format!("gpu{index}")), figure);
             }
         };
+        let told = |unit: &str, resolution: f64, value: Result<f64, String>| match value {
+            Ok(value) => Figure::measured(value, unit, &source).with_resolution(resolution),
+            Err(reason) => Figure::unavailable(unit, &source, reason),
+        };
         for (name, unit, resolution, pick) in READINGS {
-            add(name, unit, resolution, pick(card));
+            add(name, told(unit, resolution, pick(card)));
         }
+        // Power over the time that it is quoted for, where energy is counted; what the card tells is of a moment.
+        let used = match (&card.energy_mj, before.1.get(index)) {
+            (Ok(now), Some(Ok(then))) if before.0 >= LEAST_WINDOW_S => now.checked_sub(*then),
+            _ => None,
+        };
+        add("gpu_power", power(card, used, before.0, &source));
         let missing = Err("the GPU was not there when the source was opened".to_string());
         let before = opened.get(index).unwrap_or(&missing);
         let energy = card.energy_mj.clone().and_then(|now| {
@@ -126,9 +144,24 @@ pub fn readings(cards: &Result<Vec<GpuSample>, String>, opened: &[Result<u64, St
                 .ok_or("the counter of energy went back: the driver was loaded anew")?;
             Ok(used as f64 * 1e-3)
         });
-        add("gpu_energy", "J", 1e-3, energy);
+        add("gpu_energy", told("J", 1e-3, energy));
     }
     found
+}
+
+/// A card's power: energy over the time since the sample before, or what the card tells of now.
+fn power(card: &GpuSample, used_mj: Option<u64>, seconds: f64, source: &str) -> Figure {
+    match (used_mj, &card.power_mw) {
+        (Some(mj), _) => {
+            let source = format!("{source}, energy over the {seconds:.2} s since the sample before");
+            Figure::measured(mj as f64 * 1e-3 / seconds, "W", source).with_resolution(1e-3 / seconds)
+        }
+        (None, Ok(mw)) => {
+            let source = format!("{source}, of the moment (its energy is not counted, or not for long enough)");
+            Figure::measured(f64::from(*mw) * 1e-3, "W", source).with_resolution(1e-3)
+        }
+        (None, Err(reason)) => Figure::unavailable("W", source, reason),
+    }
 }
 
 impl Source for Nvml {
@@ -137,11 +170,14 @@ impl Source for Nvml {
     }
 
     fn describe(&self) -> Vec<Available> {
-        described(&self.readings())
+        described(&self.readings(&self.cards(), now()))
     }
 
     fn sample(&mut self) -> Sample {
-        Sample::new(self.readings())
+        let (cards, at) = (self.cards(), now());
+        let readings = self.readings(&cards, at);
+        self.before = (at, cards.into_iter().flatten().map(|c| c.energy_mj).collect());
+        Sample { at, readings }
     }
 }
 
@@ -163,7 +199,7 @@ mod tests {
 
     #[test]
     fn a_card_is_read_in_plain_units_and_energy_counts_from_the_opening() {
-        let readings = readings(&Ok(vec![card("T4", 5_000)]), &[Ok(2_000)]);
+        let readings = readings(&Ok(vec![card("T4", 5_000)]), &[Ok(2_000)], (0.0, &[]));
         assert_eq!(readings["gpu_power"].value, Some(75.5));
         assert_eq!(readings["gpu_energy"].value, Some(3.0));
         assert_eq!(readings["gpu_memory_total"].value, Some((16u64 << 30) as f64));
@@ -173,8 +209,23 @@ mod tests {
     }
 
     #[test]
+    fn power_is_energy_over_the_time_since_the_sample_before() {
+        let of = |seconds: f64, before: &[Result<u64, String>]| {
+            readings(&Ok(vec![card("T4", 5_000)]), &[Ok(2_000)], (seconds, before))["gpu_power"].clone()
+        };
+        let mean = of(0.5, &[Ok(4_000)]);
+        assert_eq!(mean.value, Some(2.0), "1 J in half a second");
+        assert!(mean.source.contains("0.50 s"), "{mean:?}");
+        // Too short a time, no counter, or a counter that went back: the card's own word, which says that it is one.
+        for told in [of(0.01, &[Ok(4_000)]), of(0.5, &[Err("no".into())]), of(0.5, &[]), of(0.5, &[Ok(9_000)])] {
+            assert_eq!(told.value, Some(75.5));
+            assert!(told.source.contains("of the moment"), "{told:?}");
+        }
+    }
+
+    #[test]
     fn several_cards_have_numbers_and_the_first_is_the_gpu() {
-        let readings = readings(&Ok(vec![card("A", 10), card("B", 30)]), &[Ok(10), Ok(10)]);
+        let readings = readings(&Ok(vec![card("A", 10), card("B", 30)]), &[Ok(10), Ok(10)], (0.0, &[]));
         assert_eq!(readings["gpu_energy"].value, Some(0.0));
         assert_eq!(readings["gpu1_energy"].value, Some(0.02));
         assert_eq!(readings["temperature_gpu1"].value, Some(51.0));
@@ -183,7 +234,7 @@ mod tests {
 
     #[test]
     fn without_a_library_each_reading_says_so() {
-        let none = readings(&Err("not there".into()), &[]);
+        let none = readings(&Err("not there".into()), &[], (0.0, &[]));
         assert_eq!(none.len(), 7);
         assert!(none.values().all(|f| f.value.is_none() && f.reason.as_deref() == Some("not there")));
         // Whatever this machine has, opening does not fail.
@@ -194,7 +245,7 @@ mod tests {
 
     #[test]
     fn a_driver_loaded_anew_makes_energy_unknown() {
-        let readings = readings(&Ok(vec![card("A", 10)]), &[Ok(20)]);
+        let readings = readings(&Ok(vec![card("A", 10)]), &[Ok(20)], (0.0, &[]));
         assert!(readings["gpu_energy"].value.is_none());
     }
 }

@@ -3,7 +3,7 @@
 use schwann_core::Provenance;
 use schwann_sensors::{
     Apple, AppleFeed, AppleReplay, AppleSample, CATALOGUE, Cluster, Present, Recorder, Replay, Sample, Source, System,
-    dram_bytes, low_power_mode, present,
+    dram_bytes, guarded, low_power_mode, present,
 };
 use std::collections::VecDeque;
 
@@ -87,6 +87,38 @@ fn energy_is_power_added_up_over_every_interval() {
     let mut several = apple([Ok(vec![sample(2.0), sample(4.0)]), Ok(vec![]), Ok(vec![sample(1.0)])]);
     let energies: Vec<f64> = (0..3).map(|_| value(&several.sample(), "cpu_energy")).collect();
     assert_eq!(energies, [3.0, 3.0, 3.5], "each interval counts once, whenever it is fetched");
+}
+
+#[test]
+fn power_is_the_mean_of_all_the_time_since_the_sample_before() {
+    let sample = |seconds, watts: f64, read| AppleSample {
+        seconds,
+        cpu_power_w: Some(watts),
+        dram_read: Some(read),
+        dram_written: Some(0),
+        clusters: vec![Cluster { label: "P".into(), cores: 4, mhz: Some(1000.0 * watts), load_percent: Some(watts) }],
+        ..AppleSample::default()
+    };
+    let mut source = apple([Ok(vec![sample(0.5, 2.0, 10), sample(1.5, 4.0, 30)]), Ok(vec![])]);
+    let first = source.sample();
+    assert_eq!(value(&first, "cpu_power"), 3.5);
+    assert!(first.readings["cpu_power"].source.contains("2.00 s"), "{:?}", first.readings["cpu_power"]);
+    assert_eq!((value(&first, "cpu_p_frequency"), value(&first, "dram_bandwidth")), (3.5e9, 20.0));
+    assert_eq!(value(&first, "cpu_energy"), 7.0);
+    assert_eq!(value(&source.sample(), "cpu_power"), 3.5, "no interval has ended since");
+    // One interval without power: the whole has none, and says so.
+    let gap = AppleSample { cpu_power_w: None, ..sample(1.0, 1.0, 0) };
+    let first = apple([Ok(vec![sample(1.0, 2.0, 0), gap])]).sample();
+    assert!(first.readings["cpu_power"].value.is_none() && first.readings["cpu_power"].reason.is_some());
+}
+
+#[test]
+fn a_sensor_that_panics_becomes_a_reason() {
+    let failed: Result<(), String> = guarded("macmon", || panic!("calc_freq invalid data: {} vs {}", 5, 7));
+    let reason = failed.unwrap_err();
+    assert!(reason.contains("macmon does not know this chip") && reason.contains("5 vs 7"), "{reason}");
+    assert_eq!(guarded("x", || Ok::<_, String>(3)), Ok(3));
+    assert_eq!(guarded("x", || Err::<(), _>("why".to_string())), Err("why".to_string()));
 }
 
 #[test]

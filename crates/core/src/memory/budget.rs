@@ -171,13 +171,13 @@ pub(super) mod linux {
     }
 
     /// A control group's limit in bytes, if it has one.
-    pub(super) fn limit(text: &str) -> Option<u64> {
+    pub(in super::super) fn limit(text: &str) -> Option<u64> {
         // "max" is no limit. Version 1 says a number near 2⁶³ instead, which the machine's size undercuts.
         text.trim().parse().ok()
     }
 
     /// The files that may hold a limit for a process of these groups: its group's and every parent's.
-    pub(super) fn limit_files(groups: &str) -> Vec<PathBuf> {
+    pub(in super::super) fn limit_files(groups: &str) -> Vec<PathBuf> {
         let mut files = vec![];
         for line in groups.lines() {
             let mut fields = line.splitn(3, ':').skip(1);

@@ -5,12 +5,14 @@
 //! batches as they arrive, results worth keeping, many sessions in one process. Each counts in bytes under one lock, so
 //! that the statistics are exact at any moment and not a sum of counters read one after the other.
 
+mod available;
 mod batch;
 mod budget;
 mod cache;
 mod leak;
 mod pool;
 
+pub use available::available_bytes;
 pub use batch::{AdaptiveBatch, BatchBuffer, BatchLayout};
 pub use budget::{Budget, BudgetStats, Reservation, machine_bytes};
 pub use cache::{CacheLimits, CacheStats, Clock, SystemClock, TensorCache};

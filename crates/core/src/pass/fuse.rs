@@ -9,8 +9,7 @@ use super::PassOptions;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::graph::{Graph, Node, Value};
-use crate::op::{Binary, Compare, Cost, Float, Map, MapInstr, Op, Type, Unary};
-use crate::plan::Device;
+use crate::op::{Binary, Compare, Float, Map, MapInstr, Op, Type, Unary};
 use crate::shape::{Bindings, Shape};
 use std::collections::HashMap;
 
@@ -336,17 +335,10 @@ pub struct Opportunity {
     /// Bytes that would no longer be written and read again (derived from shapes); `None` where the replacement is the
     /// user's and not yet built.
     pub bytes_saved: Option<u64>,
-    /// Seconds that this would save on the device, by its cost model (predicted).
-    pub predicted_gain_s: Option<f64>,
 }
 
-/// What fusion would do to this graph, under `bindings` and by the cost model of `device`. Scan bodies are not listed.
-pub fn fusion_opportunities(
-    graph: &Graph,
-    options: &PassOptions,
-    bindings: &Bindings,
-    device: &Device,
-) -> Result<Vec<Opportunity>> {
+/// What fusion would do to this graph, under `bindings`. Scan bodies are not listed.
+pub fn fusion_opportunities(graph: &Graph, options: &PassOptions, bindings: &Bindings) -> Result<Vec<Opportunity>> {
     let groups = Groups::find(graph, true)?;
     let mut found = Vec::new();
     for root in 0..graph.nodes().len() as u32 {
@@ -358,14 +350,9 @@ pub fn fusion_opportunities(
         if members.len() < 2 {
             continue;
         }
-        let mut before = 0.0;
-        let mut total = Cost::default();
         let mut saved = 0u64;
         for &id in &members {
             let node = &graph.nodes()[id as usize];
-            let cost = graph.node_cost(node, bindings)?;
-            before += device.seconds(&cost);
-            total += cost;
             if id != root {
                 let readers =
                     members.iter().flat_map(|&m| &graph.nodes()[m as usize].inputs).filter(|v| v.node == id).count()
@@ -373,12 +360,10 @@ pub fn fusion_opportunities(
                 saved += type_bytes(&node.outs[0], bindings)? * (1 + readers);
             }
         }
-        let fused = Cost { bytes_read: total.bytes().saturating_sub(saved), bytes_written: 0, ..total };
         found.push(Opportunity {
             pattern: kind(graph, &members, product.is_some()).into(),
             nodes: members.iter().map(|&m| graph.nodes()[m as usize].name.clone()).collect(),
             bytes_saved: Some(saved),
-            predicted_gain_s: Some((before - device.seconds(&fused)).max(0.0)),
         });
     }
     for pattern in &options.patterns {
@@ -389,7 +374,6 @@ pub fn fusion_opportunities(
                     pattern: pattern.name().into(),
                     nodes: vec![graph.node(value).name.clone()],
                     bytes_saved: None,
-                    predicted_gain_s: None,
                 });
             }
         }

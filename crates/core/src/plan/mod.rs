@@ -3,12 +3,13 @@
 //! A plan belongs to one set of sizes. It is what a backend made of a graph before running it, for people and tools to
 //! look at; nothing here executes.
 
-mod device;
+mod forecast;
 pub mod memory;
 mod schedule;
 mod work;
 
-pub use device::Device;
+use forecast::Estimate;
+pub use forecast::Forecast;
 pub use schedule::schedule;
 pub use work::check_work;
 
@@ -110,15 +111,6 @@ pub struct Plan {
     pub weight_bytes: usize,
 }
 
-/// Memory and time that a plan would take.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Estimate {
-    /// Arena and weights.
-    pub memory: Figure,
-    /// One run.
-    pub time: Figure,
-}
-
 impl Plan {
     /// The work of one run, from the steps.
     pub fn cost(&self) -> Cost {
@@ -127,23 +119,21 @@ impl Plan {
         total
     }
 
-    /// What a run would take on `device`.
-    pub fn estimate(&self, device: &Device) -> Estimate {
-        let seconds: f64 = self.steps.iter().map(|s| device.seconds(&s.cost)).sum();
-        Estimate {
-            memory: Figure::derived((self.arena_bytes + self.weight_bytes) as f64, "B", "the plan's arena and weights"),
-            time: Figure::predicted(seconds, "s", format!("roofline of {} ({})", device.name, device.source)),
-        }
+    /// Bytes that a session of it takes: arena and weights.
+    pub fn memory(&self) -> Figure {
+        Figure::derived((self.arena_bytes + self.weight_bytes) as f64, "B", "the plan's arena and weights")
     }
 
     /// The plan as a table for people.
-    pub fn explain(&self, device: Option<&Device>) -> String {
+    pub fn explain(&self, forecast: Option<&Forecast>) -> String {
         let mut out = String::new();
-        self.explain_into(&mut out, device, 0);
+        self.explain_into(&mut out, forecast, &[]);
         out
     }
 
-    fn explain_into(&self, out: &mut String, device: Option<&Device>, indent: usize) {
+    fn explain_into(&self, out: &mut String, forecast: Option<&Forecast>, path: &[usize]) {
+        let indent = 6 * path.len();
+        let within = |i: usize| [path, &[i]].concat();
         let pad = " ".repeat(indent);
         let cost = self.cost();
         if indent == 0 {
@@ -171,17 +161,15 @@ impl Plan {
                 count(cost.transcendentals),
                 bytes(cost.bytes())
             );
-            if let Some(device) = device {
-                let estimate = self.estimate(device);
-                let time = estimate.time.value.unwrap_or(f64::NAN);
-                let _ = writeln!(out, "about {} a run (predicted: {})", seconds(time), estimate.time.source);
+            if let Some(forecast) = forecast {
+                let _ = writeln!(out, "{}", forecast.line());
             }
             out.push('\n');
         }
         let name_width = self.steps.iter().map(|s| s.name.chars().count()).max().unwrap_or(0).clamp(4, 28);
         let kernel_width = self.steps.iter().map(|s| s.kernel.chars().count()).max().unwrap_or(0).clamp(6, 44);
         if indent == 0 {
-            let predicted = if device.is_some() { "  predicted" } else { "" };
+            let predicted = if forecast.is_some() { "  predicted" } else { "" };
             let _ = writeln!(
                 out,
                 "{pad}step  {:name_width$}  {:kernel_width$}  {:>9}  {:>9}{predicted}  memory",
@@ -189,7 +177,7 @@ impl Plan {
             );
         }
         for (i, step) in self.steps.iter().enumerate() {
-            let time = device.map(|d| format!("  {:>9}", seconds(d.seconds(&step.cost)))).unwrap_or_default();
+            let time = forecast.map(|f| format!("  {:>9}", f.step(&within(i)))).unwrap_or_default();
             let places: Vec<String> = step.writes.iter().map(|p| self.place(p)).collect();
             let in_place = if step.in_place { " in place" } else { "" };
             let _ = writeln!(
@@ -209,7 +197,7 @@ impl Plan {
                     looped.steps,
                     bytes(looped.body.arena_bytes as u64)
                 );
-                looped.body.explain_into(out, device, indent + 6);
+                looped.body.explain_into(out, forecast, &within(i));
             }
         }
     }
@@ -227,15 +215,15 @@ impl Plan {
     }
 
     /// The plan as JSON.
-    pub fn to_json(&self, device: Option<&Device>) -> String {
+    pub fn to_json(&self, forecast: Option<&Forecast>) -> String {
         #[derive(Serialize)]
         struct Explained<'a> {
             #[serde(flatten)]
             plan: &'a Plan,
             cost: Cost,
-            estimate: Option<Estimate>,
+            estimate: Estimate,
         }
-        let estimate = device.map(|d| self.estimate(d));
+        let estimate = Estimate { memory: self.memory(), time: forecast.map(|f| f.time.clone()) };
         serde_json::to_string_pretty(&Explained { plan: self, cost: self.cost(), estimate })
             .expect("a plan has only string keys and finite structure")
     }
@@ -333,6 +321,20 @@ pub fn count(n: u64) -> String {
 pub fn bytes(n: u64) -> String {
     scaled(n as f64, &[" B", " KiB", " MiB", " GiB", " TiB"], 1024.0)
 }
+/// A time that is not known well, for people: `12 µs`, with two digits and no more.
+pub fn rough(s: f64) -> String {
+    if !(s.is_finite() && s > 0.0) {
+        return seconds(s);
+    }
+    let units = [(1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns")];
+    let digits = |value: f64| 10f64.powi(value.log10().floor() as i32 - 1);
+    let s = (s / digits(s)).round() * digits(s);
+    let (unit, name) = units.into_iter().find(|(unit, _)| s >= unit * 0.9999).unwrap_or(units[3]);
+    let value = s / unit;
+    let places = usize::from(value < 9.95);
+    format!("{value:.places$} {name}")
+}
+
 /// A time for people: `12.3 µs`.
 pub fn seconds(s: f64) -> String {
     scaled(s * 1e9, &[" ns", " µs", " ms", " s"], 1000.0)

@@ -20,6 +20,8 @@ pub struct Advice {
 const MUCH_OVERHEAD: f64 = 15.0;
 /// Products from this share of a run on make their type matter, in %.
 const MANY_PRODUCTS: f64 = 30.0;
+/// bfloat16 is worth its lost digits from this gain on.
+pub(super) const LEAST_BF16_GAIN: f64 = 1.1;
 /// A gain or loss below this is no difference.
 const LEAST_GAIN: f64 = 0.01;
 
@@ -76,13 +78,19 @@ pub fn recommend(profile: &Profile) -> Vec<Advice> {
         ));
     }
     let products = share_of(profile, |op| op.kernel.starts_with("gem"));
-    if w.dtype == "f32" && products > MANY_PRODUCTS && has_bf16() {
-        let expected = 1.0 / (1.0 - products / 200.0);
+    if w.dtype == "f32"
+        && products > MANY_PRODUCTS
+        && let Some(gain) = bf16_gain(profile).filter(|g| *g > LEAST_BF16_GAIN)
+    {
+        let expected = 1.0 / (1.0 - products / 100.0 * (1.0 - 1.0 / gain));
         all.push(advice(
             "Compute products in bfloat16",
-            format!("{products:.0}% of a run are f32 products, and this CPU multiplies bfloat16 twice as fast"),
+            format!(
+                "{products:.0}% of a run are f32 products, and this machine multiplies bfloat16 {gain:.1} times as fast \
+                 (measured by its calibration)"
+            ),
             "--bf16; check the outputs: bfloat16 keeps 8 bits of a number",
-            Figure::predicted(expected, "×", "half the products' time"),
+            Figure::predicted(expected, "×", "the products' share of the time, over what calibration measured of them"),
             Some(Way::Products(DType::Bf16)),
         ));
     }
@@ -98,8 +106,10 @@ pub fn recommend(profile: &Profile) -> Vec<Advice> {
     all
 }
 
-fn has_bf16() -> bool {
-    Isa::detect().name().contains("bf16")
+/// How many times as fast products of bfloat16 are on the profile's machine, where that was measured: having the
+/// instructions is no promise.
+pub(super) fn bf16_gain(profile: &Profile) -> Option<f64> {
+    profile.roof.bf16_gain.as_ref()?.value
 }
 
 /// The costliest product with a ragged last register: its name, and its columns in words.
@@ -172,6 +182,22 @@ mod tests {
     fn nothing_is_recommended_on_no_evidence() {
         let titles: Vec<_> = recommend(&nothing()).into_iter().map(|a| a.recommendation.title).collect();
         assert!(titles.iter().all(|t| t == "Compile with fusion"), "{titles:?}");
+    }
+
+    #[test]
+    fn bfloat16_is_advised_only_where_it_was_measured_to_be_faster() {
+        let mut profile = complete();
+        profile.workload.dtype = "f32".into();
+        profile.compute.ops[1].kernel = "gemm packed 32×64×16".into();
+        profile.compute.ops[1].share = Figure::measured(60.0, "%", "a test");
+        let found = |gain: Option<f64>, profile: &Profile| {
+            let mut profile = profile.clone();
+            profile.roof.bf16_gain = gain.map(|g| Figure::derived(g, "×", "a test"));
+            recommend(&profile).into_iter().find(|a| a.way == Some(Way::Products(DType::Bf16)))
+        };
+        assert!(found(None, &profile).is_none() && found(Some(0.5), &profile).is_none());
+        let advice = found(Some(1.9), &profile).unwrap().recommendation;
+        assert!(advice.evidence.contains("1.9 times as fast") && !advice.evidence.contains("twice"), "{advice:?}");
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! The doctor: the guides' diagnosis and checklist for this machine and this model, each point with what was found.
 //! What could not be looked at is said to be so; it is no pass.
 
-use super::share_of;
+use super::{advice, share_of};
 use crate::profile::{Bound, Profile};
 use schemars::JsonSchema;
 use schwann_core::Figure;
@@ -16,8 +16,10 @@ use std::collections::BTreeMap;
 pub enum State {
     /// As it should be.
     Good,
-    /// Something to change.
+    /// Something to change: it costs time for certain.
     Problem,
+    /// Something that may help, and only trying tells.
+    Try,
     /// It could not be looked at.
     Unknown,
 }
@@ -70,6 +72,13 @@ impl Checklist {
         };
         self.note(name, state, finding, advice);
         self.0.last_mut().expect("just added").figure = figure.cloned();
+    }
+
+    /// The last point is nothing wrong: it may help to change it.
+    fn only_to_try(&mut self) {
+        if let Some(check) = self.0.last_mut().filter(|c| c.state == State::Problem) {
+            check.state = State::Try;
+        }
     }
 }
 
@@ -152,16 +161,20 @@ fn model(list: &mut Checklist, p: &Profile) {
     let advice = (!fused).then_some("leave out --node-by-node");
     let finding = format!("{}, {} kernel calls in the plan", p.workload.compilation, p.compute.ops.len());
     list.note("kernel fusion", if fused { State::Good } else { State::Problem }, finding, advice);
-    let bf16 = Isa::detect().name().contains("bf16");
     let products = share_of(p, |op| op.kernel.starts_with("gem"));
-    let narrow = p.workload.dtype != "f32" || !bf16 || products < 30.0;
-    let finding = match (narrow, bf16) {
-        (true, false) => format!("{}; this CPU has no faster one", p.workload.dtype),
-        (true, true) => format!("{}, products are {products:.0}% of a run", p.workload.dtype),
-        (false, _) => format!("f32, and products are {products:.0}% of a run"),
+    let dtype = &p.workload.dtype;
+    // Only what calibration measured says which type is fast: having the instructions does not.
+    let (state, finding) = match advice::bf16_gain(p) {
+        None => (State::Unknown, format!("{dtype}; whether bfloat16 is faster here was not measured")),
+        Some(gain) => {
+            let times = format!("products of bfloat16 run at {gain:.1} times the speed of f32 here (measured)");
+            let worth = dtype == "f32" && gain > advice::LEAST_BF16_GAIN && products >= 30.0;
+            let text = format!("{dtype}; {times}, and products are {products:.0}% of a run");
+            (if worth { State::Try } else { State::Good }, text)
+        }
     };
-    let advice = (!narrow).then_some("try --bf16, and check the outputs");
-    list.note("type", if narrow { State::Good } else { State::Problem }, finding, advice);
+    let advice = (state == State::Try).then_some("try --bf16, and check the outputs");
+    list.note("type", state, finding, advice);
     list.figure(
         "allocation",
         Some(&p.memory.allocations),
@@ -188,20 +201,22 @@ fn model(list: &mut Checklist, p: &Profile) {
         Some(&overhead),
         |v| v > MUCH_OVERHEAD,
         |v| format!("{v:.0}% of a run is overhead at batch {:.0}", p.workload.batch.value.unwrap_or(f64::NAN)),
-        "run more sequences at a time: --sweep shows where it stops helping",
+        "run more sequences at a time where the task allows it: --sweep shows where it stops helping",
     );
+    list.only_to_try();
     let (threads, cores) = (p.workload.threads.value, p.machine.cores.value);
     let idle = threads.zip(cores).filter(|(t, c)| t < c && p.workload.batch.value.is_some_and(|b| b > 1.0));
     let finding = match (threads, cores) {
         (Some(t), Some(c)) => format!("{t:.0} of {c:.0} cores"),
         _ => "not known".into(),
     };
-    let state = if idle.is_some() { State::Problem } else { State::Good };
-    list.note("threads", state, finding, idle.map(|_| "--threads 0 uses them all; --compare shows what it brings"));
+    let state = if idle.is_some() { State::Try } else { State::Good };
+    let advice = "`schwann profile MODEL --threads 0` uses them all, and --compare shows whether that is faster";
+    list.note("threads", state, finding, idle.map(|_| advice));
     let lanes = Isa::detect().lanes();
     let ragged = super::recommend(p).into_iter().find(|a| a.recommendation.title.contains("registers"));
     let (state, finding) = match &ragged {
-        Some(advice) => (State::Problem, advice.recommendation.evidence.clone()),
+        Some(advice) => (State::Try, advice.recommendation.evidence.clone()),
         None => (State::Good, format!("no costly product leaves much of a register of {lanes} lanes idle")),
     };
     list.note("alignment", state, finding, ragged.as_ref().map(|a| a.recommendation.how.as_str()));
@@ -231,6 +246,24 @@ mod tests {
     }
 
     #[test]
+    fn what_is_only_worth_a_try_is_no_problem() {
+        let mut profile = complete();
+        profile.workload.threads = Figure::derived(1.0, "1", "option");
+        profile.machine.cores = Figure::measured(8.0, "1", "system");
+        for gain in [0.5, 1.9] {
+            profile.roof.bf16_gain = Some(Figure::derived(gain, "×", "a test"));
+            let checks = diagnose(Some(&profile), &BTreeMap::new());
+            let model = ["threads", "type", "batch size", "alignment", "kernel fusion"];
+            for check in checks.iter().filter(|c| model.contains(&c.name.as_str())) {
+                assert_ne!(check.state, State::Problem, "{}: {}", check.name, check.finding);
+            }
+            let kind = checks.iter().find(|c| c.name == "type").unwrap();
+            assert!(kind.finding.contains(&format!("{gain} times")), "{}", kind.finding);
+            assert!(gain > 1.0 || kind.state == State::Good, "half as fast is nothing to try");
+        }
+    }
+
+    #[test]
     fn problems_are_found_and_come_with_advice() {
         let reading = |v: f64, unit: &str| Figure::measured(v, unit, "built for a test");
         let readings: BTreeMap<String, Figure> = [
@@ -249,12 +282,14 @@ mod tests {
         profile.workload.threads = Figure::derived(1.0, "1", "option");
         profile.machine.cores = Figure::measured(8.0, "1", "system");
         let checks = diagnose(Some(&profile), &readings);
-        let bad = ["power mode", "power supply", "memory in use", "memory pressure", "swap", "other work", "threads"];
+        let bad = ["power mode", "power supply", "memory in use", "memory pressure", "swap", "other work"];
         for name in bad.into_iter().chain(["kernel fusion"]) {
             let check = checks.iter().find(|c| c.name == name).unwrap_or_else(|| panic!("{name}"));
             assert_eq!(check.state, State::Problem, "{name}: {}", check.finding);
             assert!(check.advice.as_ref().is_some_and(|a| !a.is_empty()), "{name}");
         }
+        let state = |name: &str| checks.iter().find(|c| c.name == name).map(|c| (c.state, c.advice.is_some()));
+        assert_eq!(state("threads"), Some((State::Try, true)), "more threads may help, and may not");
         let calm = readings.into_iter().map(|(name, f)| (name, Figure { value: Some(0.0), ..f })).collect();
         let checks = diagnose(None, &calm);
         assert!(checks.iter().filter(|c| c.name.starts_with("power")).all(|c| c.state == State::Good));

@@ -41,7 +41,7 @@ pub fn efficiency(profile: &Profile, device: Option<&Entry>) -> Vec<Named> {
             .cloned()
             .unwrap_or_else(|| Figure::unavailable(unit, name, "no counters or sensors were read for this profile"))
     };
-    let slowest_level = profile.roof.bandwidth.last().map(|level| level.figure.clone());
+    let slowest_level = profile.roof.bandwidth.iter().find(|l| l.name == "memory").map(|level| level.figure.clone());
     let slowest_level = slowest_level
         .unwrap_or_else(|| Figure::unavailable("B/s", "calibration", "this machine's bandwidth was not measured"));
     let budget = device.and_then(Entry::memory_budget);
@@ -54,8 +54,12 @@ pub fn efficiency(profile: &Profile, device: Option<&Entry>) -> Vec<Named> {
         ("cache_efficiency", hardware("cache_hit_rate", "%")),
         (
             "memory_controller_efficiency",
-            hardware("dram_bandwidth", "B/s")
-                .derive2(&slowest_level, "%", "DRAM traffic over its limit", |b, most| 100.0 * b / most),
+            no_more_than_all(hardware("dram_bandwidth", "B/s").derive2(
+                &slowest_level,
+                "%",
+                "DRAM traffic over its limit",
+                |b, most| 100.0 * b / most,
+            )),
         ),
         ("ne_utilization", hardware("ane_utilization", "%")),
         ("ne_power", hardware("ane_power", "W")),
@@ -117,6 +121,18 @@ fn bottleneck(op: &Op, run: &Figure) -> Option<Bottleneck> {
     could_win.value?;
     let share = could_win.derive2(run, "%", "of the median time", |w, t| 100.0 * w / t);
     Some(Bottleneck { what, why, could_win, share })
+}
+
+/// A share above 100% says that the limit is not the one it is of.
+fn no_more_than_all(share: Figure) -> Figure {
+    match share.value {
+        Some(v) if v > 100.0 => {
+            let why =
+                "more was moved than these threads' measured limit: by all of the machine, or the limit is too low";
+            Figure::unavailable("%", share.source, why)
+        }
+        _ => share,
+    }
 }
 
 /// The part of a run, in %, that goes into operations for which this holds.

@@ -1,10 +1,14 @@
 //! What this machine does, measured: its limits, its latencies, and the prices of the cost model.
 //!
 //! A calibration belongs to one machine ([`Fingerprint`]) and is kept in a file (`store.rs`); measuring it takes
-//! some ten seconds. Rates are the best that was seen: whatever else runs can only make a machine look slower.
+//! some ten seconds. Rates are the best that was seen: whatever else runs can only make a machine look slower. It takes
+//! what memory can be spared (`levels.rs`) and says under what conditions it was made (`conditions.rs`).
 
+use super::conditions::{Conditions, Watch};
 use super::fit::{self, Counts, Prices, Target, Unit};
+use super::levels::{self, room};
 use super::roof::{self, Level, Limits, Ready, words};
+use super::solve::solve;
 use super::{Progress, Result, cpu, suite};
 use crate::measure::time;
 use crate::profile::{Named, Roof};
@@ -17,11 +21,11 @@ use std::hint::black_box;
 use std::time::Instant;
 
 /// The version of the file's form. A greater one is not read.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 /// Counts the changes of what is priced (`fit::Unit`) and of the kernels behind it: prices of another count are of no use,
 /// and part of a machine's fingerprint.
-const PRICED: u32 = 2;
+const PRICED: u32 = 3;
 
 /// Rounds over the suite.
 const ROUNDS: usize = 4;
@@ -120,6 +124,14 @@ impl Pace {
             Pace::Quick => (0.05, 0.001, 0.0005),
         }
     }
+
+    /// Bytes of memory, of those that can be spared: touching much takes long too.
+    fn allowed(self, spare: Option<usize>) -> Option<usize> {
+        match self {
+            Pace::Full => spare,
+            Pace::Quick => Some(spare.unwrap_or(usize::MAX).min(64 << 20)),
+        }
+    }
 }
 
 /// How long a load takes whose address is the last one's result.
@@ -170,8 +182,10 @@ pub struct Calibration {
     pub latencies: Vec<Latency>,
     /// By function.
     pub functions: Vec<Rate>,
-    /// Cycles a second of a busy core: a chain of dependent rotations and additions, at one cycle each.
+    /// Cycles a second of a busy core.
     pub clock_hz: f64,
+    /// Whether cycles were counted; else they follow from a chain of dependent rotations and additions, at one each.
+    pub clock_counted: bool,
     /// Seconds that a run with one input and one output costs beyond its steps.
     pub run_overhead_s: f64,
     /// Seconds that a step costs beyond its work.
@@ -188,32 +202,47 @@ pub struct Calibration {
     pub suite: Vec<Fitted>,
     /// Median of the relative errors with which these prices give the suite's own times, in parts of 1.
     pub fit_error: f64,
+    /// Nine of ten graphs of the suite that were held back are within this of their time by the prices of the others:
+    /// a logarithm of the ratio.
+    pub held_back_error: f64,
+    /// The condition number of the equations that the prices were found by.
+    pub condition: f64,
+    /// What else the machine did meanwhile.
+    pub conditions: Conditions,
+}
+
+/// A part of sorted numbers is at most this.
+fn quantile(sorted: &[f64], part: f64) -> f64 {
+    sorted.get(((sorted.len().saturating_sub(1)) as f64 * part).round() as usize).copied().unwrap_or(f64::NAN)
 }
 
 impl Calibration {
     /// Measures this machine; `tell` hears what is being done.
     pub fn measure(isa: Isa, pace: Pace, tell: &mut dyn FnMut(Progress)) -> Result<Calibration> {
         let start = Instant::now();
+        let mut watch = Watch::begin();
         let (limit_s, latency_s, piece_s) = pace.seconds();
         let one = Cpu::with_isa(isa, 1)?;
         let fingerprint = Fingerprint::of(isa);
-        let mut limits = vec![];
         let mut part = |done: f64, p: Progress| tell(Progress::at(done, p.what));
-        limits.push(Limits::measure(&one, limit_s, &mut |p| part(0.02, p))?);
-        if fingerprint.cores > 1 {
-            let all = Cpu::with_isa(isa, fingerprint.cores)?;
-            limits.push(Limits::measure(&all, limit_s, &mut |p| part(0.15, p))?);
+        part(0.01, Progress::new("clock"));
+        let before = clock_hz(latency_s);
+        let allowed = pace.allowed(levels::allowance());
+        let mut limits = vec![Limits::measure_within(&one, limit_s, allowed, &mut |p| part(0.02, p))?];
+        // Where the system refuses the threads, one thread's limits are all that is known.
+        if fingerprint.cores > 1
+            && let Ok(all) = Cpu::with_isa(isa, fingerprint.cores)
+        {
+            limits.push(Limits::measure_within(&all, limit_s, allowed, &mut |p| part(0.15, p))?);
         }
         part(0.28, Progress::new("latencies"));
-        let latencies = latencies(&limits[0].levels, latency_s);
+        let latencies = latencies(&limits[0].levels, latency_s, pace);
         let mut functions = vec![];
-        for op in [Unary::Exp, Unary::Tanh, Unary::Sigmoid] {
-            part(0.3, Progress::new(op.name()));
-            let per_s = roof::functions_per_s(&one, op, latency_s * 2.0)?;
-            functions.push(Rate { name: op.name().into(), per_s });
+        for op in [Some(Unary::Exp), Some(Unary::Tanh), Some(Unary::Sigmoid), None] {
+            let name = op.map_or("functions of a gate", |op| op.name());
+            part(0.3, Progress::new(name));
+            functions.push(Rate { name: name.into(), per_s: roof::functions_per_s(isa, op, latency_s * 2.0)? });
         }
-        part(0.31, Progress::new("clock"));
-        let clock_hz = clock_hz(latency_s);
         part(0.32, Progress::new("overhead of steps"));
         let step_overhead_s = roof::step_overhead_s(isa, latency_s * 2.0)?;
         let target = target(isa, &limits[0].levels);
@@ -223,14 +252,20 @@ impl Calibration {
             (names, pieces.into_iter().map(|p| p.ready(&one)).collect::<Result<_>>()?)
         };
         // In rounds: what disturbs the machine for a second disturbs one round of each.
-        let mut least = vec![f64::INFINITY; ready.len()];
+        let mut rounds = vec![[f64::INFINITY; ROUNDS]; ready.len()];
         let all = (ROUNDS * ready.len()) as f64;
+        let alone = Watch::begin();
         for round in 0..ROUNDS {
-            for (i, (ready, least)) in ready.iter_mut().zip(&mut least).enumerate() {
+            for (i, (ready, times)) in ready.iter_mut().zip(&mut rounds).enumerate() {
                 part(0.33 + 0.66 * (round * names.len() + i) as f64 / all, Progress::new(names[i].clone()));
-                *least = least.min(ready.time(piece_s / ROUNDS as f64)?.min_s);
+                times[round] = ready.time(piece_s / ROUNDS as f64)?.min_s;
             }
         }
+        let share = alone.share();
+        rounds.iter_mut().for_each(|times| times.sort_by(f64::total_cmp));
+        let mut spreads: Vec<f64> = rounds.iter().map(|times| times[ROUNDS / 2] / times[0]).collect();
+        spreads.sort_by(f64::total_cmp);
+        let least: Vec<f64> = rounds.iter().map(|times| times[0]).collect();
         let mut equations: Vec<(Counts, f64)> = vec![];
         for (ready, seconds) in ready.iter().zip(least) {
             let Some(plan) = ready.session().plan() else { continue };
@@ -241,15 +276,30 @@ impl Calibration {
             equations.push((counts, seconds));
         }
         part(0.99, Progress::new("prices"));
-        let prices = fit::solve(&equations);
+        let solution = solve(&equations);
+        let prices = solution.prices;
+        let error = |c: &Counts, t: f64| fit::seconds(c, &prices).map_or(f64::NAN, |s| s / t - 1.0);
         let suite: Vec<Fitted> = names
             .into_iter()
             .zip(&equations)
-            .map(|(name, (c, t))| Fitted { name, measured_s: *t, error: fit::seconds(c, &prices) / t - 1.0 })
+            .map(|(name, (c, t))| Fitted { name, measured_s: *t, error: error(c, *t) })
             .collect();
-        let mut errors: Vec<f64> = suite.iter().map(|f| f.error.abs()).collect();
-        errors.sort_by(f64::total_cmp);
+        let sorted = |mut all: Vec<f64>| {
+            all.sort_by(f64::total_cmp);
+            all
+        };
+        let errors = sorted(suite.iter().map(|f| f.error.abs()).collect());
+        let held_back = sorted(solution.held_back.iter().map(|e| e.abs()).collect());
         let price = |unit| prices.get(&unit).copied().unwrap_or(0.0);
+        let after = clock_hz(latency_s);
+        let counted = counted_hz(latency_s);
+        let conditions = Conditions {
+            others: watch.others(),
+            share,
+            drift: before / after,
+            spread: quantile(&spreads, 0.5),
+            attempts: 1,
+        };
         let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
         Ok(Calibration {
             version: VERSION,
@@ -260,13 +310,17 @@ impl Calibration {
             limits,
             latencies,
             functions,
-            clock_hz,
+            clock_hz: counted.unwrap_or(before.max(after)),
+            clock_counted: counted.is_some(),
             run_overhead_s: price(Unit::Run) + 2.0 * price(Unit::Operand),
             step_overhead_s,
             loop_step_s: price(Unit::LoopStep),
             lanes: target.lanes,
             panel: target.panel,
-            fit_error: errors.get(errors.len() / 2).copied().unwrap_or(f64::NAN),
+            fit_error: quantile(&errors, 0.5),
+            held_back_error: quantile(&held_back, 0.9),
+            condition: solution.condition,
+            conditions,
             prices,
             suite,
         })
@@ -281,6 +335,18 @@ impl Calibration {
     pub fn target(&self) -> Target {
         let levels = self.limits.first().map(|l| &l.levels[..]).unwrap_or_default();
         Target { lanes: self.lanes, panel: self.panel, ..caches_of(levels) }
+    }
+
+    /// What speaks against its figures, in words: what else ran, and what was left out.
+    pub fn doubts(&self) -> Vec<String> {
+        let mut all = self.conditions.doubts();
+        let left_out = self.limits.iter().flat_map(|l| &l.left_out);
+        for text in left_out.map(|l| format!("not measured: {l}")) {
+            if !all.contains(&text) {
+                all.push(text);
+            }
+        }
+        all
     }
 
     /// Where its figures come from, in a line.
@@ -301,13 +367,16 @@ impl Calibration {
                     "flop/s",
                     source(&format!("multiply-adds in registers, {}", words(l.threads))),
                 ),
-                Figure::measured(l.functions_per_s, "1/s", source("fastest of exp, sigmoid, tanh in cache")),
+                functions(l, &source),
                 l.levels.iter().map(|level| named_level(level, &self.source())).collect(),
             ),
             None => (none("flop/s"), none("1/s"), vec![]),
         };
         let step_overhead = Figure::measured(self.step_overhead_s, "s", source("steps that do next to nothing"));
-        Roof { device, flops, functions, bandwidth, step_overhead }
+        let gain = self.limits(threads).map(|l| l.bf16_flops_per_s / l.product_flops_per_s);
+        let how = "products of bfloat16 over those of f32, both in cache";
+        let bf16_gain = gain.map(|g| Figure::derived(g, "×", source(how)));
+        Roof { device, flops, functions, bandwidth, step_overhead, bf16_gain }
     }
 
     /// Everything that was measured, as figures.
@@ -320,7 +389,11 @@ impl Calibration {
             let s = |what: &str| format!("{source}: {what}");
             add(format!("f32, {on}"), Figure::measured(l.flops_per_s, "flop/s", s("multiply-adds in registers")));
             add(
-                format!("bf16, {on}"),
+                format!("f32 products, {on}"),
+                Figure::measured(l.product_flops_per_s, "flop/s", s("products that stay in cache")),
+            );
+            add(
+                format!("bf16 products, {on}"),
                 Figure::measured(l.bf16_flops_per_s, "flop/s", s("products that stay in cache")),
             );
             let why = "there are no integer products among the kernels yet";
@@ -347,14 +420,37 @@ impl Calibration {
                 Figure::measured(r.per_s, "1/s", format!("{source}: a vector in cache")),
             );
         }
-        let how = format!("{source}: a chain of dependent rotations and additions, taken as a cycle each");
-        add("clock".into(), Figure::measured(self.clock_hz, "Hz", how));
+        add("clock".into(), self.clock());
         add("step overhead".into(), Figure::measured(self.step_overhead_s, "s", format!("{source}: idle steps")));
         let fitted = format!("{source}: fitted to the suite's times");
         add("run overhead".into(), Figure::derived(self.run_overhead_s, "s", fitted.clone()));
         add("loop step overhead".into(), Figure::derived(self.loop_step_s, "s", fitted.clone()));
         add("fit error".into(), Figure::derived(100.0 * self.fit_error, "%", format!("{fitted}, median")));
+        let held = format!("{source}: nine of ten graphs, each by prices that were found without it");
+        add("error of what was held back".into(), Figure::derived(100.0 * self.held_back_error.exp_m1(), "%", held));
+        add("condition of the fit".into(), Figure::derived(self.condition, "1", fitted));
         all
+    }
+
+    /// The clock of a busy core: measured by a counter, or derived from a chain of operations.
+    pub fn clock(&self) -> Figure {
+        let source = self.source();
+        match self.clock_counted {
+            true => Figure::measured(self.clock_hz, "Hz", format!("{source}: cycles counted over time on a core")),
+            false => {
+                let how = "a chain of dependent rotations and additions, if each takes a cycle (cycles may not be counted here)";
+                Figure::derived(self.clock_hz, "Hz", format!("{source}: {how}"))
+            }
+        }
+    }
+}
+
+/// One thread's functions are measured; several threads' are at most as many times that.
+fn functions(l: &Limits, source: &dyn Fn(&str) -> String) -> Figure {
+    let how = "fastest of exp, sigmoid, tanh and gates in L1";
+    match l.threads {
+        1 => Figure::measured(l.functions_per_s, "1/s", source(how)),
+        n => Figure::derived(l.functions_per_s, "1/s", source(&format!("{how}, one thread's times {n}"))),
     }
 }
 
@@ -363,12 +459,10 @@ fn named_level(level: &Level, source: &str) -> Named {
     Named { name: level.name.clone(), figure: Figure::measured(level.bytes_per_s(), "B/s", format!("{source}: {how}")) }
 }
 
+/// Cache sizes as far as they are known: a typical one would be a guess.
 fn caches_of(levels: &[Level]) -> Target {
-    let of = |name: &str, other: usize| {
-        levels.iter().find(|l| l.name == name).and_then(|l| l.capacity_bytes).unwrap_or(other)
-    };
-    let l1 = of("L1", 32 << 10);
-    Target { lanes: 0, panel: 0, l1, l2: of("L2", 8 * l1) }
+    let of = |name: &str| levels.iter().find(|l| l.name == name).and_then(|l| l.capacity_bytes);
+    Target { lanes: 0, panel: 0, l1: of("L1"), l2: of("L2") }
 }
 
 fn target(isa: Isa, levels: &[Level]) -> Target {
@@ -379,7 +473,7 @@ fn target(isa: Isa, levels: &[Level]) -> Target {
 
 /// Follows a chain of indices through as many bytes as each level was measured with; lines are visited in a random
 /// order, so that no prefetcher knows the next.
-fn latencies(levels: &[Level], seconds: f64) -> Vec<Latency> {
+fn latencies(levels: &[Level], seconds: f64, pace: Pace) -> Vec<Latency> {
     let mut random = 0x9e37_79b9_7f4a_7c15u64;
     let mut next = move |below: usize| {
         random ^= random << 13;
@@ -390,16 +484,24 @@ fn latencies(levels: &[Level], seconds: f64) -> Vec<Latency> {
     let mut all = vec![];
     for level in levels {
         const LINE: usize = 16;
-        let lines = (level.working_set_bytes / 64).clamp(16, 1 << 21);
-        let mut order: Vec<usize> = (0..lines).collect();
+        let lines = (level.working_set_bytes / 64).max(16);
+        // Walking a large set in random order takes a list of it, and some time to make.
+        if pace == Pace::Quick && lines > 1 << 16 {
+            continue;
+        }
+        let (Ok(mut order), Ok(mut chain)) = (room::<u32>(lines, "an order"), room::<u32>(lines * LINE, "a chain"))
+        else {
+            continue;
+        };
+        order.extend(0..lines as u32);
         for i in (1..lines).rev() {
             order.swap(i, next(i + 1));
         }
-        let mut chain = vec![0u32; lines * LINE];
+        chain.resize(lines * LINE, 0u32);
         for pair in order.windows(2) {
-            chain[pair[0] * LINE] = (pair[1] * LINE) as u32;
+            chain[pair[0] as usize * LINE] = pair[1] * LINE as u32;
         }
-        chain[order[lines - 1] * LINE] = (order[0] * LINE) as u32;
+        chain[order[lines - 1] as usize * LINE] = order[0] * LINE as u32;
         const HOPS: usize = 4096;
         let mut at = 0u32;
         let walked = time(seconds, || {
@@ -415,7 +517,15 @@ fn latencies(levels: &[Level], seconds: f64) -> Vec<Latency> {
     all
 }
 
-/// Cycles a second.
+/// Cycles a second by the CPU's own counter, where this process may read it.
+fn counted_hz(seconds: f64) -> Option<f64> {
+    let mut counters = schwann_sensors::Counters::open();
+    counters.start();
+    clock_hz(seconds);
+    counters.stop().get("effective_frequency")?.value
+}
+
+/// Cycles a second by a chain of dependent rotations and additions, if each takes one.
 fn clock_hz(seconds: f64) -> f64 {
     const ROUNDS: usize = 4096;
     let mut x = black_box(1u64);
@@ -448,13 +558,15 @@ pub(super) mod tests {
             isa: "made up".into(),
             threads,
             flops_per_s: 100e9 * threads as f64,
-            bf16_flops_per_s: 100e9 * threads as f64,
+            product_flops_per_s: 90e9 * threads as f64,
+            bf16_flops_per_s: 180e9 * threads as f64,
             functions_per_s: 4e9 * threads as f64,
             levels: vec![
                 level("L1", Some(32 << 10), 200e9),
                 level("L2", Some(1 << 20), 100e9),
                 level("memory", None, 20e9),
             ],
+            left_out: vec![],
             provenance: "measured".into(),
             source: "made up for a test".into(),
         };
@@ -462,6 +574,7 @@ pub(super) mod tests {
             (Unit::Run, 100e-9),
             (Unit::Operand, 10e-9),
             (Unit::LoopStep, 20e-9),
+            (Unit::LoopBlock, 0.0),
             (Unit::TurnedByte, 0.1e-9),
             (Unit::RowCall, 30e-9),
             (Unit::RowRound, 1e-9),
@@ -471,7 +584,9 @@ pub(super) mod tests {
             (Unit::ProductTile, 20e-9),
             (Unit::ProductWork, 0.02e-9),
             (Unit::MapCall, 20e-9),
+            (Unit::ProductPacked, 0.02e-9),
             (Unit::MapPlain, 0.05e-9),
+            (Unit::MapDivide, 0.0),
             (Unit::MapFunction, 0.5e-9),
             (Unit::MapByte, 0.01e-9),
             (Unit::SynapseCall, 30e-9),
@@ -502,6 +617,7 @@ pub(super) mod tests {
             latencies: vec![Latency { level: "L1".into(), seconds: 1e-9 }],
             functions: vec![Rate { name: "tanh".into(), per_s: 4e9 }],
             clock_hz: 3.2e9,
+            clock_counted: false,
             run_overhead_s: 100e-9,
             step_overhead_s: 20e-9,
             loop_step_s: 20e-9,
@@ -510,6 +626,9 @@ pub(super) mod tests {
             prices: prices.into(),
             suite: vec![],
             fit_error: 0.05,
+            held_back_error: 0.1,
+            condition: 100.0,
+            conditions: Conditions { others: Some(0.0), share: Some(1.0), drift: 1.0, spread: 1.0, attempts: 1 },
         }
     }
 
@@ -524,7 +643,9 @@ pub(super) mod tests {
             assert!(f.value.is_some_and(|v| v.is_finite() && v >= 0.0) || f.reason.is_some(), "{}", named.name);
             assert!(!f.source.is_empty() && !f.unit.is_empty());
         }
-        assert!(c.limits[0].flops_per_s > 1e8 && c.clock_hz > 1e8 && c.latencies.len() == c.limits[0].levels.len());
+        assert!(c.limits[0].flops_per_s > 1e8 && c.clock_hz > 1e8 && !c.latencies.is_empty());
+        assert!(c.conditions.share.is_none_or(|s| s > 0.0) && c.conditions.spread >= 1.0, "{:?}", c.conditions);
+        assert!(c.condition.is_finite() && c.held_back_error > 0.0);
         assert!(c.figures().iter().any(|n| n.name.starts_with("i8") && n.figure.value.is_none()));
     }
 

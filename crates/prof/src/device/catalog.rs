@@ -75,6 +75,8 @@ pub struct Entry {
     pub efficiency_cores: Vec<Published>,
     /// Of the fast cores, GHz.
     pub clock: Vec<Published>,
+    /// Arithmetic of one fast core in a cycle, `f32`: pipes × floats of a register × 2.
+    pub flops_per_cycle: Vec<Published>,
     /// Cores of the GPU.
     pub gpu_cores: Vec<Published>,
     /// Of the GPU, `f32`, Tflop/s.
@@ -85,12 +87,16 @@ pub struct Entry {
     pub neural_engine_ops: Vec<Published>,
     /// GB/s.
     pub memory_bandwidth: Vec<Published>,
+    /// What one fast core can have of it, GB/s.
+    pub core_bandwidth: Vec<Published>,
     /// Each size it is sold with, GB.
     pub memory_sizes: Vec<Published>,
     /// First-level data cache of a fast core, KiB.
     pub l1_data: Vec<Published>,
     /// Second-level cache of all fast cores, MiB.
     pub l2: Vec<Published>,
+    /// Clusters of fast cores, each with its part of that cache; where every core has its own, as many as cores.
+    pub clusters: Vec<Published>,
     /// The cache of the whole chip, MiB.
     pub system_cache: Vec<Published>,
     /// Recommended batch sizes.
@@ -109,25 +115,24 @@ pub struct Entry {
     pub file: Option<PathBuf>,
 }
 
-/// Multiply-add pipes of a fast core and floats of a register: found on M1 by those who measured it, assumed for the rest.
-const PIPES: f64 = 4.0;
-const FLOATS: f64 = 4.0;
-
 impl Entry {
     /// Every single figure with the field's name, for lists and tests.
     pub fn figures(&self) -> Vec<(&'static str, &Published)> {
-        let fields: [(&'static str, &[Published]); 19] = [
+        let fields: [(&'static str, &[Published]); 22] = [
             ("performance_cores", &self.performance_cores),
             ("efficiency_cores", &self.efficiency_cores),
             ("clock", &self.clock),
+            ("flops_per_cycle", &self.flops_per_cycle),
             ("gpu_cores", &self.gpu_cores),
             ("gpu_flops", &self.gpu_flops),
             ("neural_engine_cores", &self.neural_engine_cores),
             ("neural_engine_ops", &self.neural_engine_ops),
             ("memory_bandwidth", &self.memory_bandwidth),
+            ("core_bandwidth", &self.core_bandwidth),
             ("memory_sizes", &self.memory_sizes),
             ("l1_data", &self.l1_data),
             ("l2", &self.l2),
+            ("clusters", &self.clusters),
             ("system_cache", &self.system_cache),
             ("memory_budget", &self.memory_budget),
             ("minimum.flops", &self.minimum.flops),
@@ -140,16 +145,32 @@ impl Entry {
         fields.into_iter().flat_map(|(name, all)| all.iter().map(move |p| (name, p))).collect()
     }
 
-    /// flop/s of one fast core, `f32`: an estimate, since nobody publishes it.
+    /// flop/s of one fast core, `f32`: an estimate, clock × what it does in a cycle.
     pub fn core_flops(&self) -> Figure {
-        let rule = "estimate: clock × 4 multiply-add pipes (measured on M1, assumed for later ones) × 4 floats × 2";
-        match self.clock.first() {
-            Some(clock) => {
-                let flops = clock.value * 1e9 * PIPES * FLOATS * 2.0;
-                Figure::predicted(flops, "flop/s", format!("{rule}; clock {} GHz ({})", clock.value, clock.source))
+        let rule = "estimate: clock × arithmetic of a cycle";
+        let missing = |what: &str| Figure::unavailable("flop/s", rule, format!("{what} of {} is not known", self.name));
+        match (self.clock.first(), self.flops_per_cycle.first()) {
+            (Some(clock), Some(cycle)) => {
+                let (hz, c) = (format!("{} GHz ({})", clock.value, clock.source), &cycle.source);
+                let source = format!("{rule}; clock {hz}, {} flop a cycle ({c})", cycle.value);
+                Figure::predicted(clock.value * 1e9 * cycle.value, "flop/s", source)
             }
-            None => Figure::unavailable("flop/s", rule, format!("the clock of {} is not known", self.name)),
+            (None, _) => missing("the clock"),
+            (_, None) => missing("what a core does in a cycle"),
         }
+    }
+
+    /// Bytes of a fast core's first-level data cache.
+    pub fn l1_bytes(&self) -> Option<usize> {
+        self.l1_data.first().map(|l| (l.value * 1024.0) as usize)
+    }
+
+    /// Bytes of the second-level cache that one fast core can fill: its cluster's part. Where nobody says how many
+    /// clusters there are, a chip with up to four fast cores has one, and of others it is not known.
+    pub fn l2_bytes(&self) -> Option<usize> {
+        let few = self.performance_cores.first().is_some_and(|c| c.value <= 4.0);
+        let clusters = self.clusters.first().map(|c| c.value).or(few.then_some(1.0))?;
+        self.l2.first().map(|l| (l.value * 1024.0 * 1024.0 / clusters) as usize)
     }
 
     /// flop/s of all fast cores, `f32`.
@@ -249,6 +270,8 @@ struct RawEntry {
     #[serde(default)]
     clock: Raw<Published>,
     #[serde(default)]
+    flops_per_cycle: Raw<Published>,
+    #[serde(default)]
     gpu_cores: Raw<Published>,
     #[serde(default)]
     gpu_flops: Raw<Published>,
@@ -259,11 +282,15 @@ struct RawEntry {
     #[serde(default)]
     memory_bandwidth: Raw<Published>,
     #[serde(default)]
+    core_bandwidth: Raw<Published>,
+    #[serde(default)]
     memory_sizes: Raw<Published>,
     #[serde(default)]
     l1_data: Raw<Published>,
     #[serde(default)]
     l2: Raw<Published>,
+    #[serde(default)]
+    clusters: Raw<Published>,
     #[serde(default)]
     system_cache: Raw<Published>,
     #[serde(default)]
@@ -358,14 +385,17 @@ impl Reader<'_> {
             performance_cores: self.figures("performance_cores", "cores", raw.performance_cores)?,
             efficiency_cores: self.figures("efficiency_cores", "cores", raw.efficiency_cores)?,
             clock: self.figures("clock", "GHz", raw.clock)?,
+            flops_per_cycle: self.figures("flops_per_cycle", "flop", raw.flops_per_cycle)?,
             gpu_cores: self.figures("gpu_cores", "cores", raw.gpu_cores)?,
             gpu_flops: self.figures("gpu_flops", "Tflop/s", raw.gpu_flops)?,
             neural_engine_cores: self.figures("neural_engine_cores", "cores", raw.neural_engine_cores)?,
             neural_engine_ops: self.figures("neural_engine_ops", "Top/s", raw.neural_engine_ops)?,
             memory_bandwidth: self.figures("memory_bandwidth", "GB/s", raw.memory_bandwidth)?,
+            core_bandwidth: self.figures("core_bandwidth", "GB/s", raw.core_bandwidth)?,
             memory_sizes: self.figures("memory_sizes", "GB", raw.memory_sizes)?,
             l1_data: self.figures("l1_data", "KiB", raw.l1_data)?,
             l2: self.figures("l2", "MiB", raw.l2)?,
+            clusters: self.figures("clusters", "clusters", raw.clusters)?,
             system_cache: self.figures("system_cache", "MiB", raw.system_cache)?,
             batch: self.ranges("batch", raw.batch)?,
             hidden: self.ranges("hidden", raw.hidden)?,

@@ -13,6 +13,15 @@ pub struct Cache {
     pub shared_by: Option<usize>,
 }
 
+impl Cache {
+    /// What so many threads on cores of their own have of it together: each core its own, or the caches that they share.
+    /// Where nobody tells who shares it, the first level is a core's own and the others are counted once.
+    pub fn capacity(&self, threads: usize) -> usize {
+        let shared_by = self.shared_by.unwrap_or(if self.level == 1 { 1 } else { usize::MAX });
+        self.bytes.saturating_mul(threads.max(1).div_ceil(shared_by.max(1)))
+    }
+}
+
 /// The CPU's name.
 pub fn name() -> Result<String, String> {
     if cfg!(target_os = "linux") {
@@ -38,16 +47,20 @@ pub fn caches() -> Result<Vec<Cache>, String> {
     if cfg!(target_os = "linux") {
         linux_caches()
     } else if cfg!(target_os = "macos") {
-        let keys = [(1, "hw.perflevel0.l1dcachesize"), (2, "hw.perflevel0.l2cachesize")];
-        keys.iter()
-            .map(|(level, key)| {
-                let bytes = sysctl(key)?.parse().map_err(|e| format!("{key}: {e}"))?;
-                Ok(Cache { level: *level, bytes, shared_by: None })
-            })
-            .collect()
+        apple_caches(&|key| sysctl(key))
     } else {
         Err("this system is not asked yet".into())
     }
+}
+
+/// The fast cores' caches by `sysctl`: a first level each, and a second that the cores of a cluster share.
+fn apple_caches(sysctl: &dyn Fn(&str) -> Result<String, String>) -> Result<Vec<Cache>, String> {
+    let number = |key: &str| sysctl(key)?.parse::<usize>().map_err(|e| format!("{key}: {e}"));
+    let one = |level, key: &str, shared_by| Ok::<_, String>(Cache { level, bytes: number(key)?, shared_by });
+    Ok(vec![
+        one(1, "hw.perflevel0.l1dcachesize", Some(1))?,
+        one(2, "hw.perflevel0.l2cachesize", number("hw.perflevel0.cpusperl2").ok())?,
+    ])
 }
 
 fn linux_caches() -> Result<Vec<Cache>, String> {
@@ -112,5 +125,25 @@ mod tests {
         assert_eq!(size("1T"), None);
         assert_eq!(count_cpus("0-3,8"), Some(5));
         assert_eq!(count_cpus("3-1"), None);
+    }
+
+    #[test]
+    fn a_cluster_shares_its_second_level() {
+        let m1_max = |key: &str| {
+            let known = [
+                ("hw.perflevel0.l1dcachesize", "131072"),
+                ("hw.perflevel0.l2cachesize", "12582912"),
+                ("hw.perflevel0.cpusperl2", "4"),
+            ];
+            let found = known.iter().find(|(k, _)| *k == key).map(|(_, v)| (*v).to_owned());
+            found.ok_or_else(|| format!("sysctl does not know {key}"))
+        };
+        let caches = apple_caches(&m1_max).unwrap();
+        let capacity = |threads| [caches[0].capacity(threads), caches[1].capacity(threads)];
+        assert_eq!(capacity(1), [128 << 10, 12 << 20]);
+        assert_eq!(capacity(4), [512 << 10, 12 << 20]);
+        assert_eq!(capacity(8), [1 << 20, 24 << 20]);
+        let unknown = Cache { level: 2, bytes: 1 << 20, shared_by: None };
+        assert_eq!(unknown.capacity(8), 1 << 20, "nobody tells who shares it: one for all");
     }
 }

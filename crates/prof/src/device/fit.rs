@@ -3,8 +3,9 @@
 //! A step's time is a sum of countable things: calls, tiles and multiply-adds of a product, bytes of weights by the cache
 //! that holds them, elements of a map, synapses, bytes copied, steps of a loop. The counts follow from the plan; the
 //! price of each is found by timing a suite of small graphs (`suite.rs`) and solving for the prices that explain
-//! their times best, none of them negative. The suite's plans are counted by the same function as a plan to be
-//! predicted, so the model holds no constant of its own.
+//! their times best (`solve.rs`). The suite's plans are counted by the same function as a plan to be predicted, so the
+//! model holds no constant of its own. A kernel that nothing here counts has no price: it is named, and a plan with it
+//! is not predicted.
 //!
 //! A sum, not the greater of arithmetic and memory: in cache, loads and arithmetic of small kernels overlap only in
 //! part, and a sum whose prices were measured together absorbs the part that does. For data beyond the second-level
@@ -74,6 +75,22 @@ pub enum Unit {
     CopyCall,
     /// A byte of it, read or written.
     CopyByte,
+    /// A softmax.
+    SoftmaxCall,
+    /// An element of it.
+    SoftmaxElement,
+    /// A normalization of rows.
+    NormCall,
+    /// An element of it.
+    NormElement,
+    /// A sum, mean or the like along axes.
+    ReduceCall,
+    /// An element that it reads.
+    ReduceElement,
+    /// Rows looked up in a table.
+    GatherCall,
+    /// A byte of it, read or written.
+    GatherByte,
 }
 
 /// What bounds a unit's price on another machine.
@@ -93,16 +110,25 @@ impl Unit {
     /// What bounds its price.
     pub fn kind(self) -> Kind {
         match self {
-            Unit::ProductWork | Unit::GatedWork | Unit::MapPlain | Unit::MapDivide => Kind::Compute,
-            Unit::MapFunction | Unit::GatedFunction | Unit::SynapseRow | Unit::SynapseRound | Unit::SynapseGather => {
-                Kind::Functions
-            }
+            Unit::ProductWork
+            | Unit::GatedWork
+            | Unit::MapPlain
+            | Unit::MapDivide
+            | Unit::NormElement
+            | Unit::ReduceElement => Kind::Compute,
+            Unit::MapFunction
+            | Unit::GatedFunction
+            | Unit::SynapseRow
+            | Unit::SynapseRound
+            | Unit::SynapseGather
+            | Unit::SoftmaxElement => Kind::Functions,
             Unit::RowByteL1
             | Unit::RowByteL2
             | Unit::RowByteFar
             | Unit::ProductPacked
             | Unit::MapByte
             | Unit::CopyByte
+            | Unit::GatherByte
             | Unit::TurnedByte => Kind::Cache,
             _ => Kind::Overhead,
         }
@@ -122,10 +148,10 @@ pub struct Target {
     pub lanes: usize,
     /// Registers of a panel of a packed matrix.
     pub panel: usize,
-    /// Bytes of a core's first-level cache.
-    pub l1: usize,
-    /// Bytes of its second-level cache.
-    pub l2: usize,
+    /// Bytes of a core's first-level cache, where that is known.
+    pub l1: Option<usize>,
+    /// Bytes of the second-level cache that a core can fill.
+    pub l2: Option<usize>,
 }
 
 /// Rows of a tile of a product, in the kernels.
@@ -142,8 +168,10 @@ pub struct Counted<'a> {
     pub within: Option<&'a str>,
     /// Calls of a run.
     pub calls: f64,
-    /// Units of a run, all calls together.
+    /// Units of a run, all calls together; empty where its kernel has no price.
     pub counts: Counts,
+    /// Why its kernel has no price.
+    pub unpriced: Option<String>,
     /// Blocks that several threads can take at once, where it is in a loop.
     pub blocks: Option<usize>,
     /// Bytes that the steps around it go over again and again.
@@ -169,15 +197,19 @@ pub fn count<'a>(plan: &'a Plan, target: &Target) -> (Counts, Vec<Counted<'a>>) 
     for (i, step) in plan.steps.iter().enumerate() {
         match &step.looped {
             Some(looped) => count_loop(step, looped, vec![i], 1.0, target, &mut all),
-            None => all.push(Counted {
-                path: vec![i],
-                step,
-                within: None,
-                calls: 1.0,
-                counts: step_counts(step, set, target),
-                blocks: None,
-                working_set: set,
-            }),
+            None => {
+                let (counts, unpriced) = priced(step, set, target);
+                all.push(Counted {
+                    path: vec![i],
+                    step,
+                    within: None,
+                    calls: 1.0,
+                    counts,
+                    unpriced,
+                    blocks: None,
+                    working_set: set,
+                });
+            }
         }
     }
     (run, all)
@@ -185,16 +217,16 @@ pub fn count<'a>(plan: &'a Plan, target: &Target) -> (Counts, Vec<Counted<'a>>) 
 
 /// Bytes that one pass over a plan's steps touches at most: its arena, and the weights of its products and synapses.
 fn working_set(plan: &Plan) -> usize {
-    let weights: usize = plan.steps.iter().map(|s| weight_bytes(&s.kernel)).sum();
+    let weights: usize = plan.steps.iter().map(weight_bytes).sum();
     plan.arena_bytes + weights
 }
 
-fn weight_bytes(kernel: &str) -> usize {
-    match Form::of(kernel) {
-        Form::Product { batch: 1, packed: true, n, k, .. } => 4 * n * k,
-        Form::Product { batch: 1, m, k, .. } => 4 * m * k,
-        Form::Synapses { count, sums, .. } => count * 4 * (3 + sums),
-        Form::Gated { units, k, .. } => 12 * units * k,
+fn weight_bytes(step: &Step) -> usize {
+    match Form::of(step) {
+        Some(Form::Product { batch: 1, packed: true, n, k, .. }) => 4 * n * k,
+        Some(Form::Product { batch: 1, m, k, .. }) => 4 * m * k,
+        Some(Form::Synapses { count, sums, .. }) => count * 4 * (3 + sums),
+        Some(Form::Gated { units, k, .. }) => 12 * units * k,
         _ => 0,
     }
 }
@@ -225,6 +257,7 @@ fn count_loop<'a>(
         within: None,
         calls: times,
         counts: own,
+        unpriced: None,
         blocks: split,
         working_set: set,
     });
@@ -234,7 +267,7 @@ fn count_loop<'a>(
             Some(deeper) => count_loop(inner, deeper, path, calls, target, all),
             None => {
                 // The last block may be smaller: less work, but a call all the same.
-                let each = step_counts(inner, set, target);
+                let (each, unpriced) = priced(inner, set, target);
                 let repeated = |(unit, n): (Unit, f64)| {
                     let times_of = if is_call(unit) { calls } else { times * looped.steps as f64 * work };
                     (unit, n * times_of)
@@ -245,6 +278,7 @@ fn count_loop<'a>(
                     within: Some(&step.name),
                     calls,
                     counts: each.into_iter().map(repeated).collect(),
+                    unpriced,
                     blocks: split,
                     working_set: set,
                 });
@@ -254,8 +288,22 @@ fn count_loop<'a>(
 }
 
 fn is_call(unit: Unit) -> bool {
-    use Unit::{CopyCall, GatedCall, MapCall, ProductCall, RowCall, SynapseCall};
-    matches!(unit, RowCall | ProductCall | MapCall | SynapseCall | GatedCall | CopyCall)
+    use Unit::{
+        CopyCall, GatedCall, GatherCall, MapCall, NormCall, ProductCall, ReduceCall, RowCall, SoftmaxCall, SynapseCall,
+    };
+    matches!(
+        unit,
+        RowCall
+            | ProductCall
+            | MapCall
+            | SynapseCall
+            | GatedCall
+            | CopyCall
+            | SoftmaxCall
+            | NormCall
+            | ReduceCall
+            | GatherCall
+    )
 }
 
 /// What a kernel's description says of its shape.
@@ -283,8 +331,18 @@ enum Form {
         k: usize,
         skipped: Option<usize>,
     },
-    Other,
+    /// Rows or axes of so many elements in all.
+    Softmax(usize),
+    Norm(usize),
+    Reduce(usize),
+    Gather,
+    Copy,
+    Map,
 }
+
+/// What the text of a kernel that only moves bytes begins with.
+const COPIES: [&str; 8] =
+    ["copy ", "transpose ", "broadcast", "slice axis", "join axis", "stretch", "zero", "copy to output"];
 
 /// What the kernel's text of a ratio of sums over synapses ends with; how often may follow.
 const RATIO: &str = ", then their ratio";
@@ -292,9 +350,35 @@ const RATIO: &str = ", then their ratio";
 impl Form {
     /// Reads what the backend writes: `gemm packed 32×64×16 + bias, then tanh(x0)`, `423 synapses, 64 to 2 × 64, …`,
     /// `gated cell 32×3·29×37 less 240 weights, lanes are rows`.
-    fn of(kernel: &str) -> Form {
+    fn of(step: &Step) -> Option<Form> {
+        let kernel = &step.kernel;
         let found = Form::product(kernel).or_else(|| Form::synapses(kernel)).or_else(|| Form::gated(kernel));
-        found.unwrap_or(Form::Other)
+        found.or_else(|| Form::rows(kernel)).or_else(|| {
+            let copies = COPIES.iter().any(|c| kernel.starts_with(c));
+            let map = step.op == "map" || kernel.starts_with("map of ");
+            if copies && step.cost.flops == 0 { Some(Form::Copy) } else { map.then_some(Form::Map) }
+        })
+    }
+
+    /// `softmax 8×10`, `layer norm 8×64`, `sum 8×64×1`, `gather 3 of 10`.
+    fn rows(kernel: &str) -> Option<Form> {
+        let elements = |sizes: &str| {
+            sizes.split('×').try_fold(1usize, |product, size| product.checked_mul(size.parse::<usize>().ok()?))
+        };
+        for (name, form) in [
+            ("softmax ", Form::Softmax as fn(usize) -> Form),
+            ("layer norm ", Form::Norm),
+            ("rms norm ", Form::Norm),
+            ("sum ", Form::Reduce),
+            ("mean ", Form::Reduce),
+            ("max ", Form::Reduce),
+            ("min ", Form::Reduce),
+        ] {
+            if let Some(sizes) = kernel.strip_prefix(name) {
+                return elements(sizes).map(form);
+            }
+        }
+        kernel.starts_with("gather ").then_some(Form::Gather)
     }
 
     fn gated(kernel: &str) -> Option<Form> {
@@ -340,8 +424,26 @@ fn loop_rows(kernel: &str) -> (Option<usize>, bool) {
     (rows.and_then(|(rows, _)| rows.parse().ok()), kernel.ends_with(" as columns"))
 }
 
-/// Units of one call of a step that is no loop, within steps that go over `working_set` bytes.
-fn step_counts(step: &Step, working_set: usize, target: &Target) -> Counts {
+/// Units of one call of a step that is no loop, or why its kernel has no price.
+fn priced(step: &Step, working_set: usize, target: &Target) -> (Counts, Option<String>) {
+    let kernel = &step.kernel;
+    let Some(form) = Form::of(step) else {
+        return (Counts::new(), Some(format!("no price is known for the kernel `{kernel}` of `{}`", step.name)));
+    };
+    // Prices are of f32. A product whose operands are fewer bytes than its weights would be has others.
+    let narrow = match form {
+        Form::Product { n, k, .. } => step.cost.bytes_read < 4 * (n * k) as u64,
+        Form::Copy | Form::Gather => false,
+        _ => !step.out.starts_with("f32"),
+    };
+    if narrow {
+        let what = format!("prices are of f32, and `{}` ({kernel}) computes with another type", step.name);
+        return (Counts::new(), Some(what));
+    }
+    (step_counts(step, form, working_set, target), None)
+}
+
+fn step_counts(step: &Step, form: Form, working_set: usize, target: &Target) -> Counts {
     let cost = &step.cost;
     let plain = cost.flops.saturating_sub(cost.transcendentals) as f64;
     let mut counts = Counts::new();
@@ -358,7 +460,7 @@ fn step_counts(step: &Step, working_set: usize, target: &Target) -> Counts {
     };
     let lanes = target.lanes;
     let width = lanes * target.panel;
-    match Form::of(&step.kernel) {
+    match form {
         Form::Product { batch, m, n, k, packed, bias, then } => {
             let padded = n.next_multiple_of(lanes);
             if m == 1 && batch == 1 {
@@ -422,11 +524,27 @@ fn step_counts(step: &Step, working_set: usize, target: &Target) -> Counts {
                 }
             }
         }
-        Form::Other if cost.flops == 0 => {
+        Form::Softmax(elements) => {
+            add(Unit::SoftmaxCall, 1.0);
+            add(Unit::SoftmaxElement, elements as f64);
+        }
+        Form::Norm(elements) => {
+            add(Unit::NormCall, 1.0);
+            add(Unit::NormElement, elements as f64);
+        }
+        Form::Reduce(elements) => {
+            add(Unit::ReduceCall, 1.0);
+            add(Unit::ReduceElement, elements as f64);
+        }
+        Form::Gather => {
+            add(Unit::GatherCall, 1.0);
+            add(Unit::GatherByte, cost.bytes() as f64);
+        }
+        Form::Copy => {
             add(Unit::CopyCall, 1.0);
             add(Unit::CopyByte, cost.bytes() as f64);
         }
-        Form::Other => {
+        Form::Map => {
             add(Unit::MapCall, 1.0);
             let divisions = step.kernel.matches(" / ").count() as f64;
             add(Unit::MapPlain, plain);
@@ -451,50 +569,16 @@ fn operations(kernel: &str) -> usize {
 /// Which part of a working set that is gone over again and again is found in the first level, the second, and beyond.
 /// What is somewhat too large for a level finds less than its part there, since the oldest makes room for the newest.
 fn residence(bytes: usize, target: &Target) -> [f64; 3] {
-    let missing = |capacity: usize| {
-        let over = bytes as f64 / capacity.max(1) as f64 - 1.0;
+    // Where a level's size is not known, nothing is said to miss it: its price then stands for all of them.
+    let missing = |capacity: Option<usize>| {
+        let over = capacity.map_or(0.0, |c| bytes as f64 / c.max(1) as f64 - 1.0);
         (2.0 * over).clamp(0.0, 1.0)
     };
     let (first, second) = (missing(target.l1), missing(target.l2));
     [1.0 - first, first * (1.0 - second), first * second]
 }
 
-/// Seconds of these units.
-pub fn seconds(counts: &Counts, prices: &Prices) -> f64 {
-    counts.iter().map(|(unit, n)| n * prices.get(unit).copied().unwrap_or(0.0)).sum()
-}
-
-/// The prices, none negative, that explain the times best: least squares of the relative errors.
-///
-/// By Lawson and Hanson's rule in its simplest form, one price at a time until nothing moves: there are some twenty
-/// prices and some eighty equations.
-pub fn solve(equations: &[(Counts, f64)]) -> Prices {
-    let units: Vec<Unit> =
-        equations.iter().flat_map(|(c, _)| c.keys().copied()).collect::<BTreeSet<_>>().into_iter().collect();
-    let rows: Vec<Vec<f64>> = equations
-        .iter()
-        .map(|(counts, time)| units.iter().map(|u| counts.get(u).copied().unwrap_or(0.0) / time).collect())
-        .collect();
-    // Columns of length 1, so that prices of unlike size move alike.
-    let norms: Vec<f64> =
-        (0..units.len()).map(|j| rows.iter().map(|r| r[j] * r[j]).sum::<f64>().sqrt().max(f64::MIN_POSITIVE)).collect();
-    let mut x = vec![0.0f64; units.len()];
-    let mut left: Vec<f64> = vec![1.0; rows.len()];
-    for _ in 0..20_000 {
-        let mut moved = 0.0f64;
-        for j in 0..units.len() {
-            let gain: f64 = rows.iter().zip(&left).map(|(r, l)| r[j] / norms[j] * l).sum();
-            let next = (x[j] + gain).max(0.0);
-            let by = next - x[j];
-            if by != 0.0 {
-                x[j] = next;
-                rows.iter().zip(&mut left).for_each(|(r, l)| *l -= r[j] / norms[j] * by);
-                moved = moved.max(by.abs());
-            }
-        }
-        if moved < 1e-9 {
-            break;
-        }
-    }
-    units.into_iter().zip(x).zip(norms).map(|((unit, x), norm)| (unit, x / norm)).collect()
+/// Seconds of these units; the unit that has no price, where one has none.
+pub fn seconds(counts: &Counts, prices: &Prices) -> Result<f64, Unit> {
+    counts.iter().map(|(unit, n)| prices.get(unit).map(|p| n * p).ok_or(*unit)).sum()
 }

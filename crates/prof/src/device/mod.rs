@@ -7,21 +7,25 @@
 pub mod calibrate;
 pub mod catalog;
 pub mod check;
+mod conditions;
 pub mod cpu;
 pub mod fit;
+pub(crate) mod levels;
 mod outlook;
 pub mod predict;
 pub mod roof;
 pub mod settings;
+pub mod solve;
 mod store;
 mod suite;
 
 pub use calibrate::{Calibration, Fingerprint, Pace};
 pub use catalog::{Catalog, Entry, Published};
-pub use outlook::{on, outlook, prediction_error, requirements};
+pub use conditions::Conditions;
+pub use outlook::{forecast, fusion_gain, on, outlook, prediction_error, requirements};
 pub use predict::{OpTime, Prediction, Speed, predict};
 pub use settings::{Settings, settings_for, settings_for_host, test_sizes};
-pub use store::{Origin, data_dir};
+pub use store::{Origin, WAITING, data_dir};
 
 use std::path::PathBuf;
 

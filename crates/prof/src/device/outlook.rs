@@ -2,10 +2,12 @@
 
 use super::calibrate::Calibration;
 use super::catalog::{Catalog, Demands, Entry, Published};
-use super::predict::{Prediction, Speed, predict};
+use super::fit::Unit;
+use super::predict::{NEVER_COMPARED, Prediction, Speed, predict};
 use crate::profile::{DeviceOutlook, Named, Requirement};
 use schwann_core::Figure;
-use schwann_core::plan::Plan;
+use schwann_core::pass::Opportunity;
+use schwann_core::plan::{Forecast, Plan};
 
 /// How many of the slowest operations an outlook names.
 const SLOWEST: usize = 3;
@@ -24,6 +26,28 @@ pub fn outlook(
     all
 }
 
+/// What a plan takes on the calibrated machine, in the plan's own form.
+pub fn forecast(plan: &Plan, calibration: &Calibration) -> Forecast {
+    let found = predict(plan, &Speed::host(calibration, plan.threads));
+    Forecast { time: found.time, steps: found.ops.into_iter().map(|op| (op.path, op.time)).collect() }
+}
+
+/// Seconds that a fusion would save on the calibrated machine: the calls and bytes that it leaves out, at its prices.
+pub fn fusion_gain(found: &Opportunity, calibration: &Calibration) -> Figure {
+    let source = format!("{}: calls and bytes that fusion leaves out", calibration.source());
+    let price = |unit| calibration.prices.get(&unit).copied();
+    match (found.bytes_saved, price(Unit::MapCall).zip(price(Unit::MapByte))) {
+        (Some(bytes), Some((call, byte))) => {
+            let calls = found.nodes.len().saturating_sub(1) as f64;
+            Figure::predicted(calls * call + bytes as f64 * byte, "s", source)
+        }
+        (None, _) => {
+            Figure::unavailable("s", source, "what a pattern of one's own saves is not known before it is built")
+        }
+        (_, None) => Figure::unavailable("s", source, "the calibration has no price for elementwise work"),
+    }
+}
+
 /// What a plan would take on a catalogued device; unavailable figures with the reason where too little is known of it.
 pub fn on(plan: &Plan, device: &Entry, calibration: &Calibration) -> Prediction {
     match Speed::catalogued(device, calibration, plan.threads) {
@@ -38,6 +62,11 @@ fn one(p: Prediction, measured: Option<&Figure>) -> DeviceOutlook {
         (true, None) => Figure::unavailable("%", "prediction against measurement", "no run was measured"),
         _ => Figure::unavailable("%", "prediction against measurement", "the device is not here to measure"),
     };
+    let compared = match (p.host, measured) {
+        (true, Some(_)) => "compared with the measurement beside it".into(),
+        (true, None) => "not compared with a measurement this time".into(),
+        _ => NEVER_COMPARED.into(),
+    };
     let slowest =
         p.slowest(SLOWEST).iter().map(|op| Named { name: op.name.clone(), figure: op.time.clone() }).collect();
     DeviceOutlook {
@@ -50,6 +79,8 @@ fn one(p: Prediction, measured: Option<&Figure>) -> DeviceOutlook {
         neural_engine: p.neural_engine,
         error,
         slowest,
+        reasons: p.reasons,
+        compared,
     }
 }
 

@@ -1,46 +1,25 @@
 //! What this machine can do at most, measured: the lines of a roofline.
 //!
-//! Arithmetic: the fastest of several matrix products that stay in a core's own caches, with weights packed ahead. That
-//! is a lower bound of what the multiply-add units can do (a few percent below it), and a figure that a real program can
-//! reach. Memory: reading by whole registers, copying and changing in place by plain Rust, at a size for each cache level and one for main
-//! memory; a copy or change of n bytes counts 2n. Functions: the fastest of exp, sigmoid and tanh over a vector in cache.
+//! Arithmetic: multiply-adds in registers, which is what the units can do; beside it the fastest of several matrix
+//! products that stay in a core's own caches, in `f32` and in `bf16`, which is what a real program can reach. Functions:
+//! the fastest of exp, sigmoid, tanh and the gate of a recurrent cell over a vector in the first-level cache. Memory:
+//! `levels.rs`.
+//!
+//! A limit is the best that was seen, and what runs beside it makes it too low. So a work that beats it shows that the
+//! limit is wrong, and not that the work is miraculous ([`of_limit`]).
 
+use super::levels::{self, at_once, least_seconds};
+pub use super::levels::{Level, copy_bytes_per_s};
 use super::{Progress, Result, cpu};
 use crate::measure;
 use schwann_core::backend::cpu::Cpu;
 use schwann_core::memory::Budget;
 use schwann_core::op::Unary;
 use schwann_core::pass::PassOptions;
-use schwann_core::plan::Device;
-use schwann_core::{CompileOptions, DType, Error as Core, Graph, GraphBuilder, Op, Program, Session, Tensor};
+use schwann_core::{CompileOptions, DType, Error as Core, Figure, Graph, GraphBuilder, Op, Program, Session, Tensor};
 use schwann_kernels::{Isa, peak};
 use serde::{Deserialize, Serialize};
-use std::hint::black_box;
 use std::time::Instant;
-
-/// How fast memory is at one distance.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Level {
-    /// `L1`, `L2`, `L3` or `memory`.
-    pub name: String,
-    /// What fits here, for all threads together; `None` for main memory.
-    pub capacity_bytes: Option<usize>,
-    /// Bytes that were copied between at this distance, for all threads together.
-    pub working_set_bytes: usize,
-    /// Copied: read and written.
-    pub copy_bytes_per_s: f64,
-    /// Only read.
-    pub read_bytes_per_s: f64,
-    /// Changed in place: read and written, without fetching what is only overwritten.
-    pub update_bytes_per_s: f64,
-}
-
-impl Level {
-    /// The fastest of the ways to move bytes.
-    pub fn bytes_per_s(&self) -> f64 {
-        self.copy_bytes_per_s.max(self.read_bytes_per_s).max(self.update_bytes_per_s)
-    }
-}
 
 /// The machine's measured limits for some number of threads.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -51,12 +30,16 @@ pub struct Limits {
     pub threads: usize,
     /// Multiply-adds in registers, `f32`.
     pub flops_per_s: f64,
+    /// Products of `f32` that stay in cache.
+    pub product_flops_per_s: f64,
     /// Products of bfloat16 that stay in cache.
     pub bf16_flops_per_s: f64,
-    /// The fastest of exp, sigmoid and tanh.
+    /// The fastest of exp, sigmoid, tanh and a gate.
     pub functions_per_s: f64,
     /// Memory, near to far.
     pub levels: Vec<Level>,
+    /// What could not be measured, with the reason.
+    pub left_out: Vec<String>,
     /// How all of this is known.
     pub provenance: String,
     /// How it was measured.
@@ -97,6 +80,16 @@ impl Ready {
             many => &many.iter().map(pair).collect::<Vec<_>>(),
         };
         Ok(self.session.run(inputs)?)
+    }
+
+    /// Bytes of its inputs.
+    pub fn input_bytes(&self) -> usize {
+        self.inputs.iter().map(|(_, t)| t.bytes().len()).sum()
+    }
+
+    /// Bytes of its outputs, which takes a run.
+    pub fn output_bytes(&mut self) -> Result<usize> {
+        Ok(self.run()?.iter().map(|t| t.bytes().len()).sum())
     }
 
     /// The session that runs it; it has a plan after the first run.
@@ -146,13 +139,30 @@ pub fn packed_product(dtype: DType, [m, k, n]: [usize; 3]) -> Result<(Graph, Vec
     Ok((b.build()?, vec![("x".into(), numbers(dtype, &[m, k], -1.0, 1.0)?)]))
 }
 
-/// A function of a vector.
-fn functions(op: Unary, count: usize) -> Result<(Graph, Vec<(String, Tensor)>)> {
+/// A function of a function of a vector, several deep, and how many evaluations that is: operands stay in the
+/// first-level cache and results in registers, so that little but the functions is timed.
+fn functions(op: Option<Unary>) -> Result<(Graph, Vec<(String, Tensor)>, usize)> {
+    const COUNT: usize = 1024;
+    const DEEP: usize = 8;
     let mut b = GraphBuilder::new();
-    let x = b.input("x", DType::F32, &[count][..])?;
-    let y = b.push(Op::Unary(op), &[x])?;
+    let mut x = b.input("x", DType::F32, &[COUNT][..])?;
+    let other = b.input("other", DType::F32, &[COUNT][..])?;
+    for _ in 0..DEEP {
+        x = match op {
+            // What an exponential gives is brought back to where the next one does not overflow.
+            Some(Unary::Exp) => {
+                let less = b.neg(x)?;
+                b.exp(less)?
+            }
+            Some(op) => b.push(Op::Unary(op), &[x])?,
+            None => super::suite::gate(&mut b, [x, other, x])?,
+        };
+    }
+    let y = b.add(x, other)?;
     b.output("y", y)?;
-    Ok((b.build()?, vec![("x".into(), numbers(DType::F32, &[count], -2.0, 2.0)?)]))
+    let data = || numbers(DType::F32, &[COUNT], -2.0, 2.0);
+    let each = if op.is_some() { 1 } else { 3 };
+    Ok((b.build()?, vec![("x".into(), data()?), ("other".into(), data()?)], COUNT * DEEP * each))
 }
 
 /// Ten steps that do next to nothing: what a step costs beyond its work.
@@ -182,33 +192,28 @@ pub fn flops(cpu: &Cpu, dtype: DType, seconds: f64) -> Result<f64> {
 }
 
 /// Arithmetic per second in registers alone, every thread at once: the best round of several.
-pub fn peak_flops(isa: Isa, threads: usize, seconds: f64) -> f64 {
+pub fn peak_flops(isa: Isa, threads: usize, seconds: f64) -> Result<f64> {
     const ROUNDS: usize = 50_000;
     let start = Instant::now();
     let mut best = 0.0f64;
-    let barrier = std::sync::Barrier::new(threads);
-    while start.elapsed().as_secs_f64() < seconds {
-        let rates = std::thread::scope(|scope| {
-            let burst = || {
-                barrier.wait();
-                let round = Instant::now();
-                let flops: u64 = (0..8).map(|_| peak::burst(isa, ROUNDS)).sum();
-                flops as f64 / round.elapsed().as_secs_f64()
-            };
-            let others: Vec<_> = (1..threads).map(|_| scope.spawn(burst)).collect();
-            let own = burst();
-            own + others.into_iter().filter_map(|t| t.join().ok()).sum::<f64>()
-        });
-        best = best.max(rates);
+    while best == 0.0 || start.elapsed().as_secs_f64() < seconds {
+        let rates = at_once(vec![(); threads.max(1)], |_, (), barrier| {
+            barrier.wait();
+            let round = Instant::now();
+            let flops: u64 = (0..8).map(|_| peak::burst(isa, ROUNDS)).sum();
+            flops as f64 / round.elapsed().as_secs_f64()
+        })?;
+        best = best.max(rates.iter().sum());
     }
-    best
+    Ok(best)
 }
 
-/// Evaluations of a function per second.
-pub fn functions_per_s(cpu: &Cpu, op: Unary, seconds: f64) -> Result<f64> {
-    let count = 65_536 * cpu.threads();
-    let (graph, inputs) = functions(op, count)?;
-    Ok(count as f64 / Ready::new(&graph, inputs, cpu, PassOptions::default())?.time(seconds)?.min_s)
+/// Evaluations of a function a second on one thread, in the first-level cache; `None` is the gate of a recurrent cell,
+/// which is three of them.
+pub fn functions_per_s(isa: Isa, op: Option<Unary>, seconds: f64) -> Result<f64> {
+    let (graph, inputs, evaluations) = functions(op)?;
+    let cpu = Cpu::with_isa(isa, 1)?;
+    Ok(evaluations as f64 / Ready::new(&graph, inputs, &cpu, PassOptions::default())?.time(seconds)?.min_s)
 }
 
 /// Seconds that a step costs beyond its work, on one thread.
@@ -218,202 +223,94 @@ pub fn step_overhead_s(isa: Isa, seconds: f64) -> Result<f64> {
     Ok(samples.min_s / OVERHEAD_STEPS as f64)
 }
 
-/// Best of several rounds in which every thread does `work` on its own buffers; bytes per second of all together.
-fn together(threads: usize, bytes: usize, seconds: f64, work: impl Fn(&mut [u64], &[u64], usize) + Sync) -> f64 {
-    let words = (bytes / threads / 8).max(64);
-    let moved_once = (words * threads * 8) as f64;
-    // A round is long beside starting it.
-    let repeats = ((64 << 20) / (words * 8)).clamp(1, 1 << 16);
-    let start = Instant::now();
-    let mut best = 0.0f64;
-    let barrier = std::sync::Barrier::new(threads);
-    let stop = std::sync::atomic::AtomicBool::new(false);
-    let slowest = std::sync::Mutex::new(Vec::new());
-    std::thread::scope(|scope| {
-        for id in 0..threads {
-            let (barrier, stop, slowest, work) = (&barrier, &stop, &slowest, &work);
-            scope.spawn(move || {
-                let from = vec![1u64; words];
-                let mut to = vec![0u64; words];
-                loop {
-                    barrier.wait();
-                    if stop.load(std::sync::atomic::Ordering::Relaxed) {
-                        break;
-                    }
-                    let round = Instant::now();
-                    work(&mut to, &from, repeats);
-                    let took = round.elapsed().as_secs_f64();
-                    slowest.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push(took);
-                    barrier.wait();
-                    // One thread decides for all, between two rounds.
-                    if id == 0 && start.elapsed().as_secs_f64() >= seconds {
-                        stop.store(true, std::sync::atomic::Ordering::Relaxed);
-                    }
-                }
-                black_box(&to);
-            });
-        }
-    });
-    let times = slowest.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
-    // Each round ends when its slowest thread does.
-    for round in times.chunks(threads) {
-        let took = round.iter().copied().fold(0.0, f64::max);
-        best = best.max(moved_once * repeats as f64 / took.max(1e-9));
-    }
-    best
-}
-
-fn copy(to: &mut [u64], from: &[u64], repeats: usize) {
-    for _ in 0..repeats {
-        to.copy_from_slice(black_box(from));
-        black_box(&mut *to);
-    }
-}
-
-fn read(_: &mut [u64], from: &[u64], repeats: usize) {
-    let isa = Isa::detect();
-    for _ in 0..repeats {
-        peak::read(isa, black_box(from));
-    }
-}
-
-fn update(to: &mut [u64], _: &[u64], repeats: usize) {
-    for _ in 0..repeats {
-        let to = black_box(&mut *to);
-        to.iter_mut().for_each(|v| *v ^= 0x5555);
-    }
-}
-
-/// Bytes per second that changing in place moves (read and written).
-fn update_bytes_per_s(threads: usize, bytes: usize, seconds: f64) -> f64 {
-    2.0 * together(threads, bytes, seconds, update)
-}
-
-/// Bytes per second that copying moves (read and written) with a working set of `bytes` in all.
-pub fn copy_bytes_per_s(threads: usize, bytes: usize, seconds: f64) -> f64 {
-    // The buffers are two, and each of their bytes is moved once.
-    2.0 * together(threads, bytes / 2, seconds, copy)
-}
-
-/// Bytes per second that reading moves.
-pub fn read_bytes_per_s(threads: usize, bytes: usize, seconds: f64) -> f64 {
-    together(threads, bytes, seconds, read)
-}
-
-/// A working set that no cache holds.
-pub fn memory_working_set() -> usize {
-    let largest = cpu::caches().ok().and_then(|c| c.iter().map(|c| c.bytes).max()).unwrap_or(32 << 20);
-    largest.saturating_mul(4).clamp(128 << 20, 512 << 20)
-}
-
-pub(super) fn levels(threads: usize, seconds: f64, tell: &mut dyn FnMut(Progress)) -> Vec<Level> {
-    let caches = cpu::caches().unwrap_or_else(|_| {
-        let typical = [(1, 32 << 10), (2, 512 << 10), (3, 8 << 20)];
-        typical.map(|(level, bytes)| cpu::Cache { level, bytes, shared_by: None }).into()
-    });
-    let mut places: Vec<(String, Option<usize>, usize)> = caches
-        .iter()
-        .map(|c| {
-            // A cache that several cores share is one for all threads; the others are one each.
-            let private = c.level < 3 && c.shared_by.is_none_or(|n| n <= 2);
-            let capacity = if private { c.bytes * threads } else { c.bytes };
-            (format!("L{}", c.level), Some(capacity), capacity / 2)
-        })
-        .collect();
-    places.push(("memory".into(), None, memory_working_set()));
-    let each = seconds / (3 * places.len()) as f64;
-    let mut found: Vec<Level> = places
-        .into_iter()
-        .map(|(name, capacity_bytes, working_set_bytes)| {
-            tell(Progress::new(format!("{name} bandwidth, {}", words(threads))));
-            Level {
-                copy_bytes_per_s: copy_bytes_per_s(threads, working_set_bytes, each),
-                read_bytes_per_s: read_bytes_per_s(threads, working_set_bytes, each),
-                update_bytes_per_s: update_bytes_per_s(threads, working_set_bytes, each),
-                name,
-                capacity_bytes,
-                working_set_bytes,
-            }
-        })
-        .collect();
-    // Farther is never faster; where plain Rust's loop was the limit near by, the farther figure is a better bound.
-    for i in (0..found.len().saturating_sub(1)).rev() {
-        found[i].copy_bytes_per_s = found[i].copy_bytes_per_s.max(found[i + 1].copy_bytes_per_s);
-        found[i].read_bytes_per_s = found[i].read_bytes_per_s.max(found[i + 1].read_bytes_per_s);
-        found[i].update_bytes_per_s = found[i].update_bytes_per_s.max(found[i + 1].update_bytes_per_s);
-    }
-    found
-}
-
 /// How many steps [`Limits::measure`] tells of.
 pub const PROGRESS_STEPS: u64 = 7;
 
 impl Limits {
     /// Measures for about so many seconds; tells of [`PROGRESS_STEPS`] steps at most.
     pub fn measure(cpu: &Cpu, seconds: f64, tell: &mut dyn FnMut(Progress)) -> Result<Limits> {
+        Limits::measure_within(cpu, seconds, levels::allowance(), tell)
+    }
+
+    /// The same with at most so many bytes of memory.
+    pub(super) fn measure_within(
+        cpu: &Cpu,
+        seconds: f64,
+        allowed: Option<usize>,
+        tell: &mut dyn FnMut(Progress),
+    ) -> Result<Limits> {
         let threads = cpu.threads();
         let part = seconds / 8.0;
         tell(Progress::new(format!("arithmetic, {}", words(threads))));
-        let flops_per_s = peak_flops(cpu.isa(), threads, 2.0 * part);
-        tell(Progress::new(format!("bfloat16 products, {}", words(threads))));
+        let in_registers = peak_flops(cpu.isa(), threads, part)?;
+        tell(Progress::new(format!("products, {}", words(threads))));
+        let product_flops_per_s = flops(cpu, DType::F32, part)?;
         let bf16_flops_per_s = flops(cpu, DType::Bf16, part)?;
         tell(Progress::new(format!("functions, {}", words(threads))));
         let mut fastest = 0.0f64;
-        for op in [Unary::Exp, Unary::Sigmoid, Unary::Tanh] {
-            fastest = fastest.max(functions_per_s(cpu, op, part / 3.0)?);
+        for op in [Some(Unary::Exp), Some(Unary::Sigmoid), Some(Unary::Tanh), None] {
+            fastest = fastest.max(functions_per_s(cpu.isa(), op, part / 4.0)?);
         }
-        let levels = levels(threads, 4.0 * part, tell);
+        let (places, mut left_out) = levels::places(&cpu::caches(), threads, allowed);
+        let levels = levels::measure(places, threads, 4.0 * part, &mut left_out, tell);
         Ok(Limits {
             isa: cpu.isa().name().into(),
             threads,
-            flops_per_s,
+            // Products do nothing that registers do not: where they were faster, the burst was disturbed.
+            flops_per_s: in_registers.max(product_flops_per_s),
+            product_flops_per_s,
             bf16_flops_per_s,
-            functions_per_s: fastest,
+            functions_per_s: fastest * threads as f64,
             levels,
+            left_out,
             provenance: "measured".into(),
-            source: "f32: multiply-adds in registers; bf16: products that stay in cache; copies, reads and updates by cache \
-                     level; exp, sigmoid, tanh in cache".into(),
+            source:
+                "f32: multiply-adds in registers; f32 and bf16 products that stay in cache; copies, reads and updates \
+                     by cache level; exp, sigmoid, tanh and gates in L1, one thread's times the threads"
+                    .into(),
         })
     }
 
-    /// The most bytes a second at which a working set can be moved, and the level that bounds it. A level that is too
-    /// small still serves the part that it holds.
-    pub fn bandwidth(&self, working_set: usize) -> (f64, Option<&str>) {
-        let speed = Level::bytes_per_s;
-        let fits = |l: &Level| l.capacity_bytes.is_none_or(|c| working_set <= c);
-        let Some(at) = self.levels.iter().position(fits) else { return (f64::INFINITY, None) };
-        let (near, far) = (at.checked_sub(1).map(|n| &self.levels[n]), &self.levels[at]);
-        let held = near.and_then(|l| l.capacity_bytes).map_or(0.0, |c| c as f64 / working_set as f64);
-        let seconds_a_byte = near.map_or(0.0, |l| held / speed(l)) + (1.0 - held) / speed(far);
-        let name = if held > 0.5 { near.map_or(&far.name, |l| &l.name) } else { &far.name };
-        (1.0 / seconds_a_byte, Some(name))
+    /// The least seconds in which so many bytes are moved once, and the farthest level that some come from; `None` where
+    /// the speed of that was not measured.
+    pub fn memory(&self, bytes: u64) -> Option<(f64, &str)> {
+        let of = |l: &Level| (l.capacity_bytes.map(|c| c as u64), l.bytes_per_s());
+        let seconds = least_seconds(self.levels.iter().map(of), bytes)?;
+        let mut held = 0u64;
+        let farthest = self.levels.iter().find(|l| {
+            held = l.capacity_bytes.map_or(u64::MAX, |c| held.saturating_add(c as u64));
+            held >= bytes
+        });
+        Some((seconds, &farthest?.name))
     }
 }
 
-/// A description of this machine for predictions, measured in under two seconds.
-pub fn quick_device(cpu: &Cpu, tell: &mut dyn FnMut(Progress)) -> Result<Device> {
-    tell(Progress::new("arithmetic"));
-    let flops_per_s = flops(cpu, DType::F32, 0.4)?;
-    tell(Progress::new("memory"));
-    let bytes_per_s = copy_bytes_per_s(cpu.threads(), memory_working_set() / 2, 0.4);
-    tell(Progress::new("functions"));
-    let transcendentals_per_s = functions_per_s(cpu, Unary::Tanh, 0.2)?;
-    tell(Progress::new("overhead"));
-    let step_overhead_s = step_overhead_s(cpu.isa(), 0.2)?;
-    Ok(Device {
-        name: format!("this CPU ({}, {})", cpu.isa(), words(cpu.threads())),
-        flops_per_s,
-        bytes_per_s,
-        transcendentals_per_s,
-        step_overhead_s,
-        source: format!(
-            "measured just now: {}flop/s, {}B/s copied, {}functions/s, {} a step",
-            spaced(flops_per_s),
-            spaced(bytes_per_s),
-            spaced(transcendentals_per_s),
-            schwann_core::plan::seconds(step_overhead_s)
+/// A time beyond its least by less than this part is at the limit: no clock tells them apart.
+const ALIKE: f64 = 0.05;
+
+/// The least possible time over the measured one, as a part of 1; `None` where that is more than all, which says that the
+/// limit was measured too low.
+pub fn share(part: f64) -> Option<f64> {
+    (part <= 1.0 + ALIKE).then_some(part.min(1.0))
+}
+
+/// The least possible time over the measured one, in %. Above 100 the limit is wrong, and there is no such share.
+pub fn of_limit(time: &Figure, least_s: f64, source: &str) -> Figure {
+    match time.value {
+        Some(t) if least_s > t * (1.0 + ALIKE) => Figure::unavailable(
+            "%",
+            source,
+            format!(
+                "it takes less than the measured limits allow ({}), so a limit was measured too low: \
+                 `schwann devices calibrate` on a quiet machine measures them again",
+                schwann_core::plan::seconds(least_s)
+            ),
         ),
-    })
+        Some(t) if least_s > t => {
+            time.derive("%", format!("{source}; at the limit, within the error of measuring"), |_| 100.0)
+        }
+        _ => time.derive("%", source, |t| 100.0 * least_s / t),
+    }
 }
 
 /// `1 thread`, `2 threads`.
@@ -421,18 +318,12 @@ pub(super) fn words(threads: usize) -> String {
     format!("{threads} thread{}", if threads == 1 { "" } else { "s" })
 }
 
-/// A rate with room for its unit: `312 G` and then `flop/s`.
-fn spaced(rate: f64) -> String {
-    let text = schwann_core::plan::count(rate as u64);
-    if text.contains(' ') { text } else { text + " " }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn a_working_set_between_two_levels_is_between_their_speeds() {
+    fn bytes_beyond_a_level_come_from_the_next() {
         let level = |name: &str, capacity_bytes, speed| Level {
             name: name.into(),
             capacity_bytes,
@@ -441,21 +332,41 @@ mod tests {
             read_bytes_per_s: speed / 2.0,
             update_bytes_per_s: speed / 4.0,
         };
-        let roof = Limits {
+        let mut roof = Limits {
             isa: "portable".into(),
             threads: 1,
             flops_per_s: 1.0,
+            product_flops_per_s: 1.0,
             bf16_flops_per_s: 1.0,
             functions_per_s: 1.0,
             levels: vec![level("L1", Some(1000), 100.0), level("memory", None, 10.0)],
+            left_out: vec![],
             provenance: "measured".into(),
             source: String::new(),
         };
-        assert_eq!(roof.bandwidth(1000), (100.0, Some("L1")));
-        assert_eq!(roof.bandwidth(0), (100.0, Some("L1")));
-        let (speed, name) = roof.bandwidth(1001);
-        assert!(speed < 100.0 && speed > 98.0 && name == Some("L1"));
-        let (speed, name) = roof.bandwidth(1_000_000);
-        assert!(speed > 10.0 && speed < 10.1 && name == Some("memory"));
+        assert_eq!(roof.memory(1000), Some((10.0, "L1")));
+        assert_eq!(roof.memory(0), Some((0.0, "L1")));
+        assert_eq!(roof.memory(1100), Some((20.0, "memory")));
+        roof.levels.pop();
+        assert_eq!(roof.memory(1100), None, "nobody measured what is beyond");
+    }
+
+    #[test]
+    fn no_share_of_a_limit_is_above_all_of_it() {
+        let time = Figure::measured(1.0, "s", "a clock");
+        let share = |least: f64| of_limit(&time, least, "test");
+        assert_eq!(share(0.25).value, Some(25.0));
+        assert_eq!(share(1.03).value, Some(100.0));
+        let beyond = share(2.54);
+        assert!(beyond.value.is_none() && beyond.reason.is_some_and(|r| r.contains("too low")));
+        assert!(of_limit(&Figure::unavailable("s", "t", "why"), 1.0, "test").reason.is_some());
+    }
+
+    #[test]
+    fn functions_are_timed_by_the_evaluation() {
+        // Three functions of a gate share one division, so a gate is never much slower than three of the slowest.
+        let isa = Isa::detect();
+        let of = |op| functions_per_s(isa, op, 0.01).unwrap();
+        assert!(of(None) > of(Some(Unary::Tanh)) / 4.0);
     }
 }

@@ -68,7 +68,8 @@ pub fn settings_for(device: &Entry, catalog: &Catalog) -> Result<Settings> {
 /// Settings for the calibrated machine, by its measured memory bandwidth.
 pub fn settings_for_host(calibration: &Calibration, catalog: &Catalog) -> Result<Settings> {
     let all = calibration.limits.last();
-    let bandwidth = all.and_then(|l| l.levels.last()).map(|l| l.bytes_per_s() / 1e9);
+    let memory = all.and_then(|l| l.levels.iter().find(|l| l.capacity_bytes.is_none()));
+    let bandwidth = memory.map(|l| l.bytes_per_s() / 1e9);
     from(&calibration.fingerprint.cpu, None, bandwidth, "measured", catalog)
 }
 

@@ -1,15 +1,64 @@
-//! Where a calibration is kept: one file a machine, in the user's data directory, written whole or not at all.
+//! Where a calibration is kept: one file a machine, in the user's data directory, written whole or not at all. One process
+//! at a time measures; others wait for it and take what it found.
 
 use super::calibrate::{Calibration, Fingerprint, Pace, VERSION};
 use super::{Error, Progress, Result};
 use crate::place;
 use schwann_kernels::Isa;
-use std::fs::{self, File};
+use std::fs::{self, File, TryLockError};
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 /// A calibration's file beyond this is none.
 const MOST_BYTES: u64 = 4 << 20;
+
+/// A calibration that was disturbed is repeated until there were so many.
+const MOST_ATTEMPTS: u32 = 3;
+
+/// What is told while another process measures.
+pub const WAITING: &str = "another process is calibrating this machine; waiting for it";
+/// After this, whoever holds the lock is taken to have stopped.
+const MOST_WAIT: Duration = Duration::from_secs(120);
+
+/// The right to measure, which one process has at a time; given back when dropped.
+struct Lock {
+    path: PathBuf,
+    /// Holds the lock for as long as it is open.
+    _file: File,
+    /// Whether another process had it before.
+    waited: bool,
+}
+
+impl Lock {
+    /// Waits for it; `None` where files cannot be written or locked there, or whoever has it does not end.
+    fn take(dir: &Path, fingerprint: &Fingerprint, tell: &mut dyn FnMut(Progress)) -> Option<Lock> {
+        fs::create_dir_all(dir).ok()?;
+        let path = dir.join(format!("calibration-{}.lock", fingerprint.hash()));
+        let file = File::options().create(true).truncate(false).write(true).open(&path).ok()?;
+        let began = Instant::now();
+        let mut waited = false;
+        loop {
+            match file.try_lock() {
+                Ok(()) => return Some(Lock { path, _file: file, waited }),
+                Err(TryLockError::WouldBlock) if began.elapsed() < MOST_WAIT => {}
+                Err(_) => return None,
+            }
+            if !waited {
+                tell(Progress::new(WAITING));
+            }
+            waited = true;
+            std::thread::sleep(Duration::from_millis(100));
+        }
+    }
+}
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        // Whoever waits has the file open, looks for a calibration before measuring, and does not miss the name.
+        let _ = fs::remove_file(&self.path);
+    }
+}
 
 /// The directory for the program's own data: `SCHWANN_DATA`, or `schwann` in `XDG_DATA_HOME`, in macOS's
 /// `Library/Application Support`, or in `~/.local/share`.
@@ -128,6 +177,7 @@ impl Calibration {
 
     /// The stored calibration of this machine, or one measured now and stored. What cannot be read is kept under another
     /// name; what cannot be written is used all the same, and the origin says so. Without a directory, nothing is stored.
+    /// One that was disturbed, or had too little memory, is measured again.
     pub fn load_or_measure(
         dir: Option<&Path>,
         isa: Isa,
@@ -135,17 +185,76 @@ impl Calibration {
         tell: &mut dyn FnMut(Progress),
     ) -> Result<(Calibration, Origin)> {
         let fingerprint = Fingerprint::of(isa);
-        let unusable = match dir.map(|dir| Calibration::load(dir, &fingerprint)) {
-            Some(Ok(Some(found))) => {
-                let path = dir.map(|dir| Calibration::file(dir, &fingerprint)).unwrap_or_default();
-                return Ok((found, Origin::Stored(path)));
+        let stored =
+            |found| (found, Origin::Stored(dir.map(|d| Calibration::file(d, &fingerprint)).unwrap_or_default()));
+        let look = || dir.map_or(Ok(None), |dir| Calibration::load(dir, &fingerprint));
+        let mut found = look();
+        if let Ok(Some(good)) = &found
+            && good.again().is_none()
+        {
+            return Ok(stored(good.clone()));
+        }
+        let lock = dir.and_then(|dir| Lock::take(dir, &fingerprint, tell));
+        if lock.as_ref().is_some_and(|l| l.waited) {
+            // What another process measured just now is as good as it gets.
+            found = look();
+            if let Ok(Some(new)) = found {
+                return Ok(stored(new));
             }
-            Some(Err(e)) => Some(e.to_string()),
-            Some(Ok(None)) | None => None,
+        }
+        let mut measured = Calibration::measure(isa, pace, tell)?;
+        let unusable = match found {
+            Ok(Some(old)) => {
+                measured = measured.better(old);
+                None
+            }
+            Ok(None) => None,
+            Err(e) => Some(e.to_string()),
         };
+        let origin = measured.store(dir, unusable);
+        Ok((measured, origin))
+    }
+
+    /// Measures this machine now, whatever is stored, and stores it.
+    pub fn measure_anew(
+        dir: Option<&Path>,
+        isa: Isa,
+        pace: Pace,
+        tell: &mut dyn FnMut(Progress),
+    ) -> Result<(Calibration, Origin)> {
+        let fingerprint = Fingerprint::of(isa);
+        let _lock = dir.and_then(|dir| Lock::take(dir, &fingerprint, tell));
+        let unusable = dir.and_then(|dir| Calibration::load(dir, &fingerprint).err()).map(|e| e.to_string());
         let measured = Calibration::measure(isa, pace, tell)?;
         let origin = measured.store(dir, unusable);
         Ok((measured, origin))
+    }
+
+    /// Why it should be measured again, where it should.
+    pub fn again(&self) -> Option<String> {
+        if self.pace == Pace::Quick {
+            return None;
+        }
+        let doubts = self.conditions.doubts();
+        if !doubts.is_empty() && self.conditions.attempts < MOST_ATTEMPTS {
+            return Some(format!("it was disturbed: {}", doubts.join("; ")));
+        }
+        let fewer = self.limits.iter().find(|l| {
+            let (_, now) = super::levels::places(&super::cpu::caches(), l.threads, super::levels::allowance());
+            now.len() < l.left_out.len()
+        });
+        fewer.map(|_| "more memory can be spared now than when it was made".into())
+    }
+
+    /// The less disturbed of this one and an older one that was to be repeated.
+    fn better(mut self, mut old: Calibration) -> Calibration {
+        let attempts = old.conditions.attempts + 1;
+        let complete = |c: &Calibration| c.limits.iter().map(|l| l.left_out.len()).sum::<usize>();
+        let keep_old =
+            complete(&old) <= complete(&self) && old.conditions.disturbance() < self.conditions.disturbance();
+        old.conditions.attempts = attempts;
+        self.conditions.attempts = attempts;
+        if keep_old { old } else { self }
     }
 
     /// Saves it as [`Calibration::load_or_measure`] does; `unusable` is why the file that is there cannot be read.
@@ -236,6 +345,49 @@ mod tests {
         wrong.limits[0].flops_per_s = 0.0;
         wrong.save(&dir.0).unwrap();
         assert!(Calibration::load(&dir.0, &made.fingerprint).unwrap_err().to_string().contains("a rate of 0"));
+    }
+
+    #[test]
+    fn a_disturbed_calibration_is_repeated_a_few_times_and_the_better_one_kept() {
+        let mut disturbed = made_up();
+        disturbed.pace = Pace::Full;
+        assert_eq!(disturbed.again(), None, "it was quiet");
+        disturbed.conditions.others = Some(0.7);
+        assert!(disturbed.again().is_some_and(|why| why.contains("70% of the cores")));
+        let mut worse = disturbed.clone();
+        worse.conditions.others = Some(0.9);
+        let kept = worse.clone().better(disturbed.clone());
+        assert_eq!((kept.conditions.others, kept.conditions.attempts), (Some(0.7), 2));
+        let kept = disturbed.clone().better(worse);
+        assert_eq!((kept.conditions.others, kept.conditions.attempts), (Some(0.7), 2));
+        disturbed.conditions.attempts = MOST_ATTEMPTS;
+        assert_eq!(disturbed.again(), None, "a machine that is never quiet is not measured for ever");
+    }
+
+    #[test]
+    fn what_lacked_memory_is_repeated_when_there_is_some() {
+        let mut small = made_up();
+        small.pace = Pace::Full;
+        small.limits[0].left_out = vec!["one".into(), "two".into(), "three".into(), "four".into(), "five".into()];
+        assert!(small.again().is_some_and(|why| why.contains("memory")));
+    }
+
+    #[test]
+    fn one_measures_while_others_wait_and_take_what_it_found() {
+        let dir = Dir::new("lock");
+        let made = made_up();
+        let held = Lock::take(&dir.0, &made.fingerprint, &mut |_| {}).unwrap();
+        assert!(!held.waited);
+        let mut told = vec![];
+        std::thread::scope(|scope| {
+            let other =
+                scope.spawn(|| Lock::take(&dir.0, &made.fingerprint, &mut |p| told.push(p.what)).unwrap().waited);
+            std::thread::sleep(Duration::from_millis(300));
+            drop(held);
+            assert!(other.join().unwrap());
+        });
+        assert_eq!(told, [WAITING]);
+        assert_eq!(fs::read_dir(&dir.0).unwrap().count(), 0, "the lock's file is gone");
     }
 
     #[test]

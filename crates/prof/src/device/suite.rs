@@ -130,6 +130,53 @@ fn synapses(rows: usize, units: usize, turned: bool) -> Result<Piece> {
     piece(format!("{count} synapses of {units}, {rows} {kind}"), b, vec![("x", data(&shape)?)])
 }
 
+/// Products of two inputs, which nothing could pack ahead.
+fn unpacked(rows: usize, [k, n]: [usize; 2]) -> Result<Piece> {
+    let mut b = GraphBuilder::new();
+    let x = b.input("x", DType::F32, &[rows, k][..])?;
+    let mut inputs = vec![("x", data(&[rows, k])?)];
+    for name in ["a", "b", "c"] {
+        let w = b.input(name, DType::F32, &[k, n][..])?;
+        let y = b.matmul(x, w)?;
+        b.output(&format!("y{name}"), y)?;
+        inputs.push((name, data(&[k, n])?));
+    }
+    piece(format!("products of {rows} rows, {k} to {n}, not packed"), b, inputs)
+}
+
+/// The same operation on rows, several times over.
+fn rows(
+    name: &str,
+    shape: [usize; 2],
+    f: fn(&mut GraphBuilder, Value) -> schwann_core::Result<Value>,
+) -> Result<Piece> {
+    let mut b = GraphBuilder::new();
+    let mut inputs = vec![];
+    for input in ["a", "b", "c", "d"] {
+        let x = b.input(input, DType::F32, &shape[..])?;
+        let y = f(&mut b, x)?;
+        b.output(&format!("y{input}"), y)?;
+        inputs.push((input, data(&shape)?));
+    }
+    piece(format!("{name} of {}×{}", shape[0], shape[1]), b, inputs)
+}
+
+/// Rows of a table, looked up.
+fn lookups(count: usize, width: usize) -> Result<Piece> {
+    const ROWS: usize = 256;
+    let mut b = GraphBuilder::new();
+    let table = b.input("table", DType::F32, &[ROWS, width][..])?;
+    let mut inputs = vec![("table", data(&[ROWS, width])?)];
+    for (at, name) in ["i", "j", "k"].into_iter().enumerate() {
+        let index = b.input(name, DType::I32, &[count][..])?;
+        let y = b.gather(table, index, 0)?;
+        b.output(&format!("y{name}"), y)?;
+        let rows: Vec<i32> = (0..count).map(|i| ((i * 37 + at * 11) % ROWS) as i32).collect();
+        inputs.push((name, Tensor::new(&[count], &rows)?));
+    }
+    piece(format!("{count} rows of {width} looked up"), b, inputs)
+}
+
 /// Two parts joined.
 fn joins(shape: [usize; 2], axis: usize) -> Result<Piece> {
     let mut b = GraphBuilder::new();
@@ -166,7 +213,7 @@ fn loops(rows: usize, width: usize, steps: usize) -> Result<Piece> {
 }
 
 /// tanh a + sigmoid c · (tanh b − tanh a): the gate of recurrent cells.
-fn gate(b: &mut GraphBuilder, [x, y, t]: [Value; 3]) -> schwann_core::Result<Value> {
+pub(super) fn gate(b: &mut GraphBuilder, [x, y, t]: [Value; 3]) -> schwann_core::Result<Value> {
     let (x, y, t) = (b.tanh(x)?, b.tanh(y)?, b.sigmoid(t)?);
     let by = b.sub(y, x)?;
     let by = b.mul(t, by)?;
@@ -196,8 +243,11 @@ fn tanh(b: &mut GraphBuilder, [x, y, _]: [Value; 3]) -> schwann_core::Result<Val
     b.tanh(p)
 }
 
-/// The whole suite, for caches of these sizes.
-pub(super) fn all(l1: usize, l2: usize) -> Result<Vec<Piece>> {
+/// The whole suite, for caches of these sizes; where one is not known, for sizes that most have.
+pub(super) fn all(l1: Option<usize>, l2: Option<usize>) -> Result<Vec<Piece>> {
+    let (l1, l2) = (l1.unwrap_or(32 << 10), l2.unwrap_or(512 << 10));
+    // A second level that a cluster shares may be many times what a core's share is.
+    let l2 = l2.min(4 << 20);
     let mut all = vec![];
     for sizes in [[16, 16], [32, 32], [64, 64], [80, 56], [40, 90], [64, 192], [128, 128]] {
         for bytes in [l1 / 2, l2 / 4] {
@@ -239,6 +289,17 @@ pub(super) fn all(l1: usize, l2: usize) -> Result<Vec<Piece>> {
         for units in [32, 48, 80, 96] {
             all.push(synapses(rows, units, turned)?);
         }
+    }
+    for (rows, sizes) in [(2, [32, 32]), (8, [64, 64]), (24, [64, 128]), (48, [128, 96])] {
+        all.push(unpacked(rows, sizes)?);
+    }
+    for shape in [[1, 10], [1, 64], [8, 32], [32, 64], [64, 128]] {
+        all.push(rows("softmax", shape, |b, x| b.softmax(x, 1))?);
+        all.push(rows("layer norm", shape, |b, x| b.layer_norm(x, None, None, 1e-5))?);
+        all.push(rows("sums of rows", shape, |b, x| b.sum(x, &[1], false))?);
+    }
+    for (count, width) in [(1, 16), (8, 64), (32, 32), (64, 128)] {
+        all.push(lookups(count, width)?);
     }
     for (shape, axis) in [([1, 16], 1), ([1, 64], 1), ([16, 32], 0), ([64, 32], 0), ([40, 48], 0)] {
         all.push(joins(shape, axis)?);

@@ -3,9 +3,11 @@
 use super::rig::Rig;
 use super::sample::{Block, Samples};
 use super::{Profiler, Result};
-use crate::profile::{Bound, Compute, Named, Op, Roof};
+use crate::device::levels::least_seconds;
+use crate::device::roof::of_limit;
+use crate::profile::{Bound, Compute, Op, Roof};
 use schwann_core::plan::{Plan, Step};
-use schwann_core::{Cost, Error, Figure, Series};
+use schwann_core::{Cost, DType, Error, Figure, Series};
 use schwann_kernels::clock;
 use std::collections::{BTreeMap, HashMap};
 
@@ -33,26 +35,27 @@ pub struct Least {
 }
 
 impl Ceiling {
-    /// The least time for some work in so many calls, over a working set of so many bytes; `None` where a limit is not
-    /// known.
-    pub fn least(&self, cost: &Cost, calls: f64, working_set: u64) -> Option<Least> {
+    /// The least time for so many calls of some work; `None` where a limit is not known.
+    pub fn least(&self, cost: &Cost, calls: f64) -> Option<Least> {
         let plain = cost.flops.saturating_sub(cost.transcendentals) as f64;
         Some(Least {
-            compute: plain / self.roof.flops.value?,
-            functions: cost.transcendentals as f64 / self.roof.functions.value?,
-            memory: cost.bytes() as f64 / self.level(working_set)?.figure.value?,
+            compute: calls * plain / self.roof.flops.value?,
+            functions: calls * cost.transcendentals as f64 / self.roof.functions.value?,
+            memory: calls * self.memory(cost.bytes())?,
             overhead: calls * self.roof.step_overhead.value?,
         })
     }
-}
 
-impl Ceiling {
-    /// The nearest level that holds so many bytes; `None` where it is not known what the levels hold.
-    pub fn level(&self, working_set: u64) -> Option<&Named> {
+    /// The least seconds in which so many bytes are moved once; `None` where it is not known what the levels hold, or
+    /// how fast the level beyond them is.
+    pub fn memory(&self, bytes: u64) -> Option<f64> {
         let levels = &self.roof.bandwidth;
-        let known = !levels.is_empty() && self.level_bytes.len() + 1 >= levels.len();
-        let holds = self.level_bytes.iter().position(|bytes| *bytes >= working_set);
-        levels.get(holds.unwrap_or(levels.len()).min(levels.len().checked_sub(1)?)).filter(|_| known)
+        if levels.is_empty() || self.level_bytes.len() + 1 < levels.len() {
+            return None;
+        }
+        let speeds: Vec<f64> = levels.iter().map(|l| l.figure.value).collect::<Option<_>>()?;
+        let capacities = self.level_bytes.iter().copied().map(Some).chain([None]);
+        least_seconds(capacities.zip(speeds), bytes)
     }
 }
 
@@ -81,8 +84,6 @@ pub(super) struct Site<'p> {
     pub(super) within: Option<&'p Step>,
     /// How often a run calls it.
     pub(super) calls: u64,
-    /// Bytes of the memory that it works in, with everything beside it: arena and weights.
-    pub(super) working_set: u64,
 }
 
 impl Site<'_> {
@@ -103,10 +104,9 @@ pub(super) fn sites(plan: &Plan) -> Vec<Site<'_>> {
         calls: u64,
         into: &mut Vec<Site<'p>>,
     ) {
-        let working_set = (plan.arena_bytes + plan.weight_bytes) as u64;
         for (i, step) in plan.steps.iter().enumerate() {
             let path = [path, &[first + i]].concat();
-            into.push(Site { path: path.clone(), step, within, calls, working_set });
+            into.push(Site { path: path.clone(), step, within, calls });
             if let Some(looped) = &step.looped {
                 let steps = calls.saturating_mul(looped.steps as u64);
                 walk(&looped.body, 0, &path, Some(step), steps.saturating_mul(looped.blocks as u64), into);
@@ -221,9 +221,7 @@ impl Profiler<'_> {
             functions: counted(cost.transcendentals, "functions"),
             tflops: flops.derive2(&p50, "Tflop/s", "flops over the median time", |f, t| f / t / 1e12),
             of_roof: match least {
-                Some(least) => {
-                    p50.derive("%", "the operations' least times over the median time", |t| least / t * 100.0)
-                }
+                Some(least) => of_limit(&p50, least, "the operations' least times over the median time"),
                 None => unknown("%"),
             },
             throughput: p50.derive("sequence steps/s", "sequences × steps over the median time", |t| {
@@ -252,6 +250,9 @@ impl Profiler<'_> {
             (time, share, Figure::measured(taken.calls, "calls", "calls counted while watched"))
         };
         let mut ops = vec![];
+        // The limit of arithmetic is that of f32; narrower products may be faster.
+        let gain = self.ceiling.as_ref().and_then(|c| c.roof.bf16_gain.as_ref()?.value);
+        let narrow = gain.filter(|g| self.options.dtype == DType::Bf16 && *g > 1.0).unwrap_or(1.0);
         let mut least_of_all = self.ceiling.is_some().then_some(0.0);
         for site in sites(plan) {
             let step = site.step;
@@ -274,7 +275,8 @@ impl Profiler<'_> {
             let least = if is_loop {
                 None
             } else {
-                self.ceiling.as_ref().and_then(|c| c.least(&cost, taken.calls, site.working_set))
+                let least = self.ceiling.as_ref().and_then(|c| c.least(&step.cost, taken.calls));
+                least.map(|l| Least { compute: l.compute / narrow, ..l })
             };
             if !is_loop {
                 least_of_all = least_of_all.zip(least).map(|(sum, l)| sum + l.work());
@@ -303,10 +305,8 @@ impl Profiler<'_> {
                     (_, Some(least)) => least.bound(),
                     (_, None) => Bound::Unknown,
                 },
-                of_roof: least.map_or_else(
-                    || none("%"),
-                    |l| self_time.derive("%", "its least time over the measured", |t| l.work() / t * 100.0),
-                ),
+                of_roof: least
+                    .map_or_else(|| none("%"), |l| of_limit(&self_time, l.work(), "its least time over the measured")),
                 predicted: least.map_or_else(
                     || none("s"),
                     |l| Figure::predicted(l.work() + l.overhead, "s", "roofline and the cost of its calls"),

@@ -1,8 +1,9 @@
 //! Memory: what the plan laid out, what sessions hold, and what the system says of the process.
 
-use super::compute::Ceiling;
+use super::compute::{Ceiling, sites};
 use super::rig::Rig;
 use super::{Profiler, Result};
+use crate::device::roof::of_limit;
 use crate::profile::{Compute, Memory, MemoryPoint, Named};
 use schwann_core::Figure;
 use schwann_core::plan::{Buffer, Plan};
@@ -53,24 +54,23 @@ impl Profiler<'_> {
             rss_peak: reading("rss_peak", "B"),
             page_faults: reading("page_faults", "faults"),
             allocations,
-            bandwidth_utilization: utilization(self.ceiling.as_ref(), plan, &bandwidth),
+            bandwidth_utilization: utilization(self.ceiling.as_ref(), plan, &compute.time_p50),
             bandwidth,
             timeline: timeline(plan),
         })
     }
 }
 
-/// The bandwidth in use, of what the level that holds the working set can do.
-fn utilization(ceiling: Option<&Ceiling>, plan: &Plan, bandwidth: &Figure) -> Figure {
-    let none = |why: &str| Figure::unavailable("%", "roofline", why);
+/// The least time for every operation's bytes, each from as near as it can be, over the median time.
+fn utilization(ceiling: Option<&Ceiling>, plan: &Plan, time: &Figure) -> Figure {
+    let source = "the least time for the bytes of every operation over the median time";
+    let none = |why: &str| Figure::unavailable("%", source, why);
     let Some(ceiling) = ceiling else { return none("this machine's limits were not measured for this profile") };
-    let set = (plan.arena_bytes + plan.weight_bytes) as u64;
-    match ceiling.level(set) {
-        Some(level) => {
-            let source = format!("bandwidth over what {} can do", level.name);
-            bandwidth.derive2(&level.figure, "%", source, |b, most| b * 1e9 / most * 100.0)
-        }
-        None => none("it is not known what this machine's caches hold"),
+    let places = sites(plan).into_iter().filter(|site| site.step.looped.is_none());
+    let least = places.map(|site| Some(site.calls as f64 * ceiling.memory(site.step.cost.bytes())?)).sum();
+    match least {
+        Some(least) => of_limit(time, least, source),
+        None => none("it is not known what this machine's caches hold, or how fast memory beyond them is"),
     }
 }
 

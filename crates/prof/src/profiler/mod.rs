@@ -380,6 +380,7 @@ impl<'a> Profiler<'a> {
                 functions: none("1/s"),
                 bandwidth: vec![],
                 step_overhead: none("s"),
+                bf16_gain: None,
             },
             |c| c.roof.clone(),
         );

@@ -47,7 +47,7 @@ fn predictions(profile: &Profile) -> Panel {
     for outlook in all {
         let slowest: Vec<String> =
             outlook.slowest.iter().take(3).map(|op| format!("{} {}", escape(&op.name), figure(&op.figure))).collect();
-        let note = if outlook.host { "where this profile was made" } else { "" };
+        let note = if outlook.host { "where this profile was made" } else { outlook.compared.as_str() };
         table.row(
             if outlook.host { "own" } else { "" },
             [
@@ -63,19 +63,20 @@ fn predictions(profile: &Profile) -> Panel {
 }
 
 fn requirements(profile: &Profile) -> Panel {
-    let say =
-        "What a device asks of a workload, and what this one reaches: measured on this machine, predicted elsewhere.";
+    let say = "What the users' guides ask of a whole chip, with GPU and Neural Engine, under large work; some of it is above the chip's own \
+         peak. A small recurrent model on the CPU's cores does not reach it, and need not: `schwann validate` with --deadline, \
+         --p99, --memory or --throughput asks what a task needs.";
     if profile.requirements.is_empty() {
         let body = why("No requirements.", "add --device to hold the workload against a device's");
         return Panel::new("requirements", "Requirements", say, body);
     }
     let heads = ["device", "level", "of", ">asked for", ">reached", "verdict"];
-    let mut table = Table::new("Requirements and whether they are met", "sortable", &heads);
+    let mut table = Table::new("The guides' requirements and what is reached", "sortable", &heads);
     for r in &profile.requirements {
         let (class, words, order) = match r.met {
-            Some(true) => ("good", "✓ met", 2.0),
-            Some(false) => ("bad", "× not met", 0.0),
-            None => ("dim", "? unknown", 1.0),
+            Some(true) => ("good", "reached", 2.0),
+            Some(false) => ("dim", "not reached", 0.0),
+            None => ("dim", "unknown", 1.0),
         };
         table.row(
             "",

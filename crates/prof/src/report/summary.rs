@@ -5,7 +5,7 @@ use super::cell::{escape, figure, plural, spread_words};
 use crate::Profile;
 use crate::plot::by_time;
 use crate::plot::unit::known;
-use crate::profile::{Requirement, Verdict};
+use crate::profile::Verdict;
 use schwann_core::Figure;
 use std::fmt::Write;
 
@@ -82,13 +82,6 @@ fn verdicts(profile: &Profile) -> String {
     if let Some(partial) = &profile.partial {
         say(Tone::Warn, format!("<b>Partial:</b> {}.", escape(partial)));
     }
-    for level in ["minimum", "target"] {
-        let asked: Vec<&Requirement> = profile.requirements.iter().filter(|r| r.level == level).collect();
-        if !asked.is_empty() {
-            let (tone, words) = requirements(level, &asked);
-            say(tone, words);
-        }
-    }
     if let Some(op) = by_time(profile).first().filter(|op| known(&op.self_time).is_some()) {
         let name = escape(&op.name);
         let limit = crate::plot::bound_words(op.bound);
@@ -137,29 +130,4 @@ fn verdicts(profile: &Profile) -> String {
         say(Tone::Warn, escape(doubt));
     }
     out
-}
-
-fn requirements(level: &str, asked: &[&Requirement]) -> (Tone, String) {
-    let count = |met: Option<bool>| asked.iter().filter(|r| r.met == met).count();
-    let (met, missed, unknown) = (count(Some(true)), count(Some(false)), count(None));
-    let mut devices: Vec<&str> = asked.iter().map(|r| r.device.as_str()).collect();
-    devices.dedup();
-    let of = match devices.as_slice() {
-        [one] => escape(one),
-        many => plural(many.len(), "device"),
-    };
-    let mut words = format!("<b>{met} of {} {level} requirements</b> of {of} met", asked.len());
-    if let Some(worst) = asked.iter().find(|r| r.met == Some(false)) {
-        let (metric, reached) = (escape(&worst.metric), figure(&worst.reached));
-        words += &format!("; {metric} is {reached}, and {} is asked for", figure(&worst.required));
-    }
-    if unknown > 0 {
-        words += &format!("; {unknown} unknown");
-    }
-    let tone = match (missed, unknown) {
-        (0, 0) => Tone::Good,
-        (0, _) => Tone::Warn,
-        _ => Tone::Bad,
-    };
-    (tone, words + ".")
 }

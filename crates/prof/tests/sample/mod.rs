@@ -160,6 +160,8 @@ pub(crate) fn full() -> Profile {
                 .zip([0.19, 0.15, 0.15])
                 .map(|(name, part)| named(name, Figure::predicted(whole * ratio * part, "s", "made up: roof")))
                 .collect(),
+            reasons: vec!["made up".into()],
+            compared: "never compared with a real one".into(),
             time,
         }
     };
@@ -227,6 +229,7 @@ pub(crate) fn full() -> Profile {
                 .map(|(name, rate)| named(name, Figure::measured(rate, "B/s", "calibration: copies")))
                 .into(),
             step_overhead: Figure::measured(27e-9, "s", "calibration: ten empty steps"),
+            bf16_gain: None,
         },
         compute: Compute {
             time_mean: measured(mean, "s").with_spread(spread).with_resolution(1e-9),
