@@ -1,6 +1,7 @@
 //! The `schwann` command: parse, run, and an exit code that means something.
 //!
-//! 0: done. 1: it ran, and a comparison failed. 2: wrong usage or bad input. 130: stopped by Ctrl-C. A reader that closes the pipe early
+//! 0: done. 1: it ran, and a comparison failed. 2: wrong usage or bad input. 3: it ran, and cannot tell. 130: stopped by
+//! Ctrl-C. A reader that closes the pipe early
 //! (`| head`) is no error.
 
 mod baseline;
@@ -39,7 +40,7 @@ static HEAP: schwann::heap::Counting = schwann::heap::Counting;
 #[derive(Parser)]
 #[command(
     name = "schwann",
-    version,
+    version = env!("SCHWANN_VERSION"),
     arg_required_else_help = false,
     after_help = "Examples:
   schwann                                   two built-in models profiled on this machine, and a report
@@ -59,7 +60,7 @@ static HEAP: schwann::heap::Counting = schwann::heap::Counting;
   schwann devices calibrate
   schwann run circuit.safetensors --stream < rows.csv
 
-Exit codes: 0 done, 1 a comparison failed, 2 wrong usage or bad input, 130 stopped by Ctrl-C."
+Exit codes: 0 done, 1 a comparison failed, 2 wrong usage or bad input, 3 cannot tell, 130 stopped by Ctrl-C."
 )]
 struct Cli {
     /// When to use colours; NO_COLOR and CLICOLOR_FORCE are heeded too.
@@ -121,6 +122,8 @@ enum Outcome {
     Refused,
     /// Ctrl-C ended it early; what it had measured is shown and saved.
     Stopped,
+    /// It ran, and what it measured does not say.
+    Undecided,
 }
 
 fn main() -> ExitCode {
@@ -164,6 +167,7 @@ fn main() -> ExitCode {
         Ok(Outcome::Differs) => ExitCode::from(1),
         Ok(Outcome::Refused) => ExitCode::from(2),
         Ok(Outcome::Stopped) => ExitCode::from(stop::EXIT_CODE),
+        Ok(Outcome::Undecided) => ExitCode::from(3),
         Err(e) if out::is_closed_pipe(&e) => ExitCode::SUCCESS,
         Err(e) => {
             out::complain(&e, Cli::command().get_name());

@@ -43,6 +43,8 @@ pub enum Ends {
     Quartiles,
     /// The true value lies between them with a confidence of 95%.
     Confidence95,
+    /// All answers of a page lie between theirs with a confidence of 99%, however often was looked.
+    Confidence99,
 }
 
 /// A figure: value, unit and origin.
