@@ -4,9 +4,9 @@ use crate::{Outcome, out};
 use anyhow::{Context, Result, bail};
 use schwann::Figure;
 use schwann::prof::Profile;
-use schwann::prof::baseline::{Entry, Point, Store, default_path};
+use schwann::prof::baseline::{Entry, Found, Point, Store, default_path};
 use schwann::prof::export::{self, Format, shown};
-use std::io::Write;
+use std::io::{BufRead, IsTerminal, Read, Write};
 use std::path::{Path, PathBuf};
 
 #[derive(clap::Args)]
@@ -24,7 +24,7 @@ Examples:
   schwann baseline track compute.tflops --name main --json
   schwann baseline export main --format csv -o main.csv
   schwann baseline export main --format bencher
-  schwann baseline delete main"
+  schwann baseline delete main --all"
 )]
 pub(crate) struct Args {
     #[command(subcommand)]
@@ -116,10 +116,13 @@ enum What {
         #[arg(long)]
         json: bool,
     },
-    /// Delete everything saved under a name, or the one profile of an id.
+    /// Delete what is saved under a name, or the one profile of an id. Where a name has several, it asks, or needs --all.
     Delete {
         /// The name or id.
         name: String,
+        /// All that were saved under the name, without asking.
+        #[arg(long, visible_alias = "yes")]
+        all: bool,
     },
     /// One metric over everything saved.
     Track {
@@ -161,19 +164,25 @@ pub(crate) fn run(args: &Args) -> Result<Outcome> {
         What::Save { name, profile } => {
             place.save(name, &export::read_file(profile)?)?;
         }
-        What::List { json } => list(&Store::open(&place.path()?)?.list()?, *json)?,
+        What::List { json } => list(&readable(Store::open(&place.path()?)?.list()?), *json)?,
         What::Show { name, json } => {
             let profile = place.profile(name)?;
             if *json { out::print(&export::json(&profile))? } else { show(&profile)? }
         }
-        What::Delete { name } => {
-            let gone = Store::open(&place.path()?)?.delete(name)?;
+        What::Delete { name, all } => {
+            let mut store = Store::open(&place.path()?)?;
+            let found = store.matching(name)?;
+            if found.len() > 1 && !all && !agreed(name, &found)? {
+                out::note("nothing was deleted");
+                return Ok(Outcome::Done);
+            }
+            let gone = store.delete(name)?;
             out::note(&format!("deleted {gone} profile{}", if gone == 1 { "" } else { "s" }));
         }
         What::Track { metric, name, model, json } => {
             let keep =
                 |e: &Entry| name.as_ref().is_none_or(|n| *n == e.name) && model.as_ref().is_none_or(|m| *m == e.model);
-            let points = Store::open(&place.path()?)?.track(metric, keep)?;
+            let points = readable(Store::open(&place.path()?)?.track(metric, keep)?);
             if points.is_empty() {
                 bail!("nothing saved is of that name and model; `schwann baseline list` lists what is");
             }
@@ -184,9 +193,34 @@ pub(crate) fn run(args: &Args) -> Result<Outcome> {
     Ok(Outcome::Done)
 }
 
-/// The first characters of a commit.
+/// What could be read; the rest is told.
+fn readable<T>(found: Found<T>) -> Vec<T> {
+    found.unreadable.iter().for_each(|row| out::note(&row.to_string()));
+    found.all
+}
+
+/// Whether a person at the terminal wants several profiles deleted.
+fn agreed(name: &str, found: &[Entry]) -> Result<bool> {
+    let count = found.len();
+    if !std::io::stdin().is_terminal() || !std::io::stderr().is_terminal() {
+        bail!("{count} profiles are saved as `{name}`; --all deletes them all, an id from `baseline list` deletes one");
+    }
+    out::note(&format!("{count} profiles are saved as `{name}`: made {}", out::printable(&made(found))));
+    write!(std::io::stderr(), "delete all {count}? [y/N] ")?;
+    let mut answer = String::new();
+    std::io::stdin().lock().take(16).read_line(&mut answer)?;
+    Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
+}
+
+fn made(found: &[Entry]) -> String {
+    let ends = [found.first(), found.last()].map(|e| e.map_or("", |e| &e.created));
+    format!("from {} to {}", ends[0], ends[1])
+}
+
+/// The first characters of a commit, and whether it was changed.
 fn short(commit: Option<&str>) -> String {
-    commit.map_or("–".into(), |c| out::printable(&c.chars().take(10).collect::<String>()))
+    let dirty = |c: &str| if c.ends_with("-dirty") { "-dirty" } else { "" };
+    commit.map_or("–".into(), |c| out::printable(&(c.chars().take(10).collect::<String>() + dirty(c))))
 }
 
 fn list(entries: &[Entry], json: bool) -> Result<()> {
@@ -212,7 +246,7 @@ fn show(p: &Profile) -> Result<()> {
     let mut out = out::stdout();
     writeln!(out, "{}", out::paint(out::TITLE, out::printable(&export::title(p))))?;
     let machine = format!("{} ({}), {}", p.machine.cpu, p.machine.isa, p.machine.os);
-    let commit = p.commit.as_deref().unwrap_or("none");
+    let commit = p.commit.as_deref().unwrap_or("unknown");
     for (name, text) in [
         ("profile", p.id.as_str()),
         ("made", &p.created),

@@ -14,18 +14,17 @@ use std::io::Write;
 const OPS: usize = 10;
 
 #[derive(clap::Args)]
-#[command(
-    after_help = "A profile is a saved name, an id, or a file that ends with .json. Intervals come from resampling blocks of \
-consecutive samples; `stands out` means: the interval of 95% does not hold 0, the change is at least 1%, and the samples \
-overlap little (Cliff's delta from 0.147). Two runs made apart differ by what the machine did in between, too: where it \
-matters, measure in turns with `schwann gate`.
+#[command(after_help = "A profile is a saved name, an id, or a file that ends with .json. One question is \
+answered, whether the candidate is faster or slower, by the starts of the process that each profile keeps, each start's \
+time over that of a yardstick beside it, so that a slower machine does not pose as a slower program. The answer is faster \
+or slower where the interval of 99% does not hold 0 and the change is at least 1%; no difference where the interval lies \
+within 1%; else undecided. Where it matters, measure in turns with `schwann gate`.
 
 Examples:
   schwann compare main run.json
   schwann compare main feature --json
   schwann compare before.json after.json --markdown >> notes.md
-  schwann compare laptop server --anyway"
-)]
+  schwann compare laptop server --anyway")]
 pub(crate) struct Args {
     /// The baseline.
     base: String,
@@ -79,7 +78,7 @@ pub(crate) fn warn_of_partial(which: &str, profile: &Profile) {
     }
 }
 
-fn said(unlike: &[Unlike]) -> String {
+pub(crate) fn said(unlike: &[Unlike]) -> String {
     let one = |u: &Unlike| format!("{} {} and {}", u.what, u.base, u.candidate);
     unlike.iter().map(one).collect::<Vec<_>>().join("; ")
 }
@@ -107,8 +106,8 @@ fn sentence(c: &Compared) -> String {
             let why = time.change.reason.as_deref().unwrap_or("there are no samples");
             format!("not known whether the candidate is faster or slower: {why}")
         }
-        Word::NoDifference => {
-            format!("no difference that stands out ({}, {})", signed(&time.change), interval(&time.change))
+        Word::NoDifference | Word::Undecided => {
+            format!("{}: {} ({})", c.verdict.text(), signed(&time.change), interval(&time.change))
         }
         word => format!("the candidate is {}: {} ({})", word.text(), signed(&time.change), interval(&time.change)),
     }
@@ -125,11 +124,18 @@ fn table(c: &Compared, all: bool) -> Result<()> {
     for (side, title, id) in [("baseline", &c.base_title, &c.base), ("candidate", &c.candidate_title, &c.candidate)] {
         writeln!(out, "  {side:<9} {}  {}", out::printable(title), out::paint(out::DIM, out::printable(id)))?;
     }
+    writeln!(out, "  {:<9} {}", "by", out::printable(&c.basis.how))?;
+    if let Some(machine) = c.basis.machine.value.filter(|m| m.abs() >= 1.0) {
+        let text = format!(
+            "the machine itself was {machine:+.1}% slower for the candidate, by the yardstick; this is taken off"
+        );
+        writeln!(out, "  {:<9} {text}", "")?;
+    }
     if !c.unlike.is_empty() {
         writeln!(out, "{}", out::paint(out::BAD, format!("  unlike: {}", out::printable(&said(&c.unlike)))))?;
     }
     writeln!(out)?;
-    let headings = ["metric", ">baseline", ">candidate", ">change", ">95% interval", "effect", "verdict"];
+    let headings = ["metric", ">baseline", ">candidate", ">change", ">99% interval", "effect", "verdict"];
     let mut table = out::Table::new(&headings);
     for m in &c.metrics {
         let figures = [shown(&m.base), shown(&m.candidate), signed(&m.change), interval(&m.change)];
@@ -163,11 +169,12 @@ fn markdown(c: &Compared, all: bool) -> String {
     // Writing to a string does not fail.
     let _ = writeln!(text, "baseline {} ({})  ", cell(&c.base_title), cell(&c.base));
     let _ = writeln!(text, "candidate {} ({})\n", cell(&c.candidate_title), cell(&c.candidate));
+    let _ = writeln!(text, "by {}\n", cell(&c.basis.how));
     if !c.unlike.is_empty() {
         let _ = writeln!(text, "> unlike: {}\n", cell(&said(&c.unlike)));
     }
     text +=
-        "| metric | baseline | candidate | change | 95% interval | effect | verdict |\n|---|--:|--:|--:|--:|---|---|\n";
+        "| metric | baseline | candidate | change | 99% interval | effect | verdict |\n|---|--:|--:|--:|--:|---|---|\n";
     for m in &c.metrics {
         let cells = [shown(&m.base), shown(&m.candidate), signed(&m.change), interval(&m.change), effect(m)];
         let _ = writeln!(text, "| {} | {} | {} |", m.metric, cells.join(" | "), m.word.text());

@@ -1,17 +1,19 @@
 //! `schwann gate`: an exit code for CI that says whether something became slower than is allowed.
 
 mod experiment;
-mod live;
 mod serve;
+pub(crate) mod start;
 
 use crate::baseline::Place;
-use crate::{Outcome, compare, load, out, stop};
+use crate::{Outcome, compare, load, out, profile, stop};
 use anyhow::{Context, Result, bail};
-use live::Workload;
-use schwann::Isa;
 use schwann::prof::Profile;
-use schwann::prof::baseline::{self, Budget, Decision, Rule, Ruling};
+use schwann::prof::baseline::{self, Decision, Identity, Rule, Ruling};
+use schwann::prof::profiler::{self, Options, Profiler};
+use schwann::prof::stats::verdict::{Reading, Record};
+use schwann::{DType, Figure};
 use serde::Serialize;
+use start::Side;
 use std::cell::RefCell;
 use std::io::Write;
 use std::path::PathBuf;
@@ -19,21 +21,24 @@ use std::path::PathBuf;
 #[derive(clap::Args)]
 #[command(
     args_conflicts_with_subcommands = true,
-    after_help = "The gate alarms (exit code 1) only where it is 99% sure that the slow-down is more than is allowed. It compares, from \
-the surest to the least sure:
-  two models, or two builds of this program, measured in turns now     --model, with --against or --against-program
-  a saved profile with the model measured now                          --baseline and --model
-  two saved profiles                                                   --baseline and --candidate
-`schwann gate experiment` shows on this machine how often it alarms for nothing, and how often it finds what was planted.
+    after_help = "The gate alarms (exit code 1) only where it is 99% sure that the slow-down is more than is allowed, and passes only \
+where it is as sure that it is not. It compares, from the surest to the least sure:
+  two models measured in turns, in several starts of this program      --model and --against
+  two builds of this program, likewise                                 --model and --against-program
+  a saved profile with the model measured now, by the yardstick        --baseline and --model
+  two saved profiles, by the yardstick                                 --baseline and --candidate
+A saved profile must be of the same machine, model, sizes, type and compilation. `schwann gate experiment` shows on this \
+machine how often all of this errs.
 
 Examples:
   schwann gate --max-regress 3% --model new.safetensors --against old.safetensors
   schwann gate --max-regress 3% --model P --against-program ./main/schwann
   schwann gate --max-regress 3% --baseline main --model P
-  schwann gate --max-regress 3% --baseline main --candidate run.json
+  schwann gate --max-regress 3% --baseline main --candidate run.json --undecided pass
   schwann gate experiment --pairs 200 --planted 5%
 
-Exit codes: 0 no regression was shown, 1 slower than is allowed, 2 wrong usage or bad input, 130 stopped by Ctrl-C."
+Exit codes: 0 not slower than is allowed, 1 slower than is allowed, 3 undecided (--undecided makes it 0 or 1), 2 wrong \
+usage or bad input, 130 stopped by Ctrl-C."
 )]
 pub(crate) struct Args {
     #[command(subcommand)]
@@ -64,11 +69,21 @@ pub(crate) struct Args {
     /// Judge whatever is unlike: machine, model, batch, …
     #[arg(long)]
     anyway: bool,
+    /// What undecided counts as; without it, it has an exit code of its own, 3.
+    #[arg(long, value_enum, value_name = "pass|fail")]
+    undecided: Option<Undecided>,
     /// Print JSON.
     #[arg(long)]
     json: bool,
     #[command(flatten)]
     place: Place,
+}
+
+/// What undecided counts as.
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum Undecided {
+    Pass,
+    Fail,
 }
 
 /// How a model is run.
@@ -85,6 +100,38 @@ struct Shape {
     threads: Option<usize>,
 }
 
+/// Seconds that a start measures, beside what starting takes.
+const START_SECONDS: f64 = 0.12;
+
+impl Shape {
+    fn options(&self) -> Options {
+        let usual = Options::default();
+        Options {
+            batch: self.batch.unwrap_or(usual.batch),
+            steps: self.steps.unwrap_or(usual.steps),
+            threads: self.threads.unwrap_or(usual.threads),
+            ..usual
+        }
+    }
+
+    /// As the record was run, where nothing else is said.
+    fn options_of(&self, record: &Profile) -> Result<Options> {
+        let w = &record.workload;
+        let count = |figure: &Figure| figure.value.filter(|v| *v >= 1.0).map(|v| v as usize);
+        let shape = Shape {
+            batch: self.batch.or(count(&w.batch)),
+            steps: self.steps.or(count(&w.steps)),
+            threads: self.threads.or(count(&w.threads)),
+        };
+        let dtype = match w.dtype.as_str() {
+            "bf16" => DType::Bf16,
+            _ => DType::F32,
+        };
+        let sizes = w.sizes.iter().filter_map(|n| Some((n.name.clone(), count(&n.figure)?))).collect();
+        Ok(Options { dtype, sizes, fused: w.compilation == "fused", ..shape.options() })
+    }
+}
+
 #[derive(clap::Subcommand)]
 enum What {
     /// How often the gate alarms for nothing, and how often it finds a planted slow-down, on this machine.
@@ -92,6 +139,9 @@ enum What {
     /// Measures on demand, for another process's gate.
     #[command(hide = true)]
     Serve(serve::Args),
+    /// Measures in turns, once, what it reads from standard input; for another process.
+    #[command(hide = true)]
+    Start,
 }
 
 /// `3%` as 0.03. The sign is asked for, since 0.03 could be meant either way.
@@ -114,32 +164,30 @@ struct Said<'a> {
     ruling: &'a Ruling,
 }
 
-/// What was sampled so far, for where somebody stops it.
+/// What the starts said so far, for where somebody stops it.
 #[derive(Default)]
 struct Seen {
-    base: Vec<f64>,
-    candidate: Vec<f64>,
+    starts: Vec<Reading>,
+    record: Option<Record>,
 }
 
-impl Seen {
-    /// What can be said without the samples that were still to come: how the two stand, and no decision.
-    fn ruling(&self, rule: &Rule) -> Ruling {
-        Ruling { decision: Decision::Undecided, ..baseline::apart(rule, &self.base, &self.candidate) }
+/// A start, noted; an error where somebody asked for an end.
+fn note(into: &RefCell<Seen>, start: Result<Reading>) -> Result<Reading> {
+    if start.is_err() {
+        // A Ctrl-C that ended the other process may not have reached this one yet.
+        std::thread::sleep(std::time::Duration::from_millis(100));
     }
-}
-
-/// A sample, noted; an error where somebody asked for an end.
-fn note(into: &RefCell<Seen>, side: fn(&mut Seen) -> &mut Vec<f64>, sample: Result<f64>) -> Result<f64> {
     stop::check()?;
-    let seconds = sample?;
-    side(&mut into.borrow_mut()).push(seconds);
-    Ok(seconds)
+    let reading = start?;
+    into.borrow_mut().starts.push(reading);
+    Ok(reading)
 }
 
 pub(crate) fn run(args: &Args) -> Result<Outcome> {
     match &args.what {
         Some(What::Experiment(args)) => return experiment::run(args),
         Some(What::Serve(args)) => return serve::run(args),
+        Some(What::Start) => return start::run(),
         None => {}
     }
     let rule = Rule::new(args.max_regress);
@@ -147,7 +195,10 @@ pub(crate) fn run(args: &Args) -> Result<Outcome> {
     let seen = RefCell::new(Seen::default());
     // Another program that measures for this one hears Ctrl-C too, and goes away.
     let kept = |ruling: Result<Ruling>| match ruling {
-        Err(_) if stop::asked() => Ok(seen.borrow().ruling(&rule)),
+        Err(_) if stop::asked() => {
+            let seen = seen.borrow();
+            Ok(rule.stopped(&seen.starts, seen.record.as_ref()))
+        }
         ruling => ruling,
     };
     let (base, candidate, ruling) = match (&args.baseline, &args.candidate, &args.model) {
@@ -176,18 +227,22 @@ pub(crate) fn run(args: &Args) -> Result<Outcome> {
     if stop::asked() {
         return Ok(Outcome::Stopped);
     }
-    Ok(if ruling.decision == Decision::Regressed { Outcome::Differs } else { Outcome::Done })
+    Ok(match (ruling.decision, args.undecided) {
+        (Decision::Passed, _) | (Decision::Undecided, Some(Undecided::Pass)) => Outcome::Done,
+        (Decision::Regressed, _) | (Decision::Undecided, Some(Undecided::Fail)) => Outcome::Differs,
+        (Decision::Undecided, None) => Outcome::Undecided,
+    })
 }
 
 fn say(base: &str, candidate: &str, r: &Ruling) -> Result<()> {
     let mut out = out::stdout();
-    let at = |f: &schwann::Figure| f.value.map_or("?".into(), |v| format!("{v:+.1}%"));
+    let at = |f: &Figure| f.value.map_or("?".into(), |v| format!("{v:+.1}%"));
     let allowed = r.max_regress.value.unwrap_or_default();
     let (style, word) = match r.decision {
         Decision::Passed => (out::GOOD, "passed"),
         Decision::Regressed => (out::BAD, "regressed"),
         Decision::Undecided if stop::asked() => (out::BAD, "partial, and undecided"),
-        Decision::Undecided => (out::TITLE, "undecided, which passes"),
+        Decision::Undecided => (out::TITLE, "undecided"),
     };
     let sure = r.confidence.value.unwrap_or_default();
     writeln!(
@@ -200,10 +255,15 @@ fn say(base: &str, candidate: &str, r: &Ruling) -> Result<()> {
         at(&r.low),
         at(&r.high),
     )?;
-    let samples = r.samples.value.unwrap_or_default();
+    let starts = r.starts.value.unwrap_or_default();
     let took = r.seconds.value.map_or("nothing measured now".into(), |s| format!("measured for {s:.1} s"));
-    let text = format!("{}: {samples} samples a side, {took}", r.design);
-    writeln!(out, "{}", out::paint(out::DIM, text))?;
+    writeln!(out, "{}", out::paint(out::DIM, format!("{}; {starts} starts a side, {took}", r.design)))?;
+    if let Some(machine) = r.machine.value.filter(|m| m.abs() >= 1.0) {
+        let text = format!(
+            "the machine itself was {machine:+.1}% slower for the candidate, by the yardstick; this is taken off"
+        );
+        writeln!(out, "{}", out::paint(out::DIM, text))?;
+    }
     if r.decision == Decision::Undecided && !stop::asked() {
         writeln!(
             out,
@@ -214,19 +274,21 @@ fn say(base: &str, candidate: &str, r: &Ruling) -> Result<()> {
     Ok(out.flush()?)
 }
 
-fn samples(profile: &Profile, name: &str) -> Result<Vec<f64>> {
-    let samples: Vec<f64> = profile.compute.samples.values.iter().flatten().copied().collect();
-    if samples.len() < 2 {
-        let why = profile.compute.samples.reason.as_deref().unwrap_or("too few were taken");
-        bail!("{name} has {} samples, so nothing can be judged by it: {why}", samples.len());
-    }
-    Ok(samples)
-}
-
 fn records(args: &Args, rule: &Rule, base: &str, candidate: &str) -> Result<Ruling> {
     let (b, c) = (args.place.profile(base)?, args.place.profile(candidate)?);
     compare::alike(&b, &c, args.anyway)?;
-    Ok(baseline::apart(rule, &samples(&b, base)?, &samples(&c, candidate)?))
+    for (profile, name) in [(&b, base), (&c, candidate)] {
+        record(profile, name, true)?;
+    }
+    Ok(rule.records(&b, &c))
+}
+
+/// The starts of a profile; one that has nothing to judge by is refused.
+fn record(profile: &Profile, name: &str, yardstick: bool) -> Result<Record> {
+    baseline::record(profile, yardstick).with_context(|| {
+        let why = profile.compute.samples.reason.as_deref().unwrap_or("too few were taken");
+        format!("{name} has no samples, so nothing can be judged by it: {why}")
+    })
 }
 
 /// A bar that shows how much of the time went by.
@@ -238,76 +300,53 @@ fn bar(seconds: f64) -> (indicatif::ProgressBar, impl FnMut(f64)) {
 }
 
 fn against_record(args: &Args, rule: &Rule, base: &str, model: &str, seen: &RefCell<Seen>) -> Result<Ruling> {
-    let record = args.place.profile(base)?;
-    compare::warn_of_partial(base, &record);
-    let before = samples(&record, base)?;
-    seen.borrow_mut().base.clone_from(&before);
-    let count = |figure: &schwann::Figure| figure.value.filter(|v| *v >= 1.0).map(|v| v as usize);
-    let w = &record.workload;
-    let shape = Shape {
-        batch: args.shape.batch.or(count(&w.batch)),
-        steps: args.shape.steps.or(count(&w.steps)),
-        threads: args.shape.threads.or(count(&w.threads)),
-    };
-    let workload = Workload::new(model, &shape)?;
-    if !args.anyway {
-        here(&record, &workload).with_context(|| format!("`{base}` and what would be measured now are not alike"))?;
+    let saved = args.place.profile(base)?;
+    compare::warn_of_partial(base, &saved);
+    // Only where the record has starts over this program's yardstick do starts over it say anything.
+    let comparable = saved.compute.starts.as_ref().is_some_and(|s| s.yardstick_name == profiler::YARDSTICK);
+    let before = record(&saved, base, comparable)?;
+    let options = args.shape.options_of(&saved)?;
+    let profiler = Profiler::new(profile::subject(model)?).named(model).with(options.clone());
+    let unlike = Identity::of(&saved).unlike(&profiler.identity()?);
+    if !args.anyway && !unlike.is_empty() {
+        let said = compare::said(&unlike);
+        bail!("`{base}` and what would be measured now are not alike: {said}; --anyway judges them");
     }
-    let mut run = workload.ready()?;
-    run.warm_up(args.seconds.min(20.0) / 20.0)?;
-    // As many runs a sample as there, or their scatter would not compare.
-    if let Some(calls) = count(&record.compute.runs_per_sample) {
-        run.set_calls(calls);
-    }
+    let side = Side { model: model.to_owned(), options };
     let (bar, mut tick) = bar(args.seconds);
-    let budget = Budget { seconds: args.seconds, rounds: 3 };
-    let ruling = baseline::fastest_round(
-        rule,
-        &budget,
-        &before,
-        &mut || note(seen, |s| &mut s.candidate, run.sample()),
-        &mut tick,
-    );
+    let by_yardstick = before.yardstick;
+    seen.borrow_mut().record = Some(before.clone());
+    let mut start = || note(seen, one(side.clone(), by_yardstick, START_SECONDS));
+    let ruling = rule.against_record(args.seconds, &before, &mut start, &mut tick);
     bar.finish_and_clear();
     ruling
 }
 
-/// Refuses a record of another machine or workload.
-fn here(record: &Profile, now: &Workload) -> Result<()> {
-    let (m, w) = (&record.machine, &record.workload);
-    let same = |figure: &schwann::Figure, now: usize| figure.value.is_none_or(|v| v == now as f64);
-    let mut unlike = vec![];
-    let machine = schwann::prof::profiler::machine(Isa::detect());
-    if m.fingerprint != machine.fingerprint {
-        let told = |m: &schwann::prof::profile::Machine| format!("{} ({}, {})", m.cpu, m.isa, m.fingerprint);
-        unlike.push(format!("machine {} and {}", told(m), told(&machine)));
-    }
-    for (what, figure, now) in
-        [("batch", &w.batch, now.batch), ("steps", &w.steps, now.steps), ("threads", &w.threads, now.threads)]
-    {
-        if !same(figure, now) {
-            unlike.push(format!("{what} {} and {now}", figure.value.unwrap_or_default()));
-        }
-    }
-    if record.model.name != now.name {
-        unlike.push(format!("model {} and {}", record.model.name, now.name));
-    }
-    if !unlike.is_empty() {
-        bail!("{}; --anyway judges them", unlike.join("; "));
-    }
-    Ok(())
+/// One start of one side: its time over the yardstick's, or its bare time.
+fn one(side: Side, by_yardstick: bool, seconds: f64) -> Result<Reading> {
+    let found = start::start(vec![side], by_yardstick, seconds)?;
+    let times = found.sides.first().context("a start of this program measured nothing")?;
+    let over = if by_yardstick { found.yardstick } else { vec![1.0; times.len()] };
+    Reading::of(&over, times).context("a start of this program measured nothing")
+}
+
+/// One start of two sides in turns: the second's time over the first's.
+fn two(sides: [&Side; 2], seconds: f64) -> Result<Reading> {
+    let found = start::start(sides.map(Clone::clone).to_vec(), false, seconds)?;
+    let [base, candidate] = &found.sides[..] else {
+        bail!("a start of this program measured {} sides", found.sides.len())
+    };
+    Reading::of(base, candidate).context("a start of this program measured nothing")
 }
 
 fn together(args: &Args, rule: &Rule, base: &str, model: &str, seen: &RefCell<Seen>) -> Result<Ruling> {
-    let mut before = Workload::new(base, &args.shape)?.ready()?;
-    let mut after = Workload::new(model, &args.shape)?.ready()?;
-    before.warm_up(0.3)?;
-    after.warm_up(0.3)?;
+    let sides = [base, model].map(|model| Side { model: model.to_owned(), options: args.shape.options() });
+    for side in &sides {
+        side.check()?;
+    }
     let (bar, mut tick) = bar(args.seconds);
-    let budget = Budget { seconds: args.seconds, rounds: 1 };
-    let mut first = || note(seen, |s| &mut s.base, before.sample());
-    let mut second = || note(seen, |s| &mut s.candidate, after.sample());
-    let ruling = baseline::in_turns(rule, &budget, &mut first, &mut second, &mut tick);
+    let mut start = || note(seen, two([&sides[0], &sides[1]], START_SECONDS));
+    let ruling = rule.in_turns(args.seconds, &mut start, &mut tick);
     bar.finish_and_clear();
     ruling
 }

@@ -38,7 +38,7 @@ static HEAP: schwann::heap::Counting = schwann::heap::Counting;
 #[derive(Parser)]
 #[command(
     name = "schwann",
-    version,
+    version = env!("SCHWANN_VERSION"),
     arg_required_else_help = false,
     after_help = "Examples:
   schwann                                   two built-in models profiled on this machine, and a report
@@ -58,7 +58,7 @@ static HEAP: schwann::heap::Counting = schwann::heap::Counting;
   schwann devices calibrate
   schwann run circuit.safetensors --stream < rows.csv
 
-Exit codes: 0 done, 1 a comparison failed, 2 wrong usage or bad input, 3 undecided, 130 stopped by Ctrl-C."
+Exit codes: 0 done, 1 a comparison failed, 2 wrong usage or bad input, 3 cannot tell, 130 stopped by Ctrl-C."
 )]
 struct Cli {
     /// When to use colours; NO_COLOR and CLICOLOR_FORCE are heeded too.
@@ -118,7 +118,7 @@ enum Outcome {
     Refused,
     /// Ctrl-C ended it early; what it had measured is shown and saved.
     Stopped,
-    /// It ran, and nobody can tell.
+    /// It ran, and what it measured does not say.
     Undecided,
 }
 

@@ -2,7 +2,7 @@
 
 use crate::baseline::Place;
 use crate::load::{self, Network, Setting};
-use crate::{Outcome, devices, out, stop};
+use crate::{Outcome, devices, gate, out, stop};
 use anyhow::{Context, Result};
 use indicatif::ProgressBar;
 use schwann::plan::{bytes, count, seconds};
@@ -239,6 +239,8 @@ fn one(
         .counting(Instruments::default())
         .allocations(heap::allocations)
         .cancelled_by(Arc::clone(cancel))
+        .built_from(option_env!("SCHWANN_COMMIT"))
+        .starting(gate::start::starter(name))
         .telling(stages(bar, name));
     if let Some(calibration) = &known.calibration {
         profiler = profiler.under(calibration.ceiling(threads));
@@ -476,14 +478,16 @@ fn recommendation(r: &Recommendation) -> String {
             None => "not tried".into(),
         },
         Verdict::Gain => out::paint(out::GOOD, format!("{} as fast (measured)", factor(&r.measured))),
-        Verdict::None => format!("no gain: {} (measured)", factor(&r.measured)),
+        Verdict::None => format!("no difference: {} (measured)", factor(&r.measured)),
+        Verdict::Undecided => format!("undecided: {} (measured)", factor(&r.measured)),
         Verdict::Loss => out::paint(out::BAD, format!("slower: {} (measured)", factor(&r.measured))),
     };
     format!("{}: {came} · {}", out::printable(&r.title), out::printable(&r.how))
 }
 
 fn factor(figure: &Figure) -> String {
-    show(figure, |v| format!("{v:.2}×"))
+    let spread = figure.spread.map(|s| format!(" ({:.2} to {:.2})", s.low, s.high)).unwrap_or_default();
+    show(figure, |v| format!("{v:.2}×{spread}"))
 }
 
 /// The operations that take longest, each with its part of the run.

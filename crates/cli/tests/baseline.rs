@@ -74,9 +74,13 @@ fn profiles_are_saved_listed_shown_tracked_and_deleted() {
     f.refused(&["baseline", "track", "speed"], &["speed", "time_p50"]);
     f.refused(&["baseline", "track", "time_p50", "--name", "none"], &["nothing saved"]);
     f.refused(&["baseline", "show", "other"], &["other", "`main`"]);
+    f.refused(&["baseline", "delete", "main"], &["2 profiles", "--all"]);
     f.ok(&["baseline", "delete", "slow"]);
     f.refused(&["baseline", "delete", "slow"], &["slow"]);
     assert!(f.ok(&["baseline", "show", "main"]).contains("20260102T030405Z"), "the earlier one is left");
+    f.ok(&["baseline", "save", "main", "slow.json"]);
+    f.ok(&["baseline", "delete", "main", "--all"]);
+    f.refused(&["baseline", "show", "main"], &["main"]);
 }
 
 #[test]
@@ -100,9 +104,11 @@ fn every_form_is_written() {
 fn two_profiles_are_compared_with_intervals() {
     let f = Folder::new("compared");
     let text = f.ok(&["compare", "a.json", "slow.json"]);
-    assert!(text.starts_with("the candidate is slower: +7.9%"), "{text}");
-    assert!(text.contains("heads") && text.contains("large (+0.9"), "{text}");
-    assert!(f.ok(&["compare", "a.json", "same.json"]).starts_with("no difference that stands out"));
+    assert!(text.starts_with("the candidate is slower: +"), "{text}");
+    assert!(text.contains("heads") && text.contains("large (+0.9") && text.contains("8 starts"), "{text}");
+    assert_eq!(text.matches(" slower\n").count(), 3, "the time and the two rates that follow from it: {text}");
+    let same = f.ok(&["compare", "a.json", "same.json"]);
+    assert!(same.starts_with("no difference of 1% or more") || same.starts_with("undecided"), "{same}");
     let json: serde_json::Value = serde_json::from_str(&f.ok(&["compare", "slow.json", "a.json", "--json"])).unwrap();
     assert_eq!(json["verdict"], "faster");
     assert!(json["metrics"][0]["change"]["spread"]["low"].is_number());
@@ -114,12 +120,21 @@ fn two_profiles_are_compared_with_intervals() {
 fn what_is_unlike_is_refused_unless_asked_for() {
     let f = Folder::new("unlike");
     let mut other = example::profile();
-    other.machine.fingerprint = "another machine".into();
+    other.machine.cpu = "another machine".into();
     f.put("other.json", &other);
-    f.refused(&["compare", "a.json", "other.json"], &["another machine", "example-cpu", "--anyway"]);
+    f.refused(&["compare", "a.json", "other.json"], &["another machine", "Example CPU", "--anyway"]);
     f.refused(&["gate", "--baseline", "a.json", "--candidate", "other.json"], &["another machine"]);
     assert!(f.ok(&["compare", "a.json", "other.json", "--anyway"]).contains("unlike: machine"));
-    f.refused(&["gate", "--baseline", "a.json", "--model", "P"], &["machine Example CPU", "--anyway"]);
+    let words = ["machine Example CPU", "model P (9f2c61d04be87a35)", "--anyway"];
+    f.refused(&["gate", "--baseline", "a.json", "--model", "P"], &words);
+    let changes: [fn(&mut Profile); 2] =
+        [|p| p.workload.dtype = "bf16".into(), |p| p.workload.compilation = "node by node".into()];
+    for change in changes {
+        let mut other = example::profile();
+        change(&mut other);
+        f.put("other.json", &other);
+        f.refused(&["gate", "--baseline", "a.json", "--candidate", "other.json"], &["not alike", "--anyway"]);
+    }
 }
 
 #[test]
@@ -128,6 +143,11 @@ fn the_gate_has_an_exit_code() {
     f.ok(&["baseline", "save", "main", "a.json"]);
     assert!(f.ends(1, &["gate", "--baseline", "main", "--candidate", "slow.json"]).starts_with("regressed"));
     f.ok(&["gate", "--max-regress", "20%", "--baseline", "main", "--candidate", "slow.json"]);
+    // Undecided has an exit code of its own, unless it is said what it counts as.
+    let edge = ["gate", "--max-regress", "8%", "--baseline", "main", "--candidate", "slow.json"];
+    assert!(f.ends(3, &edge).starts_with("undecided"));
+    f.ends(0, &[&edge[..], &["--undecided", "pass"]].concat());
+    f.ends(1, &[&edge[..], &["--undecided", "fail"]].concat());
     let same = f.ok(&["gate", "--baseline", "main", "--candidate", "same.json", "--json"]);
     assert_eq!(serde_json::from_str::<serde_json::Value>(&same).unwrap()["decision"], "passed");
     f.refused(&["gate", "--baseline", "main", "--candidate", "nothing.json"], &["no instrument"]);
@@ -152,20 +172,76 @@ fn the_gate_measures_now() {
     let own = env!("CARGO_BIN_EXE_schwann");
     f.ok(&[&gate(&["--model", "P", "--against-program", own])[..], &["--max-regress", "900%"]].concat());
     // Against a record of 412 µs, one step of one sequence is fast.
-    f.ok(&gate(&["--model", "P", "--baseline", "a.json", "--anyway"]));
+    let now = f.ok(&gate(&["--model", "P", "--baseline", "a.json", "--anyway"]));
+    assert!(now.contains("by the yardstick"), "{now}");
 }
 
 #[test]
-fn the_experiment_runs_and_writes_down_each_pair() {
+fn a_saved_profile_is_held_against_the_model_only_if_all_of_it_is_alike() {
+    let f = Folder::new("saved-live");
+    let quick = ["--batch", "2", "--steps", "2", "--runs", "20", "--seconds", "0.3", "--no-roof"];
+    let save = |more: &[&'static str]| f.ok(&[&["profile", "P", "--json"], more, &quick[..]].concat());
+    std::fs::write(f.0.join("run.json"), save(&["--save", "plain"])).unwrap();
+    let document: serde_json::Value = serde_json::from_slice(&std::fs::read(f.0.join("run.json")).unwrap()).unwrap();
+    let starts = &document["profiles"][0]["compute"]["starts"];
+    assert_eq!(starts["ratio"]["values"].as_array().unwrap().len(), 8, "{starts}");
+    assert!(starts["time"]["values"].as_array().unwrap().iter().all(|t| t.as_f64().is_some_and(|t| t > 0.0)));
+    save(&["--save", "nodes", "--node-by-node"]);
+    let gate = |more: &[&'static str]| [&["gate", "--max-regress", "900%", "--seconds", "3"], more].concat();
+    // As it was saved: the shape comes from the record.
+    assert!(f.ok(&gate(&["--baseline", "plain", "--model", "P"])).contains("by the yardstick"));
+    assert!(f.ok(&gate(&["--baseline", "nodes", "--model", "P"])).contains("by the yardstick"));
+    f.refused(&gate(&["--baseline", "plain", "--model", "P", "--batch", "3"]), &["batch 2 and 3", "--anyway"]);
+    f.refused(&gate(&["--baseline", "plain", "--model", "W"]), &["model P", "--anyway"]);
+    f.refused(&gate(&["--baseline", "plain", "--candidate", "nodes"]), &["compilation fused and node by node"]);
+}
+
+#[test]
+fn a_profile_names_the_commit_of_the_build_and_not_of_where_it_is_run() {
+    let f = Folder::new("commit");
+    let version = f.ok(&["--version"]);
+    let (_, built) = version.trim().trim_end_matches(')').split_once('(').expect("a commit in parentheses");
+    // A repository of somebody else's, as the current directory.
+    let git = |args: &[&str]| Command::new("git").args(args).current_dir(&f.0).output();
+    let init = git(&["init", "-q"]).is_ok_and(|o| o.status.success());
+    let named = ["-c", "user.name=a", "-c", "user.email=a@b", "commit", "-q", "--allow-empty", "-m", "x"];
+    let committed = init && git(&named).is_ok_and(|o| o.status.success());
+    let head = git(&["rev-parse", "HEAD"]).map(|o| String::from_utf8_lossy(&o.stdout).trim().to_owned());
+    let tiny = ["--batch", "1", "--steps", "1", "--runs", "6", "--seconds", "0.1", "--no-roof"];
+    let document = f.ok(&[&["profile", "P", "--json"][..], &tiny].concat());
+    let document: serde_json::Value = serde_json::from_str(&document).unwrap();
+    let commit = document["profiles"][0]["commit"].as_str();
+    match commit {
+        Some(commit) => {
+            let short = &built[..built.len().min(10)];
+            assert!(commit.starts_with(short), "{commit} and {version}");
+            assert_eq!(commit.ends_with("-dirty"), built.ends_with("-dirty"));
+            assert!(!committed || head.is_ok_and(|h| !commit.starts_with(&h)));
+        }
+        None => assert_eq!(built, "commit unknown"),
+    }
+}
+
+#[test]
+fn the_experiment_asks_every_question_and_writes_down_each_answer() {
     let f = Folder::new("experiment");
-    let args = ["gate", "experiment", "--pairs", "2", "--planted", "100%", "--max-regress", "10%", "--json"];
-    let more = ["--model", "P", "--batch", "1", "--seconds-per-pair", "1", "--out", "pairs.jsonl"];
+    let args = ["gate", "experiment", "--pairs", "1", "--planted", "100%", "--max-regress", "10%", "--json"];
+    let more =
+        ["--model", "P", "--batch", "1", "--seconds-per-pair", "1", "--start-seconds", "0.02", "--out", "pairs.jsonl"];
     let out = f.run(&[&args[..], &more].concat());
-    let json: serde_json::Value = serde_json::from_slice(&out.stdout).unwrap();
-    assert_eq!(json["slowed"]["pairs"]["value"], 2.0);
+    let said = String::from_utf8_lossy(&out.stderr);
+    let json: serde_json::Value = serde_json::from_slice(&out.stdout).unwrap_or_else(|e| panic!("{e}: {said}"));
     assert_eq!(json["planted"]["value"], 100.0);
+    let rows = json["rows"].as_array().unwrap();
+    assert_eq!(rows.len(), 12, "six questions, identical and planted");
+    for row in rows {
+        assert_eq!(row["pairs"]["value"], 1.0, "{row}");
+        let sum: f64 =
+            ["faster", "slower", "same", "undecided"].iter().map(|w| row[w]["value"].as_f64().unwrap()).sum();
+        assert_eq!(sum, 1.0, "{row}");
+    }
     let lines = std::fs::read_to_string(f.0.join("pairs.jsonl")).unwrap();
-    assert_eq!(lines.lines().filter(|l| serde_json::from_str::<serde_json::Value>(l).is_ok()).count(), 4);
+    assert_eq!(lines.lines().filter(|l| serde_json::from_str::<serde_json::Value>(l).is_ok()).count(), 12);
     f.refused(&["gate", "experiment", "--planted", "0.1%"], &["2.5%"]);
 }
 

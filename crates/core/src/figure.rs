@@ -46,6 +46,8 @@ pub enum Ends {
     /// Where a prediction expects the value, by the known errors and assumptions of its model; the samples are what
     /// those errors were found with.
     Band,
+    /// All answers of a page lie between theirs with a confidence of 99%, however often was looked.
+    Confidence99,
 }
 
 /// A figure: value, unit and origin.

@@ -4,6 +4,7 @@
 //! a [`Series`], with unit, origin and source; settings are figures too, whose source is the option that set them. What
 //! was not asked for is an empty list or `None`; what was asked for and could not be had is an unavailable figure.
 
+use crate::stats::verdict::Answer;
 use schemars::JsonSchema;
 use schwann_core::{Figure, Series};
 use serde::{Deserialize, Serialize};
@@ -23,7 +24,8 @@ pub struct Profile {
     pub created: String,
     /// Version of this program.
     pub version: String,
-    /// The commit of the directory it was run in, where that is a git checkout.
+    /// The commit that this program was built from, with `-dirty` where the sources were changed since; `None` where it
+    /// was built without git.
     pub commit: Option<String>,
     /// What was run.
     pub model: Model,
@@ -101,6 +103,9 @@ pub struct Workload {
     pub dtype: String,
     /// `fused`, or `node by node`.
     pub compilation: String,
+    /// Sizes of a graph beside batch and steps.
+    #[serde(default)]
+    pub sizes: Vec<Named>,
 }
 
 /// Where it was run.
@@ -166,6 +171,9 @@ pub struct Compute {
     pub time_p99: Figure,
     /// Every sample, in order: seconds a run.
     pub samples: Series,
+    /// The same run in several starts of the process; what comparisons rest on.
+    #[serde(default)]
+    pub starts: Option<Starts>,
     /// Runs that one sample is the mean of.
     pub runs_per_sample: Figure,
     /// Runs before times had settled, which are not among the samples.
@@ -190,6 +198,22 @@ pub struct Compute {
     pub attributed: Figure,
     /// Each operation, in the order it runs.
     pub ops: Vec<Op>,
+}
+
+/// The same run in several starts of the process, each with its own luck of memory and cores, in turns with a yardstick:
+/// a fixed piece of work that tells a slower machine from a slower program.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Starts {
+    /// Median seconds of a run, by start.
+    pub time: Series,
+    /// What the yardstick is; times over unlike ones are not compared.
+    pub yardstick_name: String,
+    /// Median seconds of the yardstick, by start.
+    pub yardstick: Series,
+    /// Median over the turns of a run's time over the yardstick's, by start.
+    pub ratio: Series,
+    /// The standard error of that by the scatter within a start, as a part of it.
+    pub error: Series,
 }
 
 /// What limits an operation.
@@ -292,14 +316,17 @@ pub struct MemoryPoint {
 pub struct Comparison {
     /// What differs: `node by node`, `2 threads`, `bf16 weights`, …
     pub name: String,
-    /// Median seconds of a run, measured in turns with the profile's own way.
+    /// Median seconds of a run, measured in turns with the profile's own way in several starts of the process.
     pub time: Figure,
     /// The profile's own way in the same turns.
     pub base: Figure,
-    /// How many times as fast this is as the profile's own way; its spread is the confidence interval.
+    /// How many times as fast this is as the profile's own way; its spread is the interval that the verdict rests on.
     pub speedup: Figure,
     /// The greatest absolute difference of the outputs.
     pub difference: Figure,
+    /// What the interval of the speed-up says.
+    #[serde(default)]
+    pub verdict: Verdict,
 }
 
 /// Another batch size or sequence length.
@@ -380,18 +407,32 @@ pub struct Bottleneck {
     pub share: Figure,
 }
 
-/// What came of trying a recommendation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+/// What came of trying something.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
     /// It was not tried.
+    #[default]
     Untested,
-    /// Applied and measured: it helps.
+    /// Applied and measured: it is faster.
     Gain,
-    /// Applied and measured: no difference that stands out.
+    /// Applied and measured: the times differ by less than 1%.
     None,
-    /// Applied and measured: it is worse.
+    /// Applied and measured: it is slower.
     Loss,
+    /// Applied and measured, and the interval says neither.
+    Undecided,
+}
+
+impl From<Answer> for Verdict {
+    fn from(answer: Answer) -> Verdict {
+        match answer {
+            Answer::Faster => Verdict::Gain,
+            Answer::Slower => Verdict::Loss,
+            Answer::Same => Verdict::None,
+            Answer::Undecided => Verdict::Undecided,
+        }
+    }
 }
 
 /// Something to change.
@@ -405,7 +446,7 @@ pub struct Recommendation {
     pub how: String,
     /// What it should bring, as a factor.
     pub expected: Figure,
-    /// What it brought when it was tried, as a factor.
+    /// What it brought when it was tried, as a factor; its spread is the interval that the verdict rests on.
     pub measured: Figure,
     /// What came of it.
     pub verdict: Verdict,

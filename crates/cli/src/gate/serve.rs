@@ -3,18 +3,25 @@
 //!
 //! A line that says who it is, then for each line read one line with the seconds of a sample.
 
-use super::live::Workload;
-use super::{Seen, Shape, bar, note};
-use crate::{Outcome, out};
+use super::{START_SECONDS, Seen, Shape, bar, note};
+use crate::{Outcome, out, profile};
 use anyhow::{Context, Result, anyhow, bail};
-use schwann::prof::baseline::{self, Budget, Rule, Ruling};
+use schwann::prof::baseline::{Rule, Ruling};
+use schwann::prof::profiler::Timed;
+use schwann::prof::stats::verdict::Reading;
 use std::cell::RefCell;
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::time::Instant;
 
 /// The first line, with the version of these lines.
 const HELLO: &str = "schwann gate 1";
+/// Turns of a start.
+const LEAST_TURNS: usize = 2;
+const MOST_TURNS: usize = 4000;
+/// Seconds before the first sample.
+const WARM_UP: f64 = 0.03;
 
 #[derive(clap::Args)]
 pub(super) struct Args {
@@ -26,12 +33,12 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: &Args) -> Result<Outcome> {
-    let mut run = Workload::new(&args.model, &args.shape)?.ready()?;
-    run.warm_up(0.3)?;
+    let mut run = Timed::new(&profile::subject(&args.model)?, &args.shape.options())?;
+    run.warm_up(WARM_UP)?;
     out::print(HELLO)?;
     for line in std::io::stdin().lock().lines() {
         line?;
-        out::print(&format!("{:e}", run.sample()?))?;
+        out::print(&format!("{:e}", run.block()?))?;
     }
     Ok(Outcome::Done)
 }
@@ -44,12 +51,10 @@ struct Peer {
 }
 
 impl Peer {
-    fn start(program: &Path, args: &super::Args, model: &str) -> Result<Peer> {
+    fn start(program: &Path, model: &str, shape: &Shape) -> Result<Peer> {
         let mut command = Command::new(program);
         command.args(["gate", "serve", "--model", model]);
-        for (flag, value) in
-            [("--batch", args.shape.batch), ("--steps", args.shape.steps), ("--threads", args.shape.threads)]
-        {
+        for (flag, value) in [("--batch", shape.batch), ("--steps", shape.steps), ("--threads", shape.threads)] {
             command.args(value.iter().flat_map(|v| [flag.to_owned(), v.to_string()]));
         }
         let name = program.display().to_string();
@@ -61,16 +66,16 @@ impl Peer {
         let (Some(ask), Some(answers)) = (child.stdin.take(), child.stdout.take()) else {
             bail!("{name} has no pipes");
         };
-        let mut peer = Peer { child, ask, answers: BufReader::new(answers), name };
-        let hello = peer.line()?;
+        Ok(Peer { child, ask, answers: BufReader::new(answers), name })
+    }
+
+    fn greet(&mut self) -> Result<()> {
+        let hello = self.line()?;
         if hello != HELLO {
-            bail!(
-                "{} is no program that this gate can ask: it said `{}`, expected `{HELLO}`",
-                peer.name,
-                out::printable(&hello)
-            );
+            let hello = out::printable(&hello);
+            bail!("{} is no program that this gate can ask: it said `{hello}`, expected `{HELLO}`", self.name);
         }
-        Ok(peer)
+        Ok(())
     }
 
     fn line(&mut self) -> Result<String> {
@@ -100,7 +105,28 @@ impl Drop for Peer {
     }
 }
 
-/// Measures another build and this one in turns.
+/// One start of each of two programs, asked in turns: the second's time over the first's.
+pub(super) fn once(sides: [(&Path, &Shape); 2], model: &str, seconds: f64) -> Result<Reading> {
+    let [mut before, mut after] =
+        [Peer::start(sides[0].0, model, sides[0].1)?, Peer::start(sides[1].0, model, sides[1].1)?];
+    before.greet()?;
+    after.greet()?;
+    let (mut base, mut candidate) = (vec![], vec![]);
+    let clock = Instant::now();
+    while base.len() < LEAST_TURNS || (clock.elapsed().as_secs_f64() < seconds && base.len() < MOST_TURNS) {
+        // Each turn in the other order: who comes second finds another clock.
+        if base.len() % 2 == 0 {
+            base.push(before.sample()?);
+            candidate.push(after.sample()?);
+        } else {
+            candidate.push(after.sample()?);
+            base.push(before.sample()?);
+        }
+    }
+    Reading::of(&base, &candidate).with_context(|| format!("{} measured nothing", after.name))
+}
+
+/// Measures another build and this one in turns, in several starts of both.
 pub(super) fn in_turns(
     args: &super::Args,
     rule: &Rule,
@@ -109,13 +135,11 @@ pub(super) fn in_turns(
     seen: &RefCell<Seen>,
 ) -> Result<Ruling> {
     let own = std::env::current_exe().context("cannot find this program's own file")?;
-    let mut before = Peer::start(program, args, model)?;
-    let mut after = Peer::start(&own, args, model)?;
+    super::Side { model: model.to_owned(), options: args.shape.options() }.check()?;
+    let sides = [(program, &args.shape), (own.as_path(), &args.shape)];
     let (bar, mut tick) = bar(args.seconds);
-    let budget = Budget { seconds: args.seconds, rounds: 1 };
-    let mut first = || note(seen, |s| &mut s.base, before.sample());
-    let mut second = || note(seen, |s| &mut s.candidate, after.sample());
-    let ruling = baseline::in_turns(rule, &budget, &mut first, &mut second, &mut tick);
+    let mut start = || note(seen, once(sides, model, START_SECONDS));
+    let ruling = rule.in_turns(args.seconds, &mut start, &mut tick);
     bar.finish_and_clear();
     ruling
 }

@@ -22,8 +22,6 @@ const MUCH_OVERHEAD: f64 = 15.0;
 const MANY_PRODUCTS: f64 = 30.0;
 /// bfloat16 is worth its lost digits from this gain on.
 pub(super) const LEAST_BF16_GAIN: f64 = 1.1;
-/// A gain or loss below this is no difference.
-const LEAST_GAIN: f64 = 0.01;
 
 fn advice(title: &str, evidence: String, how: &str, expected: Figure, way: Option<Way>) -> Advice {
     let measured = Figure::unavailable("×", "not tried", "add --prove to have it applied and measured");
@@ -127,13 +125,13 @@ fn ragged(profile: &Profile) -> Option<(String, String)> {
 }
 
 /// Applies each change that can be applied, measures it in turns with the workload as it is, and writes down what came
-/// of it. The profiler must be set up as it was for the profile.
+/// of it; a change that the profile's comparisons were of has their answer. The profiler must be set up as it was for the profile.
 pub fn prove(advice: &mut [Advice], profiler: &mut Profiler<'_>) -> Result<(), Error> {
     for advice in advice {
         let Some(way) = advice.way else { continue };
         let found = profiler.compare_ways(&[way])?.remove(0);
         let r = &mut advice.recommendation;
-        r.verdict = verdict(&found.speedup);
+        r.verdict = found.verdict;
         r.measured = found.speedup;
     }
     Ok(())
@@ -145,38 +143,12 @@ pub fn tried(advice: &[Advice]) -> (usize, usize) {
     (can.iter().filter(|a| a.recommendation.measured.value.is_some()).count(), can.len())
 }
 
-/// What a measured factor says, by its confidence interval.
-fn verdict(speedup: &Figure) -> Verdict {
-    match (speedup.value, speedup.spread) {
-        (Some(_), Some(spread)) if spread.low > 1.0 + LEAST_GAIN => Verdict::Gain,
-        (Some(_), Some(spread)) if spread.high < 1.0 - LEAST_GAIN => Verdict::Loss,
-        (Some(_), Some(_)) => Verdict::None,
-        // Without an interval nobody knows.
-        _ => Verdict::Untested,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::example::{nothing, profile as complete};
     use crate::models;
     use crate::profiler::Options;
-    use schwann_core::figure::{Ends, Spread};
-
-    #[test]
-    fn a_verdict_needs_an_interval_beyond_one() {
-        let speedup = |low: f64, high: f64| {
-            let spread = Spread { low, high, ends: Ends::Confidence95, samples: 30 };
-            Figure::measured((low + high) / 2.0, "×", "turns").with_spread(spread)
-        };
-        assert_eq!(verdict(&speedup(1.2, 1.4)), Verdict::Gain);
-        assert_eq!(verdict(&speedup(0.99, 1.4)), Verdict::None);
-        assert_eq!(verdict(&speedup(1.002, 1.008)), Verdict::None);
-        assert_eq!(verdict(&speedup(0.5, 0.9)), Verdict::Loss);
-        assert_eq!(verdict(&Figure::measured(2.0, "×", "turns")), Verdict::Untested);
-        assert_eq!(verdict(&Figure::unavailable("×", "turns", "it does not run")), Verdict::Untested);
-    }
 
     #[test]
     fn nothing_is_recommended_on_no_evidence() {

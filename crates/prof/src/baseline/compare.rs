@@ -1,20 +1,18 @@
 //! Two profiles held against each other.
 //!
-//! What the samples tell (times, and the rates that follow from the median) has an interval by resampling and an effect's
-//! size. What was counted is compared exactly. What was read once has a difference and no verdict: nobody knows how much
-//! it scatters. Two runs made apart differ by what the machine did in between too, which no resampling of the samples
-//! can see; so a difference under a percent is never called one, and the gate measures in turns where it can.
+//! One question is answered: is the candidate faster or slower? It is asked of the starts of the process that each profile
+//! keeps ([`crate::stats::verdict`]), of times over the yardstick where both have it. Rates follow from the same answer.
+//! What was counted is compared exactly. Everything else has a difference and no verdict: nobody knows how much it
+//! scatters.
 
-use crate::profile::Op;
-use crate::stats::{Effect, Interval, Resampling, Size, quantile_mut, ratio_interval};
+use crate::profile::{Machine, Model, Op, Starts, Workload};
+use crate::stats::verdict::{Answer, Judgement, Question, Reading, Record, least_of_one_start};
+use crate::stats::{Effect, Size, median};
 use crate::{Profile, export};
 use schemars::JsonSchema;
 use schwann_core::figure::{Ends, Spread};
 use schwann_core::{Figure, Provenance};
 use serde::{Deserialize, Serialize};
-
-/// A smaller change does not stand out, however sure it is.
-const LEAST_CHANGE: f64 = 0.01;
 
 /// What came of comparing one metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -30,9 +28,13 @@ pub enum Word {
     Less,
     /// Exactly as before.
     Same,
-    /// No difference that stands out from the scatter.
+    /// The times differ by less than 1%.
     NoDifference,
-    /// One side or the scatter is not known.
+    /// The interval says neither: it holds both 0 and more than 1%.
+    Undecided,
+    /// A difference is shown, and nothing is said of it: it is not asked how much it scatters.
+    NotJudged,
+    /// One side is not known.
     Unknown,
 }
 
@@ -45,7 +47,9 @@ impl Word {
             Word::More => "more",
             Word::Less => "less",
             Word::Same => "the same",
-            Word::NoDifference => "no difference that stands out",
+            Word::NoDifference => "no difference of 1% or more",
+            Word::Undecided => "undecided",
+            Word::NotJudged => "not judged",
             Word::Unknown => "not known",
         }
     }
@@ -71,7 +75,8 @@ pub struct Change {
     pub base: Figure,
     /// In the candidate.
     pub candidate: Figure,
-    /// The candidate over the baseline, less 1, in %; its spread is the 95% interval.
+    /// The candidate over the baseline, less 1, in %; of what is judged, without what the machine itself changed, and
+    /// its spread is the interval that the verdict rests on.
     pub change: Figure,
     /// Cliff's delta of the samples: from −1 to 1, positive where the candidate's are greater.
     pub cliffs_delta: Figure,
@@ -121,27 +126,126 @@ pub struct Compared {
     pub ops: Vec<OpChange>,
     /// The whole in a word: that of the median time.
     pub verdict: Word,
+    /// What the verdict rests on.
+    pub basis: Basis,
+}
+
+/// What two measurements must share for their times to be compared, in words.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Identity(Vec<(&'static str, String)>);
+
+impl Identity {
+    /// Of a profile. Machines are told apart by what the profile says of them, so that profiles of versions that told
+    /// them apart otherwise can still be compared.
+    pub fn of(profile: &Profile) -> Identity {
+        Identity::new(&profile.machine, &profile.model, &profile.workload)
+    }
+
+    /// Of what is run where and how.
+    pub fn new(machine: &Machine, model: &Model, w: &Workload) -> Identity {
+        let count = |figure: &Figure| figure.value.map_or("not known".to_owned(), |v| v.to_string());
+        let cores = machine.cores.value.map_or("an unknown number of".into(), |n| n.to_string());
+        let sizes: Vec<String> = w.sizes.iter().map(|n| format!("{} = {}", n.name, count(&n.figure))).collect();
+        // The same model may have come from files of two names: its hash tells.
+        Identity(vec![
+            ("machine", format!("{} ({}, {cores} cores)", machine.cpu, machine.isa)),
+            ("model", format!("{} ({})", model.name, model.hash)),
+            ("batch", count(&w.batch)),
+            ("steps", count(&w.steps)),
+            ("threads", count(&w.threads)),
+            ("type", w.dtype.clone()),
+            ("compilation", w.compilation.clone()),
+            ("sizes", if sizes.is_empty() { "none".into() } else { sizes.join(", ") }),
+        ])
+    }
+
+    /// What differs.
+    pub fn unlike(&self, candidate: &Identity) -> Vec<Unlike> {
+        let hash = |text: &str| text.rsplit_once(" (").map(|(_, hash)| hash.to_owned());
+        let same = |what: &str, a: &str, b: &str| a == b || (what == "model" && hash(a) == hash(b));
+        let pairs = self.0.iter().zip(&candidate.0).filter(|((what, a), (_, b))| !same(what, a, b));
+        pairs
+            .map(|((what, base), (_, candidate))| Unlike {
+                what: (*what).into(),
+                base: base.clone(),
+                candidate: candidate.clone(),
+            })
+            .collect()
+    }
 }
 
 /// What two profiles must share for their figures to be compared, and do not.
 pub fn unlike(base: &Profile, candidate: &Profile) -> Vec<Unlike> {
-    let count = |figure: &Figure| figure.value.map_or("not known".to_owned(), |v| v.to_string());
-    let (b, c) = (&base.workload, &candidate.workload);
-    let model = |p: &Profile| format!("{} ({})", p.model.name, p.model.hash);
-    let mut rows = vec![
-        ("machine", base.machine.fingerprint.clone(), candidate.machine.fingerprint.clone()),
-        ("batch", count(&b.batch), count(&c.batch)),
-        ("steps", count(&b.steps), count(&c.steps)),
-        ("threads", count(&b.threads), count(&c.threads)),
-        ("type", b.dtype.clone(), c.dtype.clone()),
-        ("compilation", b.compilation.clone(), c.compilation.clone()),
-    ];
-    // The same model may have come from files of two names.
-    if base.model.hash != candidate.model.hash {
-        rows.insert(1, ("model", model(base), model(candidate)));
+    Identity::of(base).unlike(&Identity::of(candidate))
+}
+
+/// The starts that a profile keeps, over the yardstick or bare.
+pub fn record_of(starts: &Starts, by_yardstick: bool) -> Record {
+    let values = if by_yardstick { &starts.ratio.values } else { &starts.time.values };
+    let error = |i: usize| starts.error.values.get(i).copied().flatten().unwrap_or(0.0);
+    let known = values.iter().enumerate().filter_map(|(i, v)| Some((i, v.filter(|v| *v > 0.0)?)));
+    let readings = known.map(|(i, v)| Reading { log: v.ln(), error: error(i) });
+    Record { starts: readings.collect(), yardstick: by_yardstick }
+}
+
+/// The starts of a profile, over the yardstick or bare; its samples as one start where it has no others; `None` where
+/// nothing was measured.
+pub fn record(profile: &Profile, by_yardstick: bool) -> Option<Record> {
+    if let Some(starts) = &profile.compute.starts {
+        let record = record_of(starts, by_yardstick);
+        if record.starts.len() > 1 {
+            return Some(record);
+        }
     }
-    let differ = rows.into_iter().filter(|(_, base, candidate)| base != candidate);
-    differ.map(|(what, base, candidate)| Unlike { what: what.into(), base, candidate }).collect()
+    let samples: Vec<f64> = profile.compute.samples.values.iter().flatten().copied().collect();
+    let ones = vec![1.0; samples.len()];
+    Some(Record { starts: vec![Reading::of(&ones, &samples)?], yardstick: false })
+}
+
+/// Whether a profile's times can be held against another's by the yardstick.
+fn yardstick(profile: &Profile) -> Option<&Starts> {
+    let starts = profile.compute.starts.as_ref()?;
+    (starts.ratio.values.iter().flatten().count() > 1).then_some(starts)
+}
+
+/// What comparing two records rests on.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Basis {
+    /// In words: starts, yardstick.
+    pub how: String,
+    /// How much slower the machine itself was for the candidate, by the yardstick, in %; this is taken off.
+    pub machine: Figure,
+}
+
+/// Answers a question about two profiles, with what the answer rests on; the reason where there is none.
+pub fn judge(question: &Question, base: &Profile, candidate: &Profile) -> (Option<Judgement>, Basis) {
+    let both = match (yardstick(base), yardstick(candidate)) {
+        (Some(b), Some(c)) if b.yardstick_name == c.yardstick_name => Some((b, c)),
+        _ => None,
+    };
+    let records = (record(base, both.is_some()), record(candidate, both.is_some()));
+    let machine = match both {
+        Some((b, c)) => {
+            let middle = |s: &Starts| median(&s.yardstick.values.iter().flatten().copied().collect::<Vec<_>>());
+            match (middle(b), middle(c)) {
+                (Some(b), Some(c)) => Figure::derived((c / b - 1.0) * 100.0, "%", "medians of the yardstick's times"),
+                _ => Figure::unavailable("%", "yardstick", "it was not timed"),
+            }
+        }
+        None => Figure::unavailable("%", "yardstick", "not both profiles have the same one"),
+    };
+    let (Some(b), Some(c)) = &records else {
+        return (None, Basis { how: "one side has no samples".into(), machine });
+    };
+    let how = match (both.is_some(), b.starts.len().min(c.starts.len())) {
+        (true, n) => format!("{n} starts of the process a side, times over the yardstick's"),
+        (false, 1) => {
+            let least = least_of_one_start() * 100.0;
+            format!("one start of the process only: cannot tell below {least:.0}%; newer profiles keep several")
+        }
+        (false, n) => format!("{n} starts of the process a side, without a yardstick that both have"),
+    };
+    (question.judge_apart(b, c), Basis { how, machine })
 }
 
 /// Whether more of a metric is faster.
@@ -153,13 +257,13 @@ enum Sense {
 }
 
 const METRICS: [(&str, Sense, Of); 14] = [
-    ("compute.time_p50", Sense::Slower, Of::Samples(0.5)),
-    ("compute.time_mean", Sense::Slower, Of::Mean),
-    ("compute.time_min", Sense::Slower, Of::Once),
-    ("compute.time_p95", Sense::Slower, Of::Samples(0.95)),
-    ("compute.time_p99", Sense::Slower, Of::Samples(0.99)),
-    ("compute.tflops", Sense::Faster, Of::Inverse),
-    ("compute.throughput", Sense::Faster, Of::Inverse),
+    ("compute.time_p50", Sense::Slower, Of::Time),
+    ("compute.time_mean", Sense::Slower, Of::Samples),
+    ("compute.time_min", Sense::Slower, Of::Samples),
+    ("compute.time_p95", Sense::Slower, Of::Samples),
+    ("compute.time_p99", Sense::Slower, Of::Samples),
+    ("compute.tflops", Sense::Faster, Of::Rate),
+    ("compute.throughput", Sense::Faster, Of::Rate),
     ("compute.flops", Sense::Neither, Of::Once),
     ("compute.bytes", Sense::Neither, Of::Once),
     ("memory.arena", Sense::Neither, Of::Once),
@@ -169,28 +273,29 @@ const METRICS: [(&str, Sense, Of); 14] = [
     ("memory.allocations", Sense::Neither, Of::Once),
 ];
 
-/// How the interval of a metric comes about.
+/// How a metric is judged.
 #[derive(Clone, Copy, PartialEq)]
 enum Of {
-    /// A quantile of the samples.
-    Samples(f64),
-    /// Their mean.
-    Mean,
-    /// Work over the median: the work is exact, so the ratio's interval is that of the median, turned round.
-    Inverse,
-    /// Not from the samples, or (the least) not a figure that resampling can judge.
+    /// It is what the question is about.
+    Time,
+    /// Work over that time: the work is exact, so the answer is the same, turned round.
+    Rate,
+    /// Another figure of the same samples: shown, not judged, or one question would have several answers.
+    Samples,
+    /// Not of the samples.
     Once,
 }
 
 /// Compares two profiles, whatever they are of; whether that makes sense is [`unlike`]'s to say.
 pub fn compare(base: &Profile, candidate: &Profile) -> Compared {
     let samples = |p: &Profile| p.compute.samples.values.iter().flatten().copied().collect::<Vec<f64>>();
-    let (b, c) = (samples(base), samples(candidate));
+    let effect = Effect::of(&samples(base), &samples(candidate));
+    let (judged, basis) = judge(&Question::difference(1), base, candidate);
     let metrics: Vec<Change> = METRICS
         .iter()
         .filter_map(|(path, sense, of)| {
             let (before, after) = (export::figure(base, path)?, export::figure(candidate, path)?);
-            Some(change(path, *sense, *of, (before, after), (&b, &c)))
+            Some(change(path, *sense, *of, (before, after), judged.as_ref(), effect, &basis))
         })
         .collect();
     let verdict = metrics.first().map_or(Word::Unknown, |m| m.word);
@@ -204,6 +309,7 @@ pub fn compare(base: &Profile, candidate: &Profile) -> Compared {
         ops: ops(&base.compute.ops, &candidate.compute.ops),
         metrics,
         verdict,
+        basis,
     }
 }
 
@@ -216,42 +322,55 @@ fn percent(base: &Figure, candidate: &Figure) -> Figure {
     )
 }
 
-fn change(path: &str, sense: Sense, of: Of, (base, candidate): (Figure, Figure), (b, c): (&[f64], &[f64])) -> Change {
-    let how = Resampling::default();
-    let by_quantile = |part: f64| ratio_interval(b, c, &how, move |xs| quantile_mut(xs, part));
-    let interval: Option<Interval> = match of {
-        Of::Samples(part) => by_quantile(part),
-        Of::Mean => ratio_interval(b, c, &how, |xs| xs.iter().sum::<f64>() / xs.len() as f64),
-        Of::Inverse => {
-            by_quantile(0.5).map(|i| Interval { estimate: 1.0 / i.estimate, low: 1.0 / i.high, high: 1.0 / i.low, ..i })
-        }
-        Of::Once => None,
-    };
+fn change(
+    path: &str,
+    sense: Sense,
+    of: Of,
+    (base, candidate): (Figure, Figure),
+    judged: Option<&Judgement>,
+    effect: Option<Effect>,
+    basis: &Basis,
+) -> Change {
     let mut change = percent(&base, &candidate);
-    if let (Some(i), Some(_)) = (interval, change.value) {
-        let ends = i.map(|ratio| (ratio - 1.0) * 100.0);
-        let samples = b.len().min(c.len()) as u64;
-        change = change.with_spread(Spread { low: ends.low, high: ends.high, ends: Ends::Confidence95, samples });
-        change.source = "candidate over baseline, less 1; interval by resampling blocks of both runs' samples".into();
+    let judged = judged.filter(|_| change.value.is_some());
+    if let (Of::Time | Of::Rate, Some(j)) = (of, judged) {
+        let r = j.ratio;
+        let (estimate, low, high) = match of {
+            Of::Rate => (1.0 / r.estimate, 1.0 / r.high, 1.0 / r.low),
+            _ => (r.estimate, r.low, r.high),
+        };
+        let percent = |ratio: f64| (ratio - 1.0) * 100.0;
+        let samples = j.starts as u64;
+        let spread = Spread { low: percent(low), high: percent(high), ends: Ends::Confidence99, samples };
+        let source = format!("candidate over baseline, less 1: {}", basis.how);
+        change = Figure::derived(percent(estimate), "%", source).with_spread(spread);
     }
-    let effect = (of != Of::Once).then(|| Effect::of(b, c)).flatten();
-    let no_effect = || match of {
-        Of::Once => "it is one figure, not samples",
-        _ => "one side has no samples",
-    };
+    let effect = effect.filter(|_| of != Of::Once && change.value.is_some());
+    let no_effect = if of == Of::Once { "it is one figure, not samples" } else { "one side has no samples" };
     let sized = |unit: &str, source: &str, value: Option<f64>, why: &str| match value {
         Some(value) => Figure::derived(value, unit, source),
         None => Figure::unavailable(unit, source, why),
     };
-    let word = word(sense, &base, &candidate, &change, effect);
+    let word = match (of, judged) {
+        _ if change.value.is_none() => Word::Unknown,
+        (Of::Time | Of::Rate, Some(j)) => match j.answer {
+            Answer::Faster => Word::Faster,
+            Answer::Slower => Word::Slower,
+            Answer::Same => Word::NoDifference,
+            Answer::Undecided => Word::Undecided,
+        },
+        (Of::Time | Of::Rate, None) => Word::Unknown,
+        (Of::Samples, _) => Word::NotJudged,
+        (Of::Once, _) => counted(sense, &base, &candidate),
+    };
     Change {
         metric: path.to_owned(),
-        cliffs_delta: sized("1", "Cliff's delta of both runs' samples", effect.map(|e| e.cliffs_delta), no_effect()),
+        cliffs_delta: sized("1", "Cliff's delta of both runs' samples", effect.map(|e| e.cliffs_delta), no_effect),
         hedges_g: sized(
             "standard deviations",
             "Hedges' g of both runs' samples",
             effect.and_then(|e| e.hedges_g),
-            if effect.is_some() { "nothing scatters" } else { no_effect() },
+            if effect.is_some() { "nothing scatters" } else { no_effect },
         ),
         effect: effect.map(|e| e.size()),
         word,
@@ -261,29 +380,16 @@ fn change(path: &str, sense: Sense, of: Of, (base, candidate): (Figure, Figure),
     }
 }
 
-fn word(sense: Sense, base: &Figure, candidate: &Figure, change: &Figure, effect: Option<Effect>) -> Word {
+/// Counted, not measured: any difference is one. Read once: nobody knows how much it scatters.
+fn counted(sense: Sense, base: &Figure, candidate: &Figure) -> Word {
     let (Some(b), Some(c)) = (base.value, candidate.value) else { return Word::Unknown };
-    let more = match sense {
-        Sense::Slower => [Word::Faster, Word::Slower],
-        Sense::Faster => [Word::Slower, Word::Faster],
-        Sense::Neither => [Word::Less, Word::More],
-    };
-    match (change.spread, effect) {
-        (Some(s), Some(effect)) => {
-            let value = change.value.unwrap_or(0.0);
-            let sure = (s.low > 0.0 || s.high < 0.0) && value.abs() >= LEAST_CHANGE * 100.0;
-            match sure && effect.size() > Size::Negligible {
-                true => more[usize::from(value > 0.0)],
-                false => Word::NoDifference,
-            }
-        }
-        // Counted, not measured: any difference is one.
-        _ if base.provenance == Provenance::Derived && candidate.provenance == Provenance::Derived => match b == c {
-            true => Word::Same,
-            false => more[usize::from(c > b)],
-        },
+    let exact = base.provenance == Provenance::Derived && candidate.provenance == Provenance::Derived;
+    match sense {
         _ if b == c => Word::Same,
-        _ => Word::Unknown,
+        _ if !exact => Word::NotJudged,
+        Sense::Slower => [Word::Faster, Word::Slower][usize::from(c > b)],
+        Sense::Faster => [Word::Slower, Word::Faster][usize::from(c > b)],
+        Sense::Neither => [Word::Less, Word::More][usize::from(c > b)],
     }
 }
 

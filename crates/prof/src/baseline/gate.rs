@@ -1,70 +1,21 @@
 //! The gate: is the candidate slower by more than is allowed?
 //!
-//! It alarms only where the interval of the slow-down lies beyond what is allowed as a whole, so that noise makes it
-//! measure longer and not cry out. Two designs:
-//!
-//! **In turns.** Both sides can be run now, so they are sampled alternately, each pair in the other order, and the median
-//! of the pairs' ratios is judged. Whatever disturbs the machine for longer than a pair takes disturbs both alike and
-//! cancels. The gate looks after 30 pairs and a tenth of a second, then whenever there are twice as many, and stops as soon as the interval lies on
-//! one side of the limit. Looking often makes chance alarms likelier, so each look asks for 99%.
-//!
-//! **Apart.** One side is only a record. What the machine did between the two runs looks like a difference of the
-//! programs, and no statistics of the samples can tell. Two things help: disturbances lengthen runs and hardly ever
-//! shorten them, so the 5% quantile of the samples is judged; and an alarm must last: the candidate is measured in
-//! further rounds, and its fastest round counts.
+//! It alarms only where the interval of the slow-down lies beyond what is allowed as a whole, and passes only where it
+//! lies below as a whole; between the two it is undecided, and says so. The intervals are those of
+//! [`crate::stats::verdict`]: of several starts of the process, measured in turns where both sides can be run now, over
+//! the yardstick where one of them is a record.
 
-use crate::stats::{Interval, Resampling, paired_ratio, quantile, quantile_mut, ratio_interval};
+use super::compare::{Basis, judge};
+use crate::Profile;
+use crate::stats::verdict::{Answer, CONFIDENCE, Judgement, Question, Reading, Record};
 use schwann_core::Figure;
 use serde::Serialize;
-use std::time::Instant;
-
-/// Pairs before the first look, and seconds: a few milliseconds of any machine say little of the next ones. Very many
-/// pairs are looked at sooner.
-const FIRST_LOOK: usize = 30;
-const FIRST_SECONDS: f64 = 0.1;
-const MANY: usize = 1000;
-/// An interval whose ends differ by more than this factor says little.
-const WIDE: f64 = 1.1;
-/// The part of the samples that is judged where runs are made apart: low enough that a run which was disturbed most of
-/// the time still shows its quiet moments, and not the least, which one lucky sample decides.
-const LOW: f64 = 0.05;
-/// Pairs that are kept at most.
-const MOST_PAIRS: usize = 1 << 17;
 
 /// What is allowed.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Rule {
     /// A slow-down up to this part is allowed: 0.03.
     pub max_regress: f64,
-    /// How sure the gate must be.
-    pub confidence: f64,
-}
-
-impl Rule {
-    /// With the confidence that the figures of `gate experiment` are of.
-    pub fn new(max_regress: f64) -> Rule {
-        Rule { max_regress, confidence: 0.99 }
-    }
-
-    fn look(&self, ratio: Option<Interval>) -> Decision {
-        match ratio {
-            Some(i) if i.low > 1.0 + self.max_regress => Decision::Regressed,
-            // A wide interval that ends just below the limit is a machine in a bad moment; one should look again.
-            Some(i) if i.high < 1.0 + self.max_regress && (i.high < i.low * WIDE || i.high * WIDE < 1.0) => {
-                Decision::Passed
-            }
-            _ => Decision::Undecided,
-        }
-    }
-}
-
-/// How long to measure.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Budget {
-    /// Seconds at most, all together.
-    pub seconds: f64,
-    /// Apart: rounds in which an alarm must last.
-    pub rounds: usize,
 }
 
 /// What the gate says.
@@ -75,7 +26,7 @@ pub enum Decision {
     Passed,
     /// Slower by more than is allowed.
     Regressed,
-    /// The interval holds the limit, and time was up: no regression was shown.
+    /// The interval holds the limit: neither was shown.
     Undecided,
 }
 
@@ -84,8 +35,8 @@ pub enum Decision {
 pub struct Ruling {
     /// What it says.
     pub decision: Decision,
-    /// `in turns` or `apart`.
-    pub design: &'static str,
+    /// How it was measured, in words.
+    pub design: String,
     /// The candidate's time over the baseline's, less 1, in %.
     pub slowdown: Figure,
     /// The lower end of the interval that it was judged by.
@@ -94,133 +45,94 @@ pub struct Ruling {
     pub high: Figure,
     /// What is allowed.
     pub max_regress: Figure,
-    /// How sure the interval is.
+    /// How sure the interval is, all looks together.
     pub confidence: Figure,
-    /// Samples on the side with fewer.
-    pub samples: Figure,
+    /// Starts of the process, on the side with fewer.
+    pub starts: Figure,
+    /// How much slower the machine was for the candidate, where a yardstick says so; taken off.
+    pub machine: Figure,
     /// What measuring took; unavailable where nothing was measured now.
     pub seconds: Figure,
 }
 
-fn ruling(
-    rule: &Rule,
-    decision: Decision,
-    ratio: Option<Interval>,
-    design: &'static str,
-    samples: usize,
-    seconds: Option<f64>,
-) -> Ruling {
-    let source = match design {
-        "in turns" => "median of the ratios of pairs measured in turns",
-        _ => "ratio of the 5% quantiles of two runs made apart",
-    };
-    let percent = |value: Option<f64>| match value {
-        Some(ratio) => Figure::derived((ratio - 1.0) * 100.0, "%", source),
-        None => Figure::unavailable("%", source, "there are fewer than two samples on a side"),
-    };
-    Ruling {
-        decision,
-        design,
-        slowdown: percent(ratio.map(|i| i.estimate)),
-        low: percent(ratio.map(|i| i.low)),
-        high: percent(ratio.map(|i| i.high)),
-        max_regress: Figure::derived(rule.max_regress * 100.0, "%", "option --max-regress"),
-        confidence: Figure::derived(rule.confidence * 100.0, "%", "the gate's rule"),
-        samples: Figure::derived(samples as f64, "samples", "counted"),
-        seconds: match seconds {
-            Some(s) => Figure::measured(s, "s", "monotonic clock"),
-            None => Figure::unavailable("s", "monotonic clock", "both sides are records; nothing was measured now"),
-        },
+impl Rule {
+    /// With what is allowed.
+    pub fn new(max_regress: f64) -> Rule {
+        Rule { max_regress }
     }
-}
 
-/// Measures both sides in turns until it is clear, or time is up. Each call measures one sample and gives its seconds;
-/// `tick` is told the seconds that went by.
-pub fn in_turns<E>(
-    rule: &Rule,
-    budget: &Budget,
-    base: &mut dyn FnMut() -> Result<f64, E>,
-    candidate: &mut dyn FnMut() -> Result<f64, E>,
-    tick: &mut dyn FnMut(f64),
-) -> Result<Ruling, E> {
-    let start = Instant::now();
-    let (mut before, mut after) = (vec![], vec![]);
-    let how = Resampling { confidence: rule.confidence, ..Resampling::default() };
-    let mut look_at = FIRST_LOOK;
-    loop {
-        // Each pair in the other order: who comes second finds other caches and another clock.
-        if before.len() % 2 == 0 {
-            before.push(base()?);
-            after.push(candidate()?);
-        } else {
-            after.push(candidate()?);
-            before.push(base()?);
-        }
-        let seconds = start.elapsed().as_secs_f64();
-        let over = seconds >= budget.seconds || before.len() >= MOST_PAIRS;
-        let due = before.len() >= look_at && (seconds >= FIRST_SECONDS || before.len() >= MANY);
-        if due || over {
-            tick(seconds);
-            let ratio = paired_ratio(&before, &after, &how);
-            let decision = match before.len() < FIRST_LOOK {
-                // Time was up before the first look: too few to alarm on.
-                true => Decision::Undecided,
-                false => rule.look(ratio),
-            };
-            if decision != Decision::Undecided || over {
-                let seconds = start.elapsed().as_secs_f64();
-                return Ok(ruling(rule, decision, ratio, "in turns", before.len(), Some(seconds)));
-            }
-            look_at = before.len() * 2;
+    fn question(&self) -> Question {
+        Question::limit(self.max_regress)
+    }
+
+    fn ruling(&self, judged: Option<&Judgement>, design: &str, machine: Figure) -> Ruling {
+        let source = "mean over starts of the process";
+        let percent = |value: Option<f64>| match value {
+            Some(ratio) => Figure::derived((ratio - 1.0) * 100.0, "%", source),
+            None => Figure::unavailable("%", source, "there are too few starts"),
+        };
+        let decision = match judged.map(|j| j.answer) {
+            Some(Answer::Slower) => Decision::Regressed,
+            Some(Answer::Same | Answer::Faster) => Decision::Passed,
+            Some(Answer::Undecided) | None => Decision::Undecided,
+        };
+        let none = || Figure::unavailable("s", "monotonic clock", "both sides are records; nothing was measured now");
+        Ruling {
+            decision,
+            design: design.to_owned(),
+            slowdown: percent(judged.map(|j| j.ratio.estimate)),
+            low: percent(judged.map(|j| j.ratio.low)),
+            high: percent(judged.map(|j| j.ratio.high)),
+            max_regress: Figure::derived(self.max_regress * 100.0, "%", "option --max-regress"),
+            confidence: Figure::derived(CONFIDENCE * 100.0, "%", "the gate's rule"),
+            starts: Figure::derived(judged.map_or(0, |j| j.starts) as f64, "starts", "counted"),
+            machine,
+            seconds: judged.and_then(|j| j.seconds).map_or_else(none, |s| Figure::measured(s, "s", "monotonic clock")),
         }
     }
-}
 
-fn judge(rule: &Rule, base: &[f64], candidate: &[f64]) -> (Decision, Option<Interval>) {
-    let how = Resampling { confidence: rule.confidence, ..Resampling::default() };
-    let ratio = ratio_interval(base, candidate, &how, |xs| quantile_mut(xs, LOW));
-    let wide = ratio.is_some_and(|i| i.high > i.low * WIDE && i.low < (1.0 + rule.max_regress) * WIDE);
-    // One of the runs saw a machine at two speeds: nothing says which of them the other one saw.
-    (if wide { Decision::Undecided } else { rule.look(ratio) }, ratio)
-}
-
-/// Judges two runs that were made apart by their samples.
-pub fn apart(rule: &Rule, base: &[f64], candidate: &[f64]) -> Ruling {
-    let (decision, ratio) = judge(rule, base, candidate);
-    ruling(rule, decision, ratio, "apart", base.len().min(candidate.len()), None)
-}
-
-/// Measures the candidate now, against the samples of a run that was made earlier. One round where nothing is wrong; an
-/// alarm must last through all rounds, and the fastest counts.
-pub fn fastest_round<E>(
-    rule: &Rule,
-    budget: &Budget,
-    base: &[f64],
-    candidate: &mut dyn FnMut() -> Result<f64, E>,
-    tick: &mut dyn FnMut(f64),
-) -> Result<Ruling, E> {
-    let start = Instant::now();
-    let rounds = budget.rounds.max(1);
-    let mut best: Option<(f64, Vec<f64>)> = None;
-    for round in 1..=rounds {
-        let until = budget.seconds * round as f64 / rounds as f64;
-        let mut samples = vec![];
-        while samples.len() < 2 || (start.elapsed().as_secs_f64() < until && samples.len() < MOST_PAIRS) {
-            samples.push(candidate()?);
-            if samples.len() % 64 == 0 {
-                tick(start.elapsed().as_secs_f64());
-            }
-        }
-        let low = quantile(&samples, LOW).unwrap_or(f64::INFINITY);
-        if best.as_ref().is_none_or(|(least, _)| low < *least) {
-            best = Some((low, samples));
-        }
-        let Some((_, fastest)) = &best else { continue };
-        let (decision, ratio) = judge(rule, base, fastest);
-        if decision == Decision::Passed || round == rounds {
-            let (samples, seconds) = (base.len().min(fastest.len()), start.elapsed().as_secs_f64());
-            return Ok(ruling(rule, decision, ratio, "apart", samples, Some(seconds)));
-        }
+    /// Measures until it is clear, or for about so many seconds. Each call is one start of the process, in which both
+    /// sides are timed in turns; `tick` hears the seconds that went by.
+    pub fn in_turns<E>(
+        &self,
+        seconds: f64,
+        start: &mut dyn FnMut() -> Result<Reading, E>,
+        tick: &mut dyn FnMut(f64),
+    ) -> Result<Ruling, E> {
+        let judged = self.question().ask(seconds, None, start, tick)?;
+        let same = Figure::unavailable("%", "yardstick", "both sides were measured in the same moments");
+        Ok(self.ruling(judged.as_ref(), "in turns", same))
     }
-    Ok(apart(rule, base, &[]))
+
+    /// Likewise against a record: each call is a start in which the candidate is timed in turns with the yardstick (or
+    /// alone, where the record has none).
+    pub fn against_record<E>(
+        &self,
+        seconds: f64,
+        record: &Record,
+        start: &mut dyn FnMut() -> Result<Reading, E>,
+        tick: &mut dyn FnMut(f64),
+    ) -> Result<Ruling, E> {
+        let judged = self.question().ask(seconds, Some(record), start, tick)?;
+        let why = "what it says is in each start's ratio";
+        let design = if record.yardstick { "against a record, by the yardstick" } else { "against a record" };
+        Ok(self.ruling(judged.as_ref(), design, Figure::unavailable("%", "yardstick", why)))
+    }
+
+    /// What can be said where somebody stopped it: how the two stand, and no decision.
+    pub fn stopped(&self, starts: &[Reading], record: Option<&Record>) -> Ruling {
+        let judged = match record {
+            None => self.question().judge(starts),
+            Some(r) => self.question().judge_apart(r, &Record { starts: starts.to_vec(), yardstick: r.yardstick }),
+        };
+        let why = "it was stopped before it was clear";
+        let ruling = self.ruling(judged.as_ref(), "stopped", Figure::unavailable("%", "yardstick", why));
+        Ruling { decision: Decision::Undecided, ..ruling }
+    }
+
+    /// Judges two records.
+    pub fn records(&self, base: &Profile, candidate: &Profile) -> Ruling {
+        let (judged, Basis { how, machine }) = judge(&self.question(), base, candidate);
+        self.ruling(judged.as_ref(), &format!("two records: {how}"), machine)
+    }
 }

@@ -1,13 +1,14 @@
-//! Profiles kept, so that a later one can be held against them: a store in one SQLite file, comparisons with intervals,
-//! and a gate.
+//! Profiles kept, so that a later one can be held against them: a store in one SQLite file, comparisons, and a gate.
 
 mod compare;
 mod gate;
 mod store;
 
-pub use compare::{Change, Compared, OpChange, Unlike, Word, compare, unlike};
-pub use gate::{Budget, Decision, Rule, Ruling, apart, fastest_round, in_turns};
-pub use store::{Entry, Error, Point, Result, Store, default_path};
+pub use compare::{
+    Basis, Change, Compared, Identity, OpChange, Unlike, Word, compare, judge, record, record_of, unlike,
+};
+pub use gate::{Decision, Rule, Ruling};
+pub use store::{Entry, Error, Found, Point, Result, Store, Unreadable, default_path};
 
 #[cfg(test)]
 mod tests;

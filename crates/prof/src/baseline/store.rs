@@ -3,8 +3,11 @@
 //! A save is one transaction with the rollback journal and `synchronous = FULL`: it is there entirely or not at all, and
 //! what was saved before stays, whatever ends the process. Saving never replaces: a name stands for the latest profile
 //! saved under it, and the earlier ones stay, which is what tracking over commits reads. The file is checked before
-//! anything is written: a later version, another program's or a damaged file is refused and left as it is.
+//! anything is written: a later version, another program's or a damaged file is refused and left as it is. An earlier
+//! version is brought up to date, in one transaction; where that cannot be written, it is read as it is. A row that
+//! cannot be read hides no other.
 
+use crate::profiler::fingerprint;
 use crate::{Profile, export};
 use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension, TransactionBehavior, params};
 use schwann_core::Figure;
@@ -12,7 +15,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// The version of the tables.
-const VERSION: i64 = 1;
+const VERSION: i64 = 2;
+/// What brings a file of one version to the next, the first from version 1 to 2.
+const MIGRATIONS: [fn(&Connection) -> rusqlite::Result<()>; VERSION as usize - 1] = [fingerprints];
 /// Tells our files from other programs': "Schw".
 const APPLICATION: i64 = 0x5363_6877;
 /// How long to wait for another process that writes.
@@ -42,6 +47,24 @@ CREATE TABLE runs (
 ) STRICT;
 CREATE INDEX runs_by_id ON runs (id);
 ";
+
+/// From version 1 to 2: what tells machines apart no longer has the memory's size and with it every change of the
+/// kernel's.
+fn fingerprints(connection: &Connection) -> rusqlite::Result<()> {
+    let mut statement = connection.prepare("SELECT number, CAST(document AS BLOB) FROM runs")?;
+    let rows = statement.query_map([], |row| Ok((row.get::<_, i64>(0)?, row.get::<_, Vec<u8>>(1)?)))?;
+    for row in rows {
+        let (number, document) = row?;
+        // A document that cannot be read keeps what it had.
+        let Some(m) = std::str::from_utf8(&document).ok().and_then(|d| export::read(d, "").ok()).map(|p| p.machine)
+        else {
+            continue;
+        };
+        let now = fingerprint(&m.cpu, &m.isa, m.cores.value);
+        connection.execute("UPDATE runs SET fingerprint = ?1 WHERE number = ?2", params![now, number])?;
+    }
+    Ok(())
+}
 
 /// What can go wrong with a store.
 #[derive(Debug, thiserror::Error)]
@@ -188,6 +211,30 @@ pub struct Entry {
     pub time_p50: Figure,
 }
 
+/// A row that cannot be read.
+#[derive(Clone, Debug, PartialEq, serde::Serialize)]
+pub struct Unreadable {
+    /// Its place in the store, from 1.
+    pub number: i64,
+    /// What is wrong with it.
+    pub what: String,
+}
+
+impl std::fmt::Display for Unreadable {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "saved profile number {} cannot be read and is left out: {}", self.number, self.what)
+    }
+}
+
+/// What was asked for, and the rows that could not be read.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Found<T> {
+    /// Earliest first.
+    pub all: Vec<T>,
+    /// Left out.
+    pub unreadable: Vec<Unreadable>,
+}
+
 /// A metric at one saved profile.
 #[derive(Clone, Debug, PartialEq, serde::Serialize)]
 pub struct Point {
@@ -210,9 +257,13 @@ impl Store {
         if !path.exists() {
             return Err(Error::Missing { path: path.to_owned() });
         }
-        let store = Store::connect(path, OpenFlags::empty())?;
+        let mut store = Store::connect(path, OpenFlags::empty())?;
         match store.check()? {
-            true => Ok(store),
+            true => match store.migrate() {
+                // What cannot be written can still be read: the columns are the same.
+                Ok(()) | Err(Error::ReadOnly { .. } | Error::Full { .. } | Error::Busy { .. }) => Ok(store),
+                Err(e) => Err(e),
+            },
             false => Err(Error::Missing { path: path.to_owned() }),
         }
     }
@@ -226,6 +277,7 @@ impl Store {
         if !store.check()? {
             store.make()?;
         }
+        store.migrate()?;
         Ok(store)
     }
 
@@ -236,6 +288,10 @@ impl Store {
         let connection = Connection::open_with_flags(path, flags).map_err(|e| said(path, e))?;
         let store = Store { connection, path: path.to_owned() };
         store.connection.busy_timeout(PATIENCE).map_err(|e| store.said(e))?;
+        // What is reported as saved is on the disk; macOS needs to be told so with words of its own.
+        for (name, value) in [("synchronous", "FULL"), ("fullfsync", "1"), ("checkpoint_fullfsync", "1")] {
+            store.connection.pragma_update(None, name, value).map_err(|e| store.said(e))?;
+        }
         Ok(store)
     }
 
@@ -271,6 +327,24 @@ impl Store {
         Ok(true)
     }
 
+    /// Brings a file of an earlier version up to date: entirely, or not at all.
+    fn migrate(&mut self) -> Result<()> {
+        if self.pragma("user_version")? >= VERSION {
+            return Ok(());
+        }
+        let path = self.path.clone();
+        let migrated = self.connection.transaction_with_behavior(TransactionBehavior::Immediate).and_then(|t| {
+            // Another process may have done it since we looked.
+            let found: i64 = t.query_row("PRAGMA user_version", [], |row| row.get(0))?;
+            for step in MIGRATIONS.iter().skip((found - 1).max(0) as usize) {
+                step(&t)?;
+            }
+            t.pragma_update(None, "user_version", VERSION)?;
+            t.commit()
+        });
+        migrated.map_err(|e| said(&path, e))
+    }
+
     fn make(&mut self) -> Result<()> {
         let path = self.path.clone();
         let made = self.connection.transaction_with_behavior(TransactionBehavior::Immediate).and_then(|t| {
@@ -293,8 +367,6 @@ impl Store {
         let samples: Vec<u8> = profile.compute.samples.values.iter().flatten().flat_map(|s| s.to_le_bytes()).collect();
         let (c, m) = (&profile.compute, &profile.memory);
         let mut save = || {
-            // FULL: what is reported as saved is on the disk.
-            self.connection.pragma_update(None, "synchronous", "FULL")?;
             let t = self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
             t.execute(
                 "INSERT INTO runs (name, id, created, commit_id, model, model_hash, fingerprint, workload, time_p50,
@@ -307,7 +379,7 @@ impl Store {
                     profile.commit,
                     profile.model.name,
                     profile.model.hash,
-                    profile.machine.fingerprint,
+                    fingerprint(&profile.machine.cpu, &profile.machine.isa, profile.machine.cores.value),
                     export::title(profile),
                     c.time_p50.value,
                     c.time_min.value,
@@ -336,7 +408,7 @@ impl Store {
     }
 
     fn unknown(&self, name: &str) -> Result<Error> {
-        let mut names: Vec<String> = self.list()?.into_iter().map(|e| e.name).collect();
+        let mut names: Vec<String> = self.list()?.all.into_iter().map(|e| e.name).collect();
         names.sort();
         names.dedup();
         let more = names.len().saturating_sub(12);
@@ -351,33 +423,59 @@ impl Store {
     }
 
     /// Everything saved, earliest first.
-    pub fn list(&self) -> Result<Vec<Entry>> {
-        let query = "SELECT name, id, saved, created, commit_id, model, workload, fingerprint, time_p50 FROM runs ORDER BY number";
-        let mut statement = self.connection.prepare(query).map_err(|e| self.said(e))?;
-        let rows = statement.query_map([], entry).map_err(|e| self.said(e))?;
-        rows.collect::<rusqlite::Result<_>>().map_err(|e| self.said(e))
+    pub fn list(&self) -> Result<Found<Entry>> {
+        self.rows("", |entry, _| Ok(Some(entry)))
+    }
+
+    /// What a name, or else an id, stands for: what [`Store::delete`] would delete.
+    pub fn matching(&self, name: &str) -> Result<Vec<Entry>> {
+        let all = self.list()?.all;
+        let of = |f: fn(&Entry) -> &str| all.iter().filter(|e| f(e) == name).cloned().collect::<Vec<_>>();
+        let named = of(|e| &e.name);
+        let found = if named.is_empty() { of(|e| &e.id) } else { named };
+        if found.is_empty() { Err(self.unknown(name)?) } else { Ok(found) }
+    }
+
+    /// Each row with one more column, as far as it can be read.
+    fn rows<T>(
+        &self,
+        more: &str,
+        mut read: impl FnMut(Entry, &rusqlite::Row<'_>) -> Result<Option<T>, String>,
+    ) -> Result<Found<T>> {
+        let query = format!(
+            "SELECT number, name, id, saved, created, commit_id, model, workload, fingerprint, time_p50{more} \
+             FROM runs ORDER BY number"
+        );
+        let mut statement = self.connection.prepare(&query).map_err(|e| self.said(e))?;
+        let mut rows = statement.query([]).map_err(|e| self.said(e))?;
+        let mut found = Found { all: vec![], unreadable: vec![] };
+        while let Some(row) = rows.next().map_err(|e| self.said(e))? {
+            let number = row.get::<_, i64>(0).map_err(|e| self.said(e))?;
+            match entry(row).map_err(|e| e.to_string()).and_then(|entry| read(entry, row)) {
+                Ok(read) => found.all.extend(read),
+                Err(what) => found.unreadable.push(Unreadable { number, what }),
+            }
+        }
+        Ok(found)
     }
 
     /// A metric of everything saved, earliest first, by its path ([`export::figure`]). A profile without it has an
     /// unavailable figure; where none has it, that is an error.
-    pub fn track(&self, metric: &str, keep: impl Fn(&Entry) -> bool) -> Result<Vec<Point>> {
-        let query = "SELECT name, id, saved, created, commit_id, model, workload, fingerprint, time_p50, document FROM runs ORDER BY number";
-        let mut statement = self.connection.prepare(query).map_err(|e| self.said(e))?;
-        let rows = statement.query_map([], |row| Ok((entry(row)?, row.get::<_, String>(9)?)));
-        let mut points = vec![];
+    pub fn track(&self, metric: &str, keep: impl Fn(&Entry) -> bool) -> Result<Found<Point>> {
         let mut known = false;
-        for row in rows.map_err(|e| self.said(e))? {
-            let (entry, text) = row.map_err(|e| self.said(e))?;
+        let points = self.rows(", document", |entry, row| {
             if !keep(&entry) {
-                continue;
+                return Ok(None);
             }
-            let profile = export::read(&text, &format!("`{}` in {}", entry.name, self.path.display()))?;
+            let text: String = row.get(10).map_err(|e| e.to_string())?;
+            let at = format!("`{}` in {}", entry.name, self.path.display());
+            let profile = export::read(&text, &at).map_err(|e| e.to_string())?;
             let found = export::figure(&profile, metric);
             known |= found.is_some();
             let missing = || Figure::unavailable("", metric, "this profile has no such figure");
-            points.push(Point { figure: found.unwrap_or_else(missing), entry });
-        }
-        match known || points.is_empty() {
+            Ok(Some(Point { figure: found.unwrap_or_else(missing), entry }))
+        })?;
+        match known || points.all.is_empty() {
             true => Ok(points),
             false => {
                 let known = "metrics are paths such as `time_p50`, `compute.tflops`, `memory.rss_peak`, `compute.ops[0].self_time`; \
@@ -411,6 +509,12 @@ impl Store {
         if what == "ok" { Ok(()) } else { Err(Error::Corrupt { path: self.path.clone(), what }) }
     }
 
+    /// What SQLite says of a setting.
+    #[cfg(test)]
+    pub(crate) fn pragma_value(&self, name: &str) -> i64 {
+        self.pragma(name).unwrap()
+    }
+
     /// Lets the file grow to so many pages at most, as a full disk would.
     #[cfg(test)]
     pub(crate) fn limit_pages(&self, pages: i64) {
@@ -419,21 +523,21 @@ impl Store {
 }
 
 fn entry(row: &rusqlite::Row<'_>) -> rusqlite::Result<Entry> {
-    let time: Option<f64> = row.get(8)?;
+    let time: Option<f64> = row.get(9)?;
     let source = "median of the profile's samples";
     let time_p50 = match time {
         Some(s) => Figure::measured(s, "s", source),
         None => Figure::unavailable("s", source, "the profile has none"),
     };
     Ok(Entry {
-        name: row.get(0)?,
-        id: row.get(1)?,
-        saved: row.get(2)?,
-        created: row.get(3)?,
-        commit: row.get(4)?,
-        model: row.get(5)?,
-        workload: row.get(6)?,
-        fingerprint: row.get(7)?,
+        name: row.get(1)?,
+        id: row.get(2)?,
+        saved: row.get(3)?,
+        created: row.get(4)?,
+        commit: row.get(5)?,
+        model: row.get(6)?,
+        workload: row.get(7)?,
+        fingerprint: row.get(8)?,
         time_p50,
     })
 }

@@ -1,6 +1,5 @@
 use super::*;
 use crate::stats::Random;
-use crate::stats::tests::timings;
 use crate::{Profile, example};
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
@@ -28,7 +27,7 @@ fn what_is_saved_comes_back_as_it_was() {
     assert_eq!(store.load("main").unwrap(), full);
     assert_eq!(store.load(&full.id).unwrap(), full);
     assert_eq!(store.load("nothing").unwrap(), empty);
-    let list = store.list().unwrap();
+    let list = store.list().unwrap().all;
     assert_eq!((list.len(), list[0].name.as_str()), (2, "main"));
     assert_eq!(list[0].time_p50.value, full.compute.time_p50.value);
     assert_eq!(list[1].time_p50.value, None, "what was not measured is not 0");
@@ -45,7 +44,7 @@ fn a_name_stands_for_the_latest_and_the_earlier_stay() {
     assert_eq!(store.load("main").unwrap().id, "run-2");
     assert_eq!(store.load("run-0").unwrap().id, "run-0");
     assert!(matches!(store.save("main", &numbered(1)), Err(Error::Twice { .. })));
-    assert_eq!(store.list().unwrap().len(), 3);
+    assert_eq!(store.list().unwrap().all.len(), 3);
     assert_eq!(store.delete("run-1").unwrap(), 1);
     assert_eq!(store.delete("main").unwrap(), 2);
     assert!(matches!(store.delete("main"), Err(Error::Unknown { .. })));
@@ -57,10 +56,10 @@ fn a_metric_is_tracked_by_its_path() {
     let mut store = Store::create(&path).unwrap();
     store.save("main", &numbered(0)).unwrap();
     store.save("main", &Profile { id: "b".into(), ..example::nothing() }).unwrap();
-    let points = store.track("time_p50", |_| true).unwrap();
+    let points = store.track("time_p50", |_| true).unwrap().all;
     assert_eq!(points[0].figure, example::profile().compute.time_p50);
     assert_eq!((points[1].figure.value, points[1].figure.reason.is_some()), (None, true));
-    assert!(store.track("time_p50", |e| e.name == "none").unwrap().is_empty());
+    assert!(store.track("time_p50", |e| e.name == "none").unwrap().all.is_empty());
     assert!(matches!(store.track("nonsense", |_| true), Err(Error::Unknown { .. })));
 }
 
@@ -96,7 +95,7 @@ fn a_later_version_is_refused_and_left_alone() {
     let before = std::fs::read(&path).unwrap();
     for result in [Store::open(&path), Store::create(&path)] {
         let said = result.unwrap_err().to_string();
-        assert!(said.contains("version 9") && said.contains("up to 1"), "{said}");
+        assert!(said.contains("version 9") && said.contains("up to 2"), "{said}");
     }
     assert_eq!(std::fs::read(&path).unwrap(), before);
 }
@@ -138,7 +137,7 @@ fn a_full_disk_loses_nothing() {
     store.limit_pages(std::fs::metadata(&path).unwrap().len() as i64 / 4096 + 2);
     let error = store.save("more", &numbered(1)).unwrap_err();
     assert!(matches!(error, Error::Full { .. }), "{error}");
-    assert_eq!(store.list().unwrap().len(), 1);
+    assert_eq!(store.list().unwrap().all.len(), 1);
     drop(store);
     let mut store = Store::create(&path).unwrap();
     store.verify().unwrap();
@@ -220,7 +219,7 @@ fn a_killed_process_loses_nothing_that_was_saved() {
         let store = Store::open(&path).unwrap();
         store.verify().unwrap();
         saved += last - first + 1;
-        let found = store.list().unwrap().len() as u64;
+        let found = store.list().unwrap().all.len() as u64;
         // What was reported is there; one more may have been written and not yet reported.
         assert!(found == saved || found == saved + 1, "round {round}: {found} of {saved}");
         saved = found;
@@ -241,7 +240,7 @@ fn two_writers_wait_for_each_other() {
         s.spawn(|| write(0));
         s.spawn(|| write(100));
     });
-    assert_eq!(Store::open(&path).unwrap().list().unwrap().len(), 20);
+    assert_eq!(Store::open(&path).unwrap().list().unwrap().all.len(), 20);
 }
 
 #[test]
@@ -251,8 +250,10 @@ fn a_slower_run_is_called_slower_and_the_operations_with_it() {
     assert_eq!((compared.verdict, compared.unlike.len()), (Word::Slower, 0));
     let time = &compared.metrics[0];
     let spread = time.change.spread.unwrap();
-    assert!(spread.low > 7.0 && spread.high < 9.0 && spread.low < 8.0 && spread.high > 8.0, "{:?}", time.change);
+    assert!(spread.low > 6.0 && spread.high < 10.0 && spread.low < 8.0 && spread.high > 8.0, "{:?}", time.change);
     assert_eq!(time.effect, Some(crate::stats::Size::Large));
+    let judged = |of: &str| compared.metrics.iter().find(|m| m.metric == of).unwrap().word;
+    assert_eq!((judged("compute.time_p99"), judged("compute.time_mean")), (Word::NotJudged, Word::NotJudged));
     let rate = compared.metrics.iter().find(|m| m.metric == "compute.tflops").unwrap();
     assert_eq!(rate.word, Word::Slower, "less of a rate is slower");
     assert_eq!(compared.ops[0].name, "heads", "the greatest difference first");
@@ -263,7 +264,7 @@ fn a_slower_run_is_called_slower_and_the_operations_with_it() {
 #[test]
 fn the_same_again_does_not_stand_out() {
     let compared = compare(&example::profile(), &example::scaled(1.0, 2));
-    assert_eq!(compared.verdict, Word::NoDifference);
+    assert!(matches!(compared.verdict, Word::NoDifference | Word::Undecided), "{:?}", compared.metrics[0].change);
     let arena = compared.metrics.iter().find(|m| m.metric == "memory.arena").unwrap();
     assert_eq!(arena.word, Word::Same);
     let rss = compared.metrics.iter().find(|m| m.metric == "memory.allocations").unwrap();
@@ -281,11 +282,15 @@ fn nothing_measured_gives_no_verdict() {
 fn what_is_unlike_is_named() {
     let base = example::profile();
     let mut other = base.clone();
-    other.machine.fingerprint = "another".into();
+    other.machine.cpu = "Another CPU".into();
     other.model.hash = "0".into();
     other.workload.threads = schwann_core::Figure::derived(2.0, "threads", "--threads");
+    other.workload.dtype = "bf16".into();
+    other.workload.compilation = "node by node".into();
+    let n = schwann_core::Figure::derived(8.0, "elements", "--set");
+    other.workload.sizes = vec![crate::profile::Named { name: "N".into(), figure: n }];
     let what: Vec<String> = unlike(&base, &other).into_iter().map(|u| u.what).collect();
-    assert_eq!(what, ["machine", "model", "threads"]);
+    assert_eq!(what, ["machine", "model", "threads", "type", "compilation", "sizes"]);
 }
 
 #[test]
@@ -300,52 +305,110 @@ fn operations_that_came_and_went_are_kept_apart() {
     assert_eq!(compared.ops.len(), 7);
 }
 
-fn decide(base: f64, candidate: f64, seed: u64) -> Decision {
-    let (mut a, mut b) = (Random::new(seed), Random::new(seed + 1_000_000));
-    // The machine's speed wanders, for both alike.
-    let step = std::cell::Cell::new(0u64);
-    let speed = || {
-        step.set(step.get() + 1);
-        1.0 + 0.3 * (step.get() as f64 / 50.0).sin().abs()
-    };
-    let budget = Budget { seconds: 5.0, rounds: 1 };
-    let mut before = || Ok::<_, ()>(speed() * timings(&mut a, base, 0.03, 0.0, 1)[0]);
-    let mut after = || Ok::<_, ()>(speed() * timings(&mut b, candidate, 0.03, 0.0, 1)[0]);
-    in_turns(&Rule::new(0.03), &budget, &mut before, &mut after, &mut |_| ()).unwrap().decision
-}
-
 #[test]
-fn in_turns_the_gate_catches_what_was_planted_and_nothing_else() {
-    let alarms = |candidate| (0..60).filter(|s| decide(1.0, candidate, *s) == Decision::Regressed).count();
-    assert_eq!(alarms(1.0), 0);
-    assert_eq!(alarms(0.8), 0, "faster is no regression");
-    assert!(alarms(1.05) >= 58, "{}", alarms(1.05));
-}
-
-#[test]
-fn apart_an_alarm_must_last() {
-    let mut random = Random::new(4);
-    let base = timings(&mut random, 1.0, 0.02, 0.3, 200);
-    let rule = Rule::new(0.03);
-    let slow = timings(&mut random, 1.06, 0.02, 0.3, 200);
-    assert_eq!(apart(&rule, &base, &slow).decision, Decision::Regressed);
-    assert_eq!(apart(&rule, &base, &base).decision, Decision::Passed);
-    assert_eq!(apart(&rule, &base, &[]).decision, Decision::Undecided);
-    // The machine is slow in the first of three rounds only.
-    let start = std::time::Instant::now();
-    let budget = Budget { seconds: 0.06, rounds: 3 };
-    let mut candidate = || {
-        std::thread::sleep(std::time::Duration::from_micros(100));
-        let busy = if start.elapsed().as_secs_f64() < 0.02 { 1.3 } else { 1.0 };
-        Ok::<_, ()>(busy * timings(&mut random, 1.0, 0.02, 0.3, 1)[0])
-    };
-    let ruling = fastest_round(&rule, &budget, &base, &mut candidate, &mut |_| ()).unwrap();
+fn a_slower_machine_does_not_pose_as_a_slower_program() {
+    let base = example::profile();
+    let mut other = example::scaled(1.2, 2);
+    let starts = other.compute.starts.as_mut().unwrap();
+    // All of it took 1.2 times as long, the yardstick too.
+    starts.yardstick.values.iter_mut().flatten().for_each(|y| *y *= 1.2);
+    starts.ratio.values.iter_mut().flatten().for_each(|r| *r /= 1.2);
+    let compared = compare(&base, &other);
+    assert!(matches!(compared.verdict, Word::NoDifference | Word::Undecided), "{:?}", compared.metrics[0].change);
+    assert!((compared.basis.machine.value.unwrap() - 20.0).abs() < 1.0, "{:?}", compared.basis);
+    let ruling = Rule::new(0.03).records(&base, &other);
     assert_ne!(ruling.decision, Decision::Regressed, "{ruling:?}");
+    // With another yardstick nothing can be taken off, and 20% may be the machine's.
+    other.compute.starts.as_mut().unwrap().yardstick_name = "another".into();
+    assert!(compare(&base, &other).basis.how.contains("without a yardstick"));
 }
 
 #[test]
-fn a_failed_measurement_ends_the_gate() {
-    let budget = Budget { seconds: 1.0, rounds: 1 };
-    let (mut fine, mut broken) = (|| Ok(1.0), || Err("no"));
-    assert_eq!(in_turns(&Rule::new(0.03), &budget, &mut fine, &mut broken, &mut |_| ()).unwrap_err(), "no");
+fn a_profile_of_one_start_is_judged_by_its_samples_with_a_wide_interval() {
+    let without = |profile: Profile| {
+        let mut profile = profile;
+        profile.compute.starts = None;
+        profile
+    };
+    let base = without(example::profile());
+    let compared = compare(&base, &without(example::scaled(1.05, 2)));
+    assert_eq!(compared.verdict, Word::Undecided);
+    assert!(compared.basis.how.contains("cannot tell below"), "{:?}", compared.basis);
+    assert_eq!(compare(&base, &without(example::scaled(2.0, 2))).verdict, Word::Slower);
+    assert_eq!(compare(&base, &example::scaled(2.0, 2)).verdict, Word::Slower, "one side may have starts");
+}
+
+#[test]
+fn the_gate_alarms_passes_and_does_not_know() {
+    let rule = Rule::new(0.03);
+    let of = |factor: f64| rule.records(&example::profile(), &example::scaled(factor, 2)).decision;
+    assert_eq!((of(1.08), of(1.0), of(0.8)), (Decision::Regressed, Decision::Passed, Decision::Passed));
+    assert_eq!(of(1.03), Decision::Undecided);
+    assert_eq!(rule.records(&example::profile(), &example::nothing()).decision, Decision::Undecided);
+}
+
+/// A store as an earlier version made it, from its SQL.
+fn old(path: &std::path::Path, version: u32) {
+    std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+    let sql = std::fs::read_to_string(format!("{}/tests/old/store-{version}.sql", env!("CARGO_MANIFEST_DIR"))).unwrap();
+    rusqlite::Connection::open(path).unwrap().execute_batch(&sql).unwrap();
+}
+
+#[test]
+fn a_store_of_every_earlier_version_is_read_and_brought_up_to_date() {
+    for version in 1..2 {
+        for reading in [true, false] {
+            let (_folder, path) = folder();
+            old(&path, version);
+            let mut store = if reading { Store::open(&path) } else { Store::create(&path) }.unwrap();
+            let found = store.list().unwrap();
+            assert_eq!((found.all.len(), found.unreadable.len()), (2, 0), "version {version}");
+            // A kernel update and a limit on memory lie between the two: one machine all the same.
+            assert_eq!(found.all[0].fingerprint, found.all[1].fingerprint);
+            let (first, second) = (store.load(&found.all[0].id).unwrap(), store.load("main").unwrap());
+            assert_ne!(first.machine.fingerprint, second.machine.fingerprint, "as that version wrote them");
+            assert_eq!(unlike(&first, &second), []);
+            assert_eq!(first.comparisons[0].verdict, crate::profile::Verdict::Untested, "it had no such field");
+            assert_eq!(first.recommendations[0].verdict, crate::profile::Verdict::Gain);
+            assert_eq!(compare(&first, &second).verdict, Word::Undecided, "10% of one start each");
+            assert_eq!(store.track("time_p50", |_| true).unwrap().all.len(), 2);
+            // Saving goes on where the old ones are.
+            store.save("main", &example::profile()).unwrap();
+            assert_eq!(store.list().unwrap().all.len(), 3);
+            drop(store);
+            let connection = rusqlite::Connection::open(&path).unwrap();
+            let now: i64 = connection.query_row("PRAGMA user_version", [], |row| row.get(0)).unwrap();
+            assert_eq!(now, 2);
+            Store::open(&path).unwrap().verify().unwrap();
+        }
+    }
+}
+
+#[test]
+fn one_bad_row_hides_no_other() {
+    let (_folder, path) = folder();
+    let mut store = Store::create(&path).unwrap();
+    (0..4).for_each(|n| store.save("main", &numbered(n)).unwrap());
+    let connection = rusqlite::Connection::open(&path).unwrap();
+    connection.execute("UPDATE runs SET document = '{\"schema\": 1, \"id\": ' WHERE number = 2", []).unwrap();
+    connection.execute("UPDATE runs SET workload = CAST(X'ff' AS TEXT) WHERE number = 3", []).unwrap();
+    let list = store.list().unwrap();
+    assert_eq!((list.all.len(), list.unreadable.len(), list.unreadable[0].number), (3, 1, 3));
+    let track = store.track("time_p50", |_| true).unwrap();
+    assert_eq!((track.all.len(), track.unreadable.len()), (2, 2), "{:?}", track.unreadable);
+    assert_eq!(store.load("main").unwrap().id, "run-3");
+    assert!(matches!(store.load("run-1"), Err(Error::Document(_))));
+    assert_eq!(store.matching("run-0").unwrap().len(), 1);
+    // A version before cannot know what is wrong with them, and leaves them as they are.
+    connection.pragma_update(None, "user_version", 1).unwrap();
+    drop((store, connection));
+    assert_eq!(Store::open(&path).unwrap().list().unwrap().all.len(), 3);
+}
+
+#[test]
+fn what_is_saved_is_on_the_disk_on_macos_too() {
+    let (_folder, path) = folder();
+    let store = Store::create(&path).unwrap();
+    let pragma = |name: &str| store.pragma_value(name);
+    assert_eq!((pragma("synchronous"), pragma("fullfsync"), pragma("checkpoint_fullfsync")), (2, 1, 1));
 }

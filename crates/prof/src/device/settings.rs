@@ -9,6 +9,8 @@ use super::catalog::{Catalog, Entry};
 use super::roof::{Ready, numbers};
 use super::{Error, Progress, Result};
 use crate::models::INPUTS;
+use crate::stats::Interval;
+use crate::stats::verdict::{Question, Reading};
 use schwann_core::backend::cpu::Cpu;
 use schwann_core::figure::{Ends, Spread};
 use schwann_core::pass::PassOptions;
@@ -216,21 +218,20 @@ fn judge(rounds: &[Vec<f64>], workload: String) -> SizeTest {
     SizeTest { workload, sizes, rules }
 }
 
-/// A gain with its confidence interval over the rounds (normal approximation of the mean of logarithms).
+/// A gain with its interval over the rounds, as one of the two questions that are asked here.
 fn confident(gains: &[f64], source: &str) -> (Figure, Finding) {
-    let n = gains.len() as f64;
-    let logs: Vec<f64> = gains.iter().map(|g| g.ln()).collect();
-    let mean = logs.iter().sum::<f64>() / n;
-    let variance = logs.iter().map(|l| (l - mean).powi(2)).sum::<f64>() / (n - 1.0).max(1.0);
-    let half = 1.96 * (variance / n).sqrt();
-    let (low, high) = ((mean - half).exp(), (mean + half).exp());
+    let rounds: Vec<Reading> = gains.iter().map(|g| Reading { log: g.ln(), error: 0.0 }).collect();
+    let Some(judged) = Question::difference(2).judge(&rounds) else {
+        return (Figure::unavailable("×", source, "there are fewer than two rounds"), Finding::Undecided);
+    };
+    let Interval { estimate, low, high, .. } = judged.ratio;
     let finding = match () {
         () if low > 1.02 => Finding::Holds,
         () if high < 1.02 => Finding::DoesNotHold,
         () => Finding::Undecided,
     };
-    let spread = Spread { low, high, ends: Ends::Confidence95, samples: gains.len() as u64 };
-    (Figure::derived(mean.exp(), "×", source).with_spread(spread), finding)
+    let spread = Spread { low, high, ends: Ends::Confidence99, samples: gains.len() as u64 };
+    (Figure::derived(estimate, "×", source).with_spread(spread), finding)
 }
 
 #[cfg(test)]

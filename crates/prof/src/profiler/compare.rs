@@ -1,9 +1,12 @@
-//! The same workload another way, and other sizes: measured in turns with the profile's own way, or one by one.
+//! The same workload another way, and other sizes: measured in turns with the profile's own way in several starts of the
+//! process, or one by one.
 
 use super::rig::Rig;
-use super::stats::Sorted;
 use super::{Error, Options, Profiler, Result};
-use crate::profile::{Comparison, SweepPoint};
+use crate::profile::{Comparison, SweepPoint, Verdict};
+use crate::stats::verdict::{Question, Reading};
+use crate::stats::{self, Spread, Summary, median};
+use schwann_core::figure::Ends;
 use schwann_core::{DType, Figure, Tensor};
 use std::fmt;
 use std::time::Instant;
@@ -84,64 +87,107 @@ fn difference(a: &[(String, Tensor)], b: &[(String, Tensor)]) -> Figure {
     Figure::measured(most, "1", source)
 }
 
+/// Ways that a page may ask about: compilation, threads up and down, type, batch. Each answer is as sure as if all of
+/// them were asked, so that it does not change with what else is on the page.
+const QUESTIONS: usize = 5;
+/// A start takes this part of a comparison's time; what it takes beside measuring is not in it.
+const START: f64 = 0.05;
+
+/// Seconds that a start measures, of the seconds for a whole comparison.
+pub(super) fn start_seconds(seconds: f64) -> f64 {
+    (seconds * START).clamp(0.02, 0.5)
+}
+
 impl Profiler<'_> {
-    /// Measures another way in turns with the rig's own. A way that this model cannot take is unavailable, with the
-    /// reason.
-    pub(super) fn compare(&mut self, base: &mut Rig, way: &Way) -> Result<Comparison> {
-        let name = way.to_string();
-        let options = way.apply(&self.options);
-        // One sequence of the other's batch, for each of this one's.
-        let alike = self.options.batch as f64 / options.batch as f64;
-        let mut other = match Rig::new(&self.subject, &options) {
-            Ok(rig) => rig,
+    /// The options with what stands for something else written out: the same configuration is then the same options.
+    fn resolved(&self, way: &Way) -> Options {
+        let mut options = way.apply(&self.options);
+        if options.threads == 0 {
+            options.threads = crate::device::cpu::cores();
+        }
+        options
+    }
+
+    /// Measures another way in turns with the options' own, in several starts of the process. What was asked before has
+    /// the same answer. A way that this model cannot take is unavailable, with the reason.
+    pub(super) fn compare(&mut self, way: &Way) -> Result<Comparison> {
+        let (name, options) = (way.to_string(), self.resolved(way));
+        let asked = (self.options.clone(), options);
+        if let Some((_, known)) = self.asked.iter().find(|(question, _)| *question == asked) {
+            return Ok(Comparison { name, ..known.clone() });
+        }
+        let found = match self.measure_way(way, &name, &asked.1) {
+            Err(e) if e.is_cancelled() => return Err(e),
             Err(why) => {
                 let none = |unit: &str| Figure::unavailable(unit, name.clone(), why.to_string());
-                return Ok(Comparison {
-                    time: none("s"),
-                    base: none("s"),
-                    speedup: none("×"),
-                    difference: none("1"),
-                    name: name.clone(),
-                });
+                let (time, base, speedup, difference) = (none("s"), none("s"), none("×"), none("1"));
+                Comparison { name, time, base, speedup, difference, verdict: Verdict::Untested }
+            }
+            Ok(found) => found,
+        };
+        self.asked.push((asked, found.clone()));
+        Ok(found)
+    }
+
+    fn measure_way(&mut self, way: &Way, name: &str, options: &Options) -> Result<Comparison> {
+        // One sequence of the other's batch, for each of this one's.
+        let alike = self.options.batch as f64 / options.batch as f64;
+        let difference = {
+            let mut other = Rig::new(&self.subject, options)?;
+            match way {
+                Way::Batch(_) => Figure::unavailable("1", "outputs of one run", "other batches have other inputs"),
+                _ => difference(&self.rig()?.outputs()?, &other.outputs()?),
             }
         };
-        let difference = match way {
-            Way::Batch(_) => Figure::unavailable("1", "outputs of one run", "other batches have other inputs"),
-            _ => difference(&base.outputs()?, &other.outputs()?),
+        Ok(Comparison { difference, ..self.compare_with(name, options, alike)? })
+    }
+
+    /// Measures other options in turns with the profiler's own, in several starts of the process; the other's times count
+    /// `scale` times. Outputs are not compared.
+    pub fn compare_with(&mut self, name: &str, options: &Options, scale: f64) -> Result<Comparison> {
+        let difference = Figure::unavailable("1", "outputs of one run", "they were not compared");
+        let sides = [self.options.clone(), options.clone()];
+        let seconds = self.options.seconds;
+        let question = Question::difference(QUESTIONS.max(self.ways.len()));
+        let what = format!("compared with {name}");
+        let (mut medians, mut last) = ([vec![], vec![]], 0.0);
+        let clock = Instant::now();
+        let mut start = || {
+            self.tell(&what, (clock.elapsed().as_secs_f64() / seconds).min(1.0));
+            let found = self.start(&sides, false, start_seconds(seconds))?;
+            let [base, other] = &found.sides[..] else {
+                return Err(Error::Start { what: format!("it measured {} sides, not 2", found.sides.len()) });
+            };
+            let other: Vec<f64> = other.iter().map(|t| t * scale).collect();
+            medians[0].extend(median(base));
+            medians[1].extend(median(&other));
+            Reading::of(base, &other).ok_or_else(|| Error::Start { what: "it measured nothing".into() })
         };
-        let runs = [runs_per_sample(base)?, runs_per_sample(&mut other)?];
-        let (mut times, mut ratios) = ([vec![], vec![]], vec![]);
-        let start = Instant::now();
-        while times[0].len() < self.options.runs {
-            self.check_cancelled()?;
-            let spent = start.elapsed().as_secs_f64() / self.options.seconds;
-            if spent > 1.0 && times[0].len() >= LEAST_SAMPLES.min(self.options.runs) {
-                break;
+        let judged = question.ask(seconds, None, &mut start, &mut |spent| last = spent)?;
+        let of =
+            format!("starts of {}", if self.starter.is_some() { "the process" } else { "one process, compiled anew" });
+        let time = |medians: &[f64]| {
+            let source = format!("system clock, in turns; median over {} {of}", medians.len());
+            let time = Figure::measured(median(medians).unwrap_or(f64::NAN), "s", source);
+            match Summary::of(medians).filter(|s| s.n > 1) {
+                Some(s) => {
+                    time.with_spread(Spread { low: s.min, high: s.max, ends: Ends::Extremes, samples: s.n as u64 })
+                }
+                None => time,
             }
-            if times[0].len().is_multiple_of(8) {
-                let part = spent.max(times[0].len() as f64 / self.options.runs as f64);
-                self.tell(&format!("compared with {name}"), part.min(1.0));
-            }
-            // What ran in between has taken the caches; and who comes first changes from turn to turn.
-            let first = times[0].len() % 2;
-            let mut turn = [0.0; 2];
-            for which in [first, 1 - first] {
-                let rig = if which == 0 { &mut *base } else { &mut other };
-                rig.run(1)?;
-                turn[which] = rig.run(runs[which])? / runs[which] as f64 * if which == 0 { 1.0 } else { alike };
-            }
-            (0..2).for_each(|i| times[i].push(turn[i]));
-            ratios.push(turn[0] / turn[1]);
-        }
-        let median = |samples: &[f64]| {
-            let sorted = Sorted::of(samples);
-            let figure = Figure::measured(sorted.median(), "s", "system clock, in turns");
-            if let Some(spread) = sorted.median_spread() { figure.with_spread(spread) } else { figure }
         };
-        let ratios = Sorted::of(&ratios);
-        let speedup = Figure::measured(ratios.median(), "×", "median over turns of the base's time over this one's");
-        let speedup = if let Some(spread) = ratios.median_spread() { speedup.with_spread(spread) } else { speedup };
-        Ok(Comparison { name, time: median(&times[1]), base: median(&times[0]), speedup, difference })
+        let source = format!("the base's time over this one's in the same turns, mean over {of}");
+        let (speedup, verdict) = match judged {
+            Some(j) => {
+                let samples = j.starts as u64;
+                let spread =
+                    Spread { low: 1.0 / j.ratio.high, high: 1.0 / j.ratio.low, ends: Ends::Confidence99, samples };
+                (Figure::measured(1.0 / j.ratio.estimate, "×", source).with_spread(spread), j.answer.into())
+            }
+            None => (Figure::unavailable("×", source, "there were too few starts"), Verdict::Undecided),
+        };
+        let (base, time) = (time(&medians[0]), time(&medians[1]));
+        Ok(Comparison { name: name.to_owned(), time, base, speedup, difference, verdict })
     }
 
     /// The workload at another size. One that cannot run is unavailable, with the reason.
@@ -175,9 +221,8 @@ impl Profiler<'_> {
             self.check_cancelled()?;
             samples.push(rig.run(runs)? / runs as f64);
         }
-        let sorted = Sorted::of(&samples);
-        let time = Figure::measured(sorted.median(), "s", "system clock, median");
-        let time = if let Some(spread) = sorted.median_spread() { time.with_spread(spread) } else { time };
+        let time = Figure::measured(median(&samples).unwrap_or(f64::NAN), "s", "system clock, median");
+        let time = if let Some(spread) = stats::median_spread(&samples) { time.with_spread(spread) } else { time };
         let plan = rig.plan();
         let cost = plan.cost();
         let over =
@@ -199,10 +244,11 @@ impl Profiler<'_> {
         points.iter().map(|&(batch, steps)| self.sweep_point(batch, steps)).collect()
     }
 
-    /// Measures other ways of running the same workload, each in turns with the options' own.
+    /// Measures other ways of running the same workload, each in turns with the options' own. A way that was asked about
+    /// before is not measured again.
     pub fn compare_ways(&mut self, ways: &[Way]) -> Result<Vec<Comparison>> {
-        let mut rig = self.rig()?;
-        ways.iter().map(|way| self.compare(&mut rig, way)).collect()
+        self.options.check()?;
+        ways.iter().map(|way| self.compare(way)).collect()
     }
 }
 

@@ -5,7 +5,8 @@ use super::sample::{Block, Samples};
 use super::{Profiler, Result};
 use crate::device::levels::least_seconds;
 use crate::device::roof::of_limit;
-use crate::profile::{Bound, Compute, Op, Roof};
+use crate::profile::{Bound, Compute, Named, Op, Roof};
+use crate::stats;
 use schwann_core::plan::{Plan, Step};
 use schwann_core::{Cost, DType, Error, Figure, Series};
 use schwann_kernels::clock;
@@ -169,14 +170,17 @@ impl Profiler<'_> {
         let hardware = self.counters.as_mut().map(|c| c.stop()).unwrap_or_default();
         let samples = samples?;
         let plan = rig.plan();
-        let sorted = samples.sorted();
+        let summary = stats::Summary::of(&samples.plain);
+        let at = |pick: fn(&stats::Summary) -> f64| summary.as_ref().map_or(f64::NAN, pick);
         let clock = format!("system clock around {} of Session::run", times(samples.runs_per_sample));
         let time = |value: f64| Figure::measured(value, "s", clock.clone());
-        let p50 = time(sorted.median());
-        let p50 = if let Some(spread) = sorted.median_spread() { p50.with_spread(spread) } else { p50 };
-        let mean = time(sorted.mean());
-        let (low, high) = sorted.fences();
-        let outliers = samples.plain.iter().filter(|s| **s < low || **s > high).count();
+        let with = |figure: Figure, spread: Option<stats::Spread>| match spread {
+            Some(spread) => figure.with_spread(spread),
+            None => figure,
+        };
+        let p50 = with(time(at(|s| s.p50)), stats::median_spread(&samples.plain));
+        let mean = with(time(at(|s| s.mean)), stats::mean_spread(&samples.plain));
+        let outliers = stats::outliers(&samples.plain, stats::FAR).len();
         let cost = plan.cost();
         let counted = |n: u64, unit: &str| Figure::derived(n as f64, unit, FROM_SHAPES);
         let (flops, bytes) = (counted(cost.flops, "flop"), counted(cost.bytes(), "B"));
@@ -188,24 +192,21 @@ impl Profiler<'_> {
             n => format!("one run in {n} watched"),
         };
         let source = format!("watched over unwatched samples in turns, {way}");
-        let watching = Figure::measured(overhead.median() * 100.0, "%", source);
-        let watching = match overhead.median_spread() {
-            Some(s) => {
-                watching.with_spread(schwann_core::figure::Spread { low: s.low * 100.0, high: s.high * 100.0, ..s })
-            }
-            None => watching,
-        };
+        let watching = Figure::measured(stats::median(&overhead).unwrap_or(f64::NAN) * 100.0, "%", source);
+        let percent = |s: stats::Spread| stats::Spread { low: s.low * 100.0, high: s.high * 100.0, ..s };
+        let watching = with(watching, stats::median_spread(&overhead).map(percent));
         let seconds: f64 = samples.usual_blocks().map(|b| b.seconds).sum();
         let in_blocks = |b: &Block| b.outside as f64 + b.times.iter().map(|t| t.ticks).sum::<f64>();
         let ticks: f64 = samples.usual_blocks().map(in_blocks).sum();
         let attributed = ticks * samples.seconds_per_tick / seconds * 100.0;
         let source = format!("{} of all operations over the system clock, middle half of watched runs", clock::NAME);
         let compute = Compute {
-            time_mean: if let Some(spread) = sorted.mean_spread() { mean.with_spread(spread) } else { mean },
-            time_std: time(sorted.std()),
-            time_min: time(sorted.quantile(0.0)),
-            time_p95: time(sorted.quantile(0.95)),
-            time_p99: time(sorted.quantile(0.99)),
+            time_mean: mean,
+            // One sample has no deviation, which is not 0.
+            time_std: time(at(|s| if s.n < 2 { f64::NAN } else { s.std })),
+            time_min: time(at(|s| s.min)),
+            time_p95: time(at(|s| s.p95)),
+            time_p99: time(at(|s| s.p99)),
             samples: Series::measured(samples.plain.iter().copied(), "s", clock.clone()),
             runs_per_sample: Figure::measured(
                 samples.runs_per_sample as f64,
@@ -216,7 +217,7 @@ impl Profiler<'_> {
             outliers: Figure::derived(
                 outliers as f64,
                 "samples",
-                "samples beyond 1.5 times the middle half's width from it",
+                "samples over 5 median absolute deviations from the median",
             ),
             functions: counted(cost.transcendentals, "functions"),
             tflops: flops.derive2(&p50, "Tflop/s", "flops over the median time", |f, t| f / t / 1e12),
@@ -232,6 +233,7 @@ impl Profiler<'_> {
             flops,
             bytes,
             time_p50: p50,
+            starts: None,
             ops,
         };
         let doubts = self.doubts(&samples, &compute, outliers);
@@ -324,8 +326,9 @@ impl Profiler<'_> {
 
     fn doubts(&self, samples: &Samples, compute: &Compute, outliers: usize) -> Vec<String> {
         let mut doubts = vec![];
-        let sorted = samples.sorted();
-        let (least, median) = (sorted.quantile(0.0), sorted.median());
+        let summary = stats::Summary::of(&samples.plain);
+        let at = |pick: fn(&stats::Summary) -> f64| summary.as_ref().map_or(f64::NAN, pick);
+        let (least, median, taken) = (at(|s| s.min), at(|s| s.p50), samples.plain.len());
         if median > 1.2 * least {
             let times = median / least;
             doubts.push(format!(
@@ -335,12 +338,12 @@ impl Profiler<'_> {
         if !samples.settled {
             doubts.push("times were still falling when measuring began; give more seconds".into());
         }
-        if outliers * 20 > sorted.len() {
+        if outliers * 20 > taken {
             let text = "are far from the others; p95 and p99 tell of the disturbance, not of the model";
-            doubts.push(format!("{outliers} of {} samples {text}", sorted.len()));
+            doubts.push(format!("{outliers} of {taken} samples {text}"));
         }
-        if sorted.len() < self.options.runs && !samples.stopped {
-            let (got, wanted, seconds) = (sorted.len(), self.options.runs, self.options.seconds);
+        if taken < self.options.runs && !samples.stopped {
+            let (got, wanted, seconds) = (taken, self.options.runs, self.options.seconds);
             doubts.push(format!("{got} of {wanted} samples were taken in {seconds} s; give more seconds for all"));
         }
         if let Some(part) = compute.attributed.value.filter(|a| (a - 100.0).abs() > 3.0) {

@@ -18,15 +18,6 @@ pub(super) fn id() -> String {
     format!("{}-{random:016x}", jiff::Timestamp::now().strftime("%Y%m%dT%H%M%S"))
 }
 
-/// The commit of the current directory, where that is a git checkout and git is there to say.
-pub fn commit() -> Option<String> {
-    let out = std::process::Command::new("git").args(["rev-parse", "HEAD"]).output().ok()?;
-    let text = String::from_utf8(out.stdout).ok()?;
-    let text = text.trim();
-    let hex = text.len() >= 40 && text.chars().all(|c| c.is_ascii_hexdigit());
-    (out.status.success() && hex).then(|| text.to_owned())
-}
-
 /// SHA-256 of a graph and its weights.
 pub(super) fn hash(graph: &Graph) -> String {
     let mut hash = Sha256::new();
@@ -57,10 +48,16 @@ pub fn machine(isa: Isa) -> Machine {
         Err(e) => Figure::unavailable("B", "the system's memory size", e.to_string()),
     };
     let os = format!("{}{}", std::env::consts::OS, os_version().map(|v| format!(" {v}")).unwrap_or_default());
-    let parts = format!("{name}|{}|{isa}|{:?}|{:?}", std::env::consts::ARCH, cores.value, memory.value);
-    let fingerprint = hex(&Sha256::digest(parts.as_bytes())[..8]);
+    let fingerprint = fingerprint(&name, isa.name(), cores.value);
     let unified_memory = cfg!(all(target_os = "macos", target_arch = "aarch64"));
     Machine { fingerprint, cpu: name, isa: isa.to_string(), os, cores, memory, unified_memory }
+}
+
+/// What tells a machine's hardware from others by what a profile says of it. The system's version and the memory are not
+/// in it: a kernel that keeps a little more for itself, or a limit on memory, makes no other machine.
+pub(crate) fn fingerprint(cpu: &str, isa: &str, cores: Option<f64>) -> String {
+    let cores = cores.map_or("unknown".into(), |n| n.to_string());
+    hex(&Sha256::digest(format!("{cpu}|{isa}|{cores}").as_bytes())[..8])
 }
 
 fn os_version() -> Option<String> {

@@ -15,20 +15,25 @@ mod realtime;
 mod record;
 mod rig;
 mod sample;
-mod stats;
+mod start;
 
 pub use compare::Way;
 pub use compute::{Ceiling, Least};
-pub use here::{commit, machine};
+pub(crate) use here::fingerprint;
+pub use here::machine;
 pub use realtime::{Live, Realtime, RealtimeOptions, Window};
 pub use record::{OpEvent, Recording, Stretch};
+pub use start::{Starter, Timed, Turns, YARDSTICK, turns};
 
-use crate::profile::{Compute, Machine, Memory, Model as Told, Named, Profile, Roof, SCHEMA, Workload};
+use crate::baseline::Identity;
+use crate::profile::{Comparison, Compute, Machine, Memory, Model as Told, Named, Profile, Roof, SCHEMA, Workload};
 use compute::Seen;
 use rig::Rig;
 use schwann_core::{DType, Figure, Graph};
 use schwann_kernels::Isa;
 use schwann_nn::Model;
+use serde::{Deserialize, Serialize};
+use start::STARTS;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -58,6 +63,12 @@ pub enum Error {
     Size {
         /// The symbol.
         symbol: String,
+    },
+    /// A process that should have measured did not.
+    #[error("a start of the process failed: {what}")]
+    Start {
+        /// What came of it.
+        what: String,
     },
     /// Somebody asked for it to stop.
     #[error("cancelled")]
@@ -95,7 +106,7 @@ impl From<Graph> for Subject {
 }
 
 /// How to run.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Options {
     /// Sequences in a batch: the graph's `B`.
     pub batch: usize,
@@ -110,6 +121,7 @@ pub struct Options {
     /// Threads; 0 for one a core.
     pub threads: usize,
     /// The instruction set; `None` for the widest.
+    #[serde(with = "isa_name")]
     pub isa: Option<Isa>,
     /// The type that products are computed in: `f32` as built, or `bf16`.
     pub dtype: DType,
@@ -130,6 +142,22 @@ impl Default for Options {
             dtype: DType::F32,
             fused: true,
         }
+    }
+}
+
+/// An instruction set by its name.
+mod isa_name {
+    use schwann_kernels::Isa;
+    use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error};
+
+    pub(super) fn serialize<S: Serializer>(isa: &Option<Isa>, to: S) -> Result<S::Ok, S::Error> {
+        isa.map(Isa::name).serialize(to)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Isa>, D::Error> {
+        let name = Option::<String>::deserialize(from)?;
+        let known = |n: String| Isa::named(&n).ok_or_else(|| D::Error::custom(format!("this CPU has no `{n}`")));
+        name.map(known).transpose()
     }
 }
 
@@ -185,9 +213,13 @@ pub struct Profiler<'a> {
     allocations: Option<fn() -> u64>,
     cancel: Arc<AtomicBool>,
     progress: Option<Progress<'a>>,
+    starter: Option<Starter<'a>>,
     ways: Vec<Way>,
     sweep: Vec<(usize, usize)>,
     history: Vec<Profile>,
+    /// Questions that were asked, by the two configurations, and their answers.
+    asked: Vec<((Options, Options), Comparison)>,
+    commit: Option<String>,
 }
 
 /// Times, operations and memory of a model with the options' defaults, in about a second.
@@ -208,9 +240,12 @@ impl<'a> Profiler<'a> {
             allocations: None,
             cancel: Arc::default(),
             progress: None,
+            starter: None,
             ways: vec![],
             sweep: vec![],
             history: vec![],
+            asked: vec![],
+            commit: None,
         }
     }
 
@@ -222,6 +257,11 @@ impl<'a> Profiler<'a> {
     /// With these options.
     pub fn with(mut self, options: Options) -> Self {
         self.options = options;
+        self
+    }
+    /// By a program that was built from this commit.
+    pub fn built_from(mut self, commit: Option<&str>) -> Self {
+        self.commit = commit.map(str::to_owned);
         self
     }
     /// On this machine; without it, what the system says at once.
@@ -349,13 +389,21 @@ impl<'a> Profiler<'a> {
     pub fn profile_all(&mut self) -> Result<Profile> {
         let mut rig = self.rig()?;
         self.options.steps = self.steps_in(self.options.steps)?;
-        let Seen { compute, hardware, mut doubts, stopped } = self.compute_of(&mut rig)?;
+        let Seen { mut compute, hardware, mut doubts, stopped } = self.compute_of(&mut rig)?;
         let memory = self.memory_of(&mut rig, &compute, &hardware)?;
+        compute.starts = match self.starts() {
+            Err(e) if e.is_cancelled() => None,
+            Err(why) => {
+                doubts.push(format!("{why}; comparisons with this profile have one start to judge by"));
+                None
+            }
+            Ok(starts) => starts,
+        };
         let told = self.told()?;
         let mut comparisons = vec![];
         for way in self.ways.clone() {
             self.tell(&format!("compared with {way}"), 0.0);
-            match self.compare(&mut rig, &way) {
+            match self.compare(&way) {
                 Err(e) if e.is_cancelled() => break,
                 compared => comparisons.push(compared?),
             }
@@ -384,24 +432,14 @@ impl<'a> Profiler<'a> {
             },
             |c| c.roof.clone(),
         );
-        let o = &self.options;
-        let option =
-            |value: usize, unit: &str, name: &str| Figure::derived(value as f64, unit, format!("option {name}"));
         let mut profile = Profile {
             schema: SCHEMA,
             id: here::id(),
             created: here::now(),
             version: env!("CARGO_PKG_VERSION").into(),
-            commit: commit(),
+            commit: self.commit.clone(),
             model: told,
-            workload: Workload {
-                batch: option(o.batch, "sequences", "batch"),
-                steps: option(o.steps, "steps", "steps"),
-                threads: option(rig.threads, "threads", "threads"),
-                runs: compute.samples_figure(),
-                dtype: o.dtype.to_string(),
-                compilation: if o.fused { "fused" } else { "node by node" }.into(),
-            },
+            workload: workload(&self.options, rig.threads, compute.samples_figure()),
             machine,
             roof,
             compute,
@@ -421,6 +459,7 @@ impl<'a> Profiler<'a> {
             (profile.compute.samples.values.len(), profile.comparisons.len(), profile.sweep.len());
         for (missing, done, of, what) in [
             (stopped, samples, self.options.runs, "samples"),
+            (profile.compute.starts.is_none() && self.check_cancelled().is_err(), 0, STARTS, "starts of the process"),
             (compared < self.ways.len(), compared, self.ways.len(), "comparisons"),
             (sizes < self.sweep.len(), sizes, self.sweep.len(), "other sizes"),
         ] {
@@ -430,6 +469,15 @@ impl<'a> Profiler<'a> {
         }
         self.history.push(profile.clone());
         Ok(profile)
+    }
+
+    /// What another measurement must share for its times to be compared with this profiler's.
+    pub fn identity(&self) -> Result<Identity> {
+        let isa = self.options.isa.unwrap_or_else(Isa::detect);
+        let threads = schwann_core::backend::cpu::Cpu::with_isa(isa, self.options.threads)?.threads();
+        let runs = Figure::unavailable("samples", "samples taken", "nothing was measured yet");
+        let machine = self.machine.clone().unwrap_or_else(|| machine(isa));
+        Ok(Identity::new(&machine, &self.told()?, &workload(&self.options, threads, runs)))
     }
 
     /// What the document says of the model.
@@ -467,6 +515,23 @@ fn described(model: &Model) -> Result<String> {
     };
     let layers: Vec<String> = info.layers.iter().map(layer).collect();
     Ok(format!("{}, {} parameters", layers.join(" → "), info.parameters))
+}
+
+/// What the document says of how it is run.
+fn workload(o: &Options, threads: usize, runs: Figure) -> Workload {
+    let option = |value: usize, unit: &str, name: &str| Figure::derived(value as f64, unit, format!("option {name}"));
+    let mut sizes: Vec<&(String, usize)> = o.sizes.iter().collect();
+    sizes.sort();
+    let named = |(name, n): &(String, usize)| Named { name: name.clone(), figure: option(*n, "elements", "sizes") };
+    Workload {
+        batch: option(o.batch, "sequences", "batch"),
+        steps: option(o.steps, "steps", "steps"),
+        threads: option(threads, "threads", "threads"),
+        runs,
+        dtype: o.dtype.to_string(),
+        compilation: if o.fused { "fused" } else { "node by node" }.into(),
+        sizes: sizes.into_iter().map(named).collect(),
+    }
 }
 
 impl Compute {

@@ -1,8 +1,8 @@
 //! A running session, looked at through a rolling window: rates, percentiles, and whether it has become slower.
 
 use super::rig::Rig;
-use super::stats::Sorted;
 use super::{Error, Profiler, Result};
+use crate::stats;
 use schwann_core::Figure;
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
@@ -114,7 +114,8 @@ impl Window {
         let now = Instant::now();
         self.forget(now);
         let seconds: Vec<f64> = self.runs.iter().map(|(_, s)| *s).collect();
-        let sorted = Sorted::of(&seconds);
+        let sorted = stats::sorted(&seconds);
+        let at = |part: f64| stats::quantile_sorted(&sorted, part);
         let source = "system clock, rolling window";
         let time = |value: f64| match sorted.len() {
             0 => Figure::unavailable("s", source, "no run ended within the window"),
@@ -127,7 +128,7 @@ impl Window {
             0 => Figure::unavailable(unit, source, "no run ended within the window"),
             _ => Figure::derived(value / span, unit, source),
         };
-        let p50 = time(sorted.median());
+        let p50 = time(at(0.5));
         let slowdown = match (p50.value, self.best) {
             (Some(now), Some(best)) => Figure::derived(now / best, "×", "median over the best window's"),
             _ => Figure::unavailable("×", source, "there is no earlier window to compare with"),
@@ -142,9 +143,9 @@ impl Window {
             runs: count(sorted.len() as u64),
             rate: over(sorted.len() as f64, "1/s"),
             busy: over(seconds.iter().sum::<f64>() * 100.0, "%"),
-            min: time(sorted.quantile(0.0)),
-            p95: time(sorted.quantile(0.95)),
-            p99: time(sorted.quantile(0.99)),
+            min: time(at(0.0)),
+            p95: time(at(0.95)),
+            p99: time(at(0.99)),
             dropped: slowdown.value.is_some_and(|s| s > 1.0 + self.options.drop),
             p50,
             slowdown,

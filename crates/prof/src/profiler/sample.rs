@@ -1,8 +1,8 @@
 //! Taking samples: warm up until times settle, then unwatched and watched samples in turns.
 
 use super::rig::Rig;
-use super::stats::Sorted;
 use super::{Profiler, Result};
+use crate::stats::{median, quantile_sorted, sorted};
 use schwann_core::backend::{Recorder, Time};
 use schwann_kernels::clock;
 use std::hint::black_box;
@@ -64,28 +64,28 @@ impl Block {
 }
 
 impl Samples {
-    pub(super) fn sorted(&self) -> Sorted {
-        Sorted::of(&self.plain)
+    pub(super) fn median(&self) -> f64 {
+        median(&self.plain).unwrap_or(f64::NAN)
     }
 
     /// The watched runs of the middle half by time: what disturbed single runs is not in them, and their mean lies
     /// where the median does.
     pub(super) fn usual_blocks(&self) -> impl Iterator<Item = &Block> {
-        let sorted = Sorted::of(&self.blocks.iter().map(Block::each).collect::<Vec<_>>());
-        let (low, high) = (sorted.quantile(0.25), sorted.quantile(0.75));
+        let sorted = sorted(&self.blocks.iter().map(Block::each).collect::<Vec<_>>());
+        let (low, high) = (quantile_sorted(&sorted, 0.25), quantile_sorted(&sorted, 0.75));
         self.blocks.iter().filter(move |b| (low..=high).contains(&b.each()))
     }
 
     /// What watching added to the samples in which runs were watched: ratio less 1, of each turn.
-    pub(super) fn overhead(&self) -> Sorted {
-        Sorted::of(&self.watched.iter().zip(&self.plain).map(|(w, p)| w / p - 1.0).collect::<Vec<_>>())
+    pub(super) fn overhead(&self) -> Vec<f64> {
+        self.watched.iter().zip(&self.plain).map(|(w, p)| w / p - 1.0).collect()
     }
 
     /// What one reading added to a watched run: the difference to unwatched ones, as far as readings explain it.
     pub(super) fn reading_cost(&self) -> f64 {
-        let watched = Sorted::of(&self.usual_blocks().map(Block::each).collect::<Vec<_>>()).median();
+        let watched = median(&self.usual_blocks().map(Block::each).collect::<Vec<_>>()).unwrap_or(f64::NAN);
         let readings = self.blocks.first().map_or(f64::NAN, Block::readings);
-        let cost = (watched - self.sorted().median()) / readings;
+        let cost = (watched - self.median()) / readings;
         if cost.is_finite() { cost.clamp(0.0, 2.0 * self.reading_s) } else { 0.0 }
     }
 }
@@ -123,15 +123,14 @@ impl Profiler<'_> {
                     break;
                 }
             }
-            let median = Sorted::of(&window).median();
-            each = median;
-            if median > last * (1.0 - SETTLED) {
+            each = median(&window).unwrap_or(f64::NAN);
+            if each > last * (1.0 - SETTLED) {
                 return Ok((each, runs, true));
             }
             if start.elapsed().as_secs_f64() > limit {
                 return Ok((each, runs, false));
             }
-            last = median;
+            last = each;
         }
     }
 

@@ -50,6 +50,7 @@ pub(super) fn spread_words(figure: &Figure, spread: &schwann_core::figure::Sprea
         Ends::Quartiles => "quartiles",
         Ends::Confidence95 => "95% confidence",
         Ends::Band => "expected band",
+        Ends::Confidence99 => "99% confidence",
     };
     let (low, high) = (quantity(spread.low, &figure.unit), quantity(spread.high, &figure.unit));
     format!("{ends} {low} to {high} of {} samples", spread.samples)

@@ -143,6 +143,7 @@ fn recommendations(profile: &Profile) -> Panel {
             Verdict::None => ("dim", "no difference"),
             Verdict::Loss => ("bad", "× worse"),
             Verdict::Untested => ("dim", "not tried"),
+            Verdict::Undecided => ("dim", "tried, undecided"),
         };
         let _ = write!(
             body,

@@ -101,7 +101,7 @@ fn verdicts(profile: &Profile) -> String {
             Verdict::Loss => {
                 say(Tone::Bad, format!("<b>Tried, and worse:</b> {title}, {} as fast.", figure(&advice.measured)))
             }
-            Verdict::Untested | Verdict::None => {}
+            Verdict::Untested | Verdict::None | Verdict::Undecided => {}
         }
     }
     let untested = profile.recommendations.iter().filter(|r| r.verdict == Verdict::Untested).count();

@@ -4,7 +4,7 @@
 //! single ones would pretend to know more than the samples tell. Their length is estimated from the samples unless
 //! given. A block never reaches over the end of one run into another.
 
-use super::{Random, block_length, quantile, quantile_mut, quantile_sorted};
+use super::{Random, block_length, quantile_mut, quantile_sorted};
 use serde::{Deserialize, Serialize};
 
 /// An estimate with where the true value lies.
@@ -116,39 +116,4 @@ pub fn interval(samples: &[f64], how: &Resampling, figure: impl Fn(&mut [f64]) -
 /// The interval of the median.
 pub fn median_interval(samples: &[f64], how: &Resampling) -> Option<Interval> {
     interval(samples, how, |xs| quantile_mut(xs, 0.5))
-}
-
-/// The interval of a ratio, `other` over `base`, of some figure of two runs that were made apart. `None` with fewer than
-/// two samples on a side.
-pub fn ratio_interval(
-    base: &[f64],
-    other: &[f64],
-    how: &Resampling,
-    figure: impl Fn(&mut [f64]) -> f64,
-) -> Option<Interval> {
-    let (base, other) = (finite(base), finite(other));
-    if base.len() < 2 || other.len() < 2 {
-        return None;
-    }
-    let estimate = figure(&mut other.clone()) / figure(&mut base.clone());
-    let (mut below, mut above) = (Side::new(&base, how), Side::new(&other, how));
-    let mut random = Random::new(how.seed);
-    let one = |_| figure(above.draw(&mut random)) / figure(below.draw(&mut random));
-    let drawn = (0..resamples(how, base.len() + other.len())).map(one).collect();
-    between(estimate, drawn, how)
-}
-
-/// Logarithms of `other` over `base` for pairs that were measured one right after the other; pairs without a ratio are
-/// left out.
-pub fn log_ratio(base: &[f64], other: &[f64]) -> Vec<f64> {
-    let pairs = base.iter().zip(other).filter(|(b, o)| **b > 0.0 && **o > 0.0);
-    pairs.map(|(b, o)| (o / b).ln()).filter(|r| r.is_finite()).collect()
-}
-
-/// The interval of the ratio, `other` over `base`, of pairs that were measured in turns: the median of the pairs'
-/// ratios, so that what disturbs both sides of a pair alike cancels.
-pub fn paired_ratio(base: &[f64], other: &[f64], how: &Resampling) -> Option<Interval> {
-    let logs = log_ratio(base, other);
-    quantile(&logs, 0.5)?;
-    Some(median_interval(&logs, how)?.map(f64::exp))
 }

@@ -2,17 +2,20 @@
 //!
 //! Pure functions over slices. Timing samples are skewed (whatever disturbs a run makes it longer) and correlated (what
 //! disturbs one run disturbs the next), so that what is here rests on order statistics instead of means, and resamples
-//! blocks instead of single samples. Numbers that are not finite are no samples and are left out. Nothing here reads a
+//! blocks instead of single samples. Which of two is faster is [`verdict`]'s to say, and nobody else's. Numbers that are not finite are no samples and are left out. Nothing here reads a
 //! clock or a generator of true random numbers: the same samples always give the same answer.
 
 mod bootstrap;
 mod effect;
 mod settle;
+pub mod verdict;
 
-pub use bootstrap::{Interval, Resampling, interval, log_ratio, median_interval, paired_ratio, ratio_interval};
+pub use bootstrap::{Interval, Resampling, interval, median_interval};
 pub use effect::{Effect, Size};
 pub use settle::settle;
 
+use schwann_core::figure::Ends;
+pub use schwann_core::figure::Spread;
 use serde::{Deserialize, Serialize};
 
 /// What one glance at samples tells.
@@ -76,6 +79,23 @@ pub fn quantile_mut(samples: &mut [f64], part: f64) -> f64 {
     let (_, &mut low, above) = samples.select_nth_unstable_by(below, f64::total_cmp);
     let high = above.iter().copied().min_by(f64::total_cmp).unwrap_or(low);
     low + (high - low) * (at - below as f64)
+}
+
+/// An interval of 95% by resampling, as a figure shows it; `None` of fewer than six samples, which say too little.
+pub fn spread(samples: &[f64], figure: impl Fn(&mut [f64]) -> f64) -> Option<Spread> {
+    let n = samples.iter().filter(|x| x.is_finite()).count();
+    let found = interval(samples, &Resampling::default(), figure).filter(|_| n >= 6)?;
+    Some(Spread { low: found.low, high: found.high, ends: Ends::Confidence95, samples: n as u64 })
+}
+
+/// The spread of the median.
+pub fn median_spread(samples: &[f64]) -> Option<Spread> {
+    spread(samples, |xs| quantile_mut(xs, 0.5))
+}
+
+/// The spread of the mean.
+pub fn mean_spread(samples: &[f64]) -> Option<Spread> {
+    spread(samples, |xs| xs.iter().sum::<f64>() / xs.len() as f64)
 }
 
 /// The median; `None` without samples.
@@ -226,3 +246,5 @@ impl Random {
 
 #[cfg(test)]
 pub(crate) mod tests;
+#[cfg(test)]
+mod verdict_tests;

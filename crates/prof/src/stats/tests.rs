@@ -80,26 +80,6 @@ fn independent_samples_mostly_have_blocks_of_few() {
 }
 
 #[test]
-fn a_ratio_holds_what_was_planted() {
-    let mut random = Random::new(5);
-    let base = timings(&mut random, 1.0, 0.02, 0.5, 400);
-    let other = timings(&mut random, 1.05, 0.02, 0.5, 400);
-    let i = ratio_interval(&base, &other, &Resampling::default(), |xs| quantile(xs, 0.5).unwrap()).unwrap();
-    assert!(i.low > 1.03 && i.low < 1.05 && i.high > 1.05 && i.high < 1.07, "{i:?}");
-}
-
-#[test]
-fn pairs_cancel_what_disturbs_both() {
-    let mut random = Random::new(9);
-    // The machine slows to half its speed and back, which both sides of a pair feel.
-    let drift = |i: usize| 1.0 + (i as f64 / 30.0).sin().abs();
-    let base: Vec<f64> = (0..200).map(|i| drift(i) * (1.0 + 0.01 * normal(&mut random))).collect();
-    let other: Vec<f64> = (0..200).map(|i| 1.05 * drift(i) * (1.0 + 0.01 * normal(&mut random))).collect();
-    let paired = paired_ratio(&base, &other, &Resampling::default()).unwrap();
-    assert!(paired.low > 1.04 && paired.high < 1.06, "{paired:?}");
-}
-
-#[test]
 fn stationary_noise_needs_no_warm_up() {
     for memory in [0.0, 0.5, 0.8] {
         let mut random = Random::new(21);

@@ -177,11 +177,12 @@ pub(crate) fn full() -> Profile {
     let comparison = |name: &str, ratio: f64, off: f64| {
         let (time, base) = (measured(whole * ratio, "s"), measured(whole, "s"));
         let by = 1.0 / ratio;
-        let spread = Spread { low: by * 0.985, high: by * 1.015, ends: Ends::Confidence95, samples: 60 };
+        let spread = Spread { low: by * 0.985, high: by * 1.015, ends: Ends::Confidence99, samples: 8 };
         Comparison {
             name: name.into(),
             speedup: time.derive2(&base, "×", FROM, |t, b| b / t).with_spread(spread),
             difference: Figure::measured(off, "1", "made up: outputs of both"),
+            verdict: if by > 1.0 { Verdict::Gain } else { Verdict::Loss },
             time,
             base,
         }
@@ -211,6 +212,7 @@ pub(crate) fn full() -> Profile {
             runs: setting(400.0, "runs", "--runs"),
             dtype: "f32".into(),
             compilation: "fused".into(),
+            sizes: vec![],
         },
         machine: Machine {
             fingerprint: "made-up/avx512/2/24".into(),
@@ -238,6 +240,7 @@ pub(crate) fn full() -> Profile {
             time_p95: quantile(0.95),
             time_p99: quantile(0.99),
             samples: Series::measured(row, "s", CLOCK),
+            starts: None,
             runs_per_sample: derived(1.0, "runs"),
             warm_up_runs: measured(14.0, "runs"),
             outliers: derived(5.0, "samples"),
