@@ -84,6 +84,7 @@ pub(crate) fn run(args: &Args) -> Result<Outcome> {
     if args.stream {
         return stream::run(args);
     }
+    refuse_overwriting(args)?;
     let (graph, inputs) = match load::network(&args.file)? {
         Network::Graph(_) if args.dt.is_some() => {
             bail!("--dt is for models; {} holds a graph", args.file.display())
@@ -120,17 +121,36 @@ pub(crate) fn run(args: &Args) -> Result<Outcome> {
     for output in graph.outputs() {
         let value = session.output(&output.name)?;
         if let Some(path) = outputs.get(&output.name) {
-            io::write_npy(path, value).with_context(|| format!("cannot write output `{}`", output.name))?;
+            io::write_npy(output_file(path), value)
+                .with_context(|| format!("cannot write output `{}`", output.name))?;
         }
         results.push(Summary::of(&output.name, value, outputs.get(&output.name)));
     }
     if let Some(path) = &args.state_out {
-        io::write_npz(path, states_of(&graph, &session)?)
+        io::write_npz(output_file(path), states_of(&graph, &session)?)
             .with_context(|| format!("cannot write {}", path.display()))?;
     }
     report(args, program.backend(), cpu.threads(), &results, samples.as_ref(), agreement.as_ref())?;
     let differs = agreement.is_some_and(|a| a.is_err());
     Ok(if differs { Outcome::Differs } else { Outcome::Done })
+}
+
+/// Where an output goes; `-` is stdout.
+fn output_file(path: &Path) -> &Path {
+    if path == Path::new("-") { Path::new("/dev/stdout") } else { path }
+}
+
+/// Refuses to write over what is read. States may go on in the file that they came from: it was read by then.
+fn refuse_overwriting(args: &Args) -> Result<()> {
+    let outputs: Vec<&Path> =
+        args.output.iter().map(|o| Path::new(o.split_once('=').map_or(&**o, |(_, path)| path))).collect();
+    let inputs: Vec<&Path> = args.input.iter().map(|text| split(text).1).collect();
+    let read = || {
+        let other = [&args.inputs, &args.timespans].into_iter().flatten().map(PathBuf::as_path);
+        inputs.iter().copied().chain(other).chain([args.file.as_path()])
+    };
+    out::apart(outputs.iter().copied().chain(args.state_out.as_deref()), read())?;
+    out::apart(outputs, args.state.as_deref())
 }
 
 /// A session's states by name, to write.
@@ -269,7 +289,9 @@ fn report(
     samples: Option<&Samples>,
     agreement: Option<&std::result::Result<f64, String>>,
 ) -> Result<()> {
-    let mut out = out::stdout();
+    // What goes to stdout as an array is not to have words after it.
+    let taken = results.iter().filter_map(|r| r.written.as_ref()).chain(&args.state_out).any(|p| out::is_stdout(p));
+    let mut out: Box<dyn Write> = if taken { Box::new(out::stderr()) } else { Box::new(out::stdout()) };
     if args.json {
         let outputs: Vec<_> = results
             .iter()
@@ -293,9 +315,10 @@ fn report(
         return Ok(out.flush()?);
     }
     for r in results {
+        let name = out::paint(out::NAME, out::printable(&r.name));
         match &r.written {
             Some(path) => {
-                writeln!(out, "{} {}{:?} → {}", out::paint(out::NAME, &r.name), r.dtype, r.shape, path.display())?
+                writeln!(out, "{name} {}{:?} → {}", r.dtype, r.shape, out::printable(&path.display().to_string()))?
             }
             None => {
                 let stats = match r.finite {
@@ -303,7 +326,7 @@ fn report(
                     None => "no finite element".into(),
                 };
                 let odd = if r.not_finite > 0 { format!(", {} not finite", r.not_finite) } else { String::new() };
-                writeln!(out, "{} {}{:?}: {stats}{odd}", out::paint(out::NAME, &r.name), r.dtype, r.shape)?;
+                writeln!(out, "{name} {}{:?}: {stats}{odd}", r.dtype, r.shape)?;
                 let first: Vec<String> = r.first.iter().map(|v| format!("{v:.6}")).collect();
                 let count = r.shape.iter().product::<usize>();
                 let more = if count > r.first.len() { " …" } else { "" };

@@ -82,12 +82,7 @@ pub fn write_folded(stacks: &[Stack], out: &mut dyn Write) -> io::Result<()> {
 
 /// A name without what would end a frame or a line.
 fn frame(name: &str) -> String {
-    let safe = |c: char| match c {
-        ';' => ',',
-        c if c.is_control() => '\u{fffd}',
-        c => c,
-    };
-    name.chars().map(safe).collect()
+    schwann_core::show::line(name).replace(';', ",")
 }
 
 /// A frame with what it called, in the order of first calls.

@@ -8,11 +8,11 @@
 //! value that does not fit is an error. Big-endian files are swapped and Fortran order is transposed on reading.
 
 use super::convert::{self, Kind};
-use super::{Limits, excerpt, write_atomically};
+use super::{Limits, excerpt, write_file};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::tensor::{Bytes, Tensor, count};
-use std::io::{Read, Write};
+use std::io::Read;
 use std::path::Path;
 
 const FORMAT: &str = "npy";
@@ -40,10 +40,7 @@ pub fn from_bytes(bytes: &[u8]) -> Result<Tensor> {
 pub fn write_npy(path: impl AsRef<Path>, tensor: &Tensor) -> Result<()> {
     let path = path.as_ref();
     let header = header(tensor).map_err(|e| e.in_file(path))?;
-    write_atomically(path, |out| {
-        let done = out.write_all(&header).and_then(|()| out.write_all(tensor.bytes()));
-        done.map_err(|source| Error::Io { path: path.to_owned(), source })
-    })
+    write_file(path, |out| out.write_all(&header).and_then(|()| out.write_all(tensor.bytes())))
 }
 
 /// The bytes that a file of this array would have.

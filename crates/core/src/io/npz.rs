@@ -8,13 +8,13 @@
 //! entries may not share bytes (so one compressed block cannot be unpacked a thousand times), and the sum of declared
 //! sizes must be within the [`Limits`]; no entry is read beyond what it declared.
 
-use super::{Limits, excerpt, npy, write_atomically};
+use super::{Limits, excerpt, npy, write_file};
 use crate::error::{Error, Result};
 use crate::tensor::Tensor;
 use flate2::{Crc, bufread::DeflateDecoder};
 use schwann_kernels::map_file::map_file;
 use std::collections::BTreeMap;
-use std::io::{Read, Write};
+use std::io::Read;
 use std::path::Path;
 
 const FORMAT: &str = "npz";
@@ -261,49 +261,48 @@ pub fn from_bytes(file: &[u8], limits: &Limits) -> Result<BTreeMap<String, Tenso
 /// Writes arrays into an archive without compression, as `numpy.savez` does, whole or not at all.
 pub fn write_npz<'a>(path: impl AsRef<Path>, tensors: impl IntoIterator<Item = (&'a str, &'a Tensor)>) -> Result<()> {
     let path = path.as_ref();
-    let tensors: BTreeMap<&str, &Tensor> = tensors.into_iter().collect();
-    write_atomically(path, |out| {
-        write_to(out, &tensors).map_err(|e| match e {
-            Failure::Format(e) => e.in_file(path),
-            Failure::Io(source) => Error::Io { path: path.to_owned(), source },
-        })
+    let (parts, end) = layout(tensors).map_err(|e| e.in_file(path))?;
+    write_file(path, |out| {
+        for (header, tensor) in &parts {
+            out.write_all(header)?;
+            out.write_all(tensor.bytes())?;
+        }
+        out.write_all(&end)
     })
 }
 
 /// The same as the bytes that a file would have.
 pub fn to_bytes<'a>(tensors: impl IntoIterator<Item = (&'a str, &'a Tensor)>) -> Result<Vec<u8>> {
+    let (parts, end) = layout(tensors)?;
     let mut bytes = vec![];
-    write_to(&mut bytes, &tensors.into_iter().collect()).map_err(|e| match e {
-        Failure::Format(e) => e,
-        Failure::Io(e) => Error::Internal(format!("writing to memory: {e}")),
-    })?;
+    for (header, tensor) in &parts {
+        bytes.extend_from_slice(header);
+        bytes.extend_from_slice(tensor.bytes());
+    }
+    bytes.extend_from_slice(&end);
     Ok(bytes)
 }
 
-enum Failure {
-    Format(Error),
-    Io(std::io::Error),
-}
-impl From<std::io::Error> for Failure {
-    fn from(e: std::io::Error) -> Failure {
-        Failure::Io(e)
-    }
-}
+/// What stands before each array's elements, and what after the last.
+type Layout<'a> = (Vec<(Vec<u8>, &'a Tensor)>, Vec<u8>);
 
-fn write_to(out: &mut impl Write, tensors: &BTreeMap<&str, &Tensor>) -> Result<(), Failure> {
-    let too_large = |what: &str| Failure::Format(bad(format!("{what}; write safetensors, which has no such limit")));
+fn layout<'a>(tensors: impl IntoIterator<Item = (&'a str, &'a Tensor)>) -> Result<Layout<'a>> {
+    let tensors: BTreeMap<&str, &Tensor> = tensors.into_iter().collect();
+    let narrow = |n: u64, what: &str| {
+        let narrow = u32::try_from(n).ok().filter(|&n| n < u32::MAX);
+        narrow.ok_or_else(|| bad(format!("{what} of 4 GiB; write safetensors, which has no such limit")))
+    };
+    let mut parts = vec![];
     let mut directory = vec![];
     let mut offset = 0u64;
     for (name, tensor) in tensors {
-        super::check_name(name).map_err(|p| Failure::Format(bad(p)))?;
-        let header = npy::header(tensor).map_err(|e| Failure::Format(bad(format!("array {}: {e}", excerpt(name)))))?;
+        super::check_name(name).map_err(bad)?;
+        let header = npy::header(tensor).map_err(|e| bad(format!("array {}: {e}", excerpt(name))))?;
         let mut crc = Crc::new();
         crc.update(&header);
         crc.update(tensor.bytes());
-        let size = header.len() as u64 + tensor.bytes().len() as u64;
-        let narrow = |n: u64| u32::try_from(n).ok().filter(|&n| n < u32::MAX);
-        let size = narrow(size).ok_or_else(|| too_large("an array of 4 GiB"))?;
-        let at = narrow(offset).ok_or_else(|| too_large("an archive of 4 GiB"))?;
+        let size = narrow(header.len() as u64 + tensor.bytes().len() as u64, "an array")?;
+        let at = narrow(offset, "an archive")?;
         let file = format!("{name}.npy");
         // Version 2.0, names in UTF-8, stored, 1980-01-01: the same arrays give the same bytes.
         let mut common = vec![20, 0, 0, 8, 0, 0, 0, 0, 0x21, 0];
@@ -312,11 +311,9 @@ fn write_to(out: &mut impl Write, tensors: &BTreeMap<&str, &Tensor>) -> Result<(
         }
         common.extend_from_slice(&(file.len() as u16).to_le_bytes());
         common.extend_from_slice(&[0, 0]);
-        let local = [&LOCAL.to_le_bytes()[..], &common, file.as_bytes()].concat();
-        out.write_all(&local)?;
-        out.write_all(&header)?;
-        out.write_all(tensor.bytes())?;
-        offset += local.len() as u64 + u64::from(size);
+        let local = [&LOCAL.to_le_bytes()[..], &common, file.as_bytes(), &header].concat();
+        offset += local.len() as u64 + tensor.bytes().len() as u64;
+        parts.push((local, tensor));
         directory.extend_from_slice(&CENTRAL.to_le_bytes());
         directory.extend_from_slice(&[20, 0]);
         directory.extend_from_slice(&common);
@@ -324,15 +321,14 @@ fn write_to(out: &mut impl Write, tensors: &BTreeMap<&str, &Tensor>) -> Result<(
         directory.extend_from_slice(&at.to_le_bytes());
         directory.extend_from_slice(file.as_bytes());
     }
-    let count = u16::try_from(tensors.len()).ok().filter(|&n| n < u16::MAX);
-    let count = count.ok_or_else(|| too_large("65,535 arrays"))?.to_le_bytes();
-    let at = u32::try_from(offset).ok().filter(|&n| n < u32::MAX).ok_or_else(|| too_large("an archive of 4 GiB"))?;
-    let size = u32::try_from(directory.len()).map_err(|_| too_large("a directory of 4 GiB"))?;
-    out.write_all(&directory)?;
-    out.write_all(&END.to_le_bytes())?;
-    out.write_all(&[0, 0, 0, 0, count[0], count[1], count[0], count[1]])?;
-    out.write_all(&size.to_le_bytes())?;
-    out.write_all(&at.to_le_bytes())?;
-    out.write_all(&[0, 0])?;
-    Ok(())
+    let count = u16::try_from(parts.len()).ok().filter(|&n| n < u16::MAX);
+    let count = count.ok_or_else(|| bad("65,535 arrays; write safetensors, which has no such limit"))?.to_le_bytes();
+    let (at, size) = (narrow(offset, "an archive")?, narrow(directory.len() as u64, "a directory")?);
+    let mut end = directory;
+    end.extend_from_slice(&END.to_le_bytes());
+    end.extend_from_slice(&[0, 0, 0, 0, count[0], count[1], count[0], count[1]]);
+    end.extend_from_slice(&size.to_le_bytes());
+    end.extend_from_slice(&at.to_le_bytes());
+    end.extend_from_slice(&[0, 0]);
+    Ok((parts, end))
 }

@@ -3,9 +3,9 @@
 use super::calibrate::{Calibration, Fingerprint, Pace, VERSION};
 use super::{Error, Progress, Result};
 use crate::place;
+use schwann_core::io;
 use schwann_kernels::Isa;
-use std::fs::{self, File};
-use std::io::Write;
+use std::fs;
 use std::path::{Path, PathBuf};
 
 /// A calibration's file beyond this is none.
@@ -109,19 +109,10 @@ impl Calibration {
         let path = Calibration::file(dir, &self.fingerprint);
         let fail = |source| Error::File { action: "write", path: path.clone(), source };
         fs::create_dir_all(dir).map_err(fail)?;
-        let temporary = path.with_extension(format!("json.{}.new", std::process::id()));
-        let write = || -> std::io::Result<()> {
-            let mut file = File::create(&temporary)?;
-            file.write_all(&serde_json::to_vec_pretty(self)?)?;
-            file.write_all(b"\n")?;
-            file.sync_all()?;
-            fs::rename(&temporary, &path)?;
-            // The name is on disk when the directory is; where a directory cannot be opened, the system sees to it.
-            File::open(dir).and_then(|d| d.sync_all()).or(Ok(()))
-        };
-        write().map_err(|e| {
-            let _ = fs::remove_file(&temporary);
-            fail(e)
+        let text = serde_json::to_string_pretty(self).map_err(|e| fail(e.into()))?;
+        io::write_text(&path, &(text + "\n")).map_err(|e| match e {
+            schwann_core::Error::Io { source, .. } => fail(source),
+            other => fail(std::io::Error::other(other)),
         })?;
         Ok(path)
     }
