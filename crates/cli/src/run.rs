@@ -1,5 +1,6 @@
 //! `schwann run`: a network on inputs from files, or row by row from stdin.
 
+mod rows;
 mod stream;
 
 use crate::load::Network;
@@ -7,7 +8,7 @@ use crate::{Outcome, load, out};
 use anyhow::{Context, Result, anyhow, bail};
 use schwann::backend::reference::{self, Precision};
 use schwann::cases::{Tolerance, compare};
-use schwann::nn::{GraphOptions, Model, Timespans, timespans_for};
+use schwann::nn::{GraphOptions, Guard, Model, NotFinite, Timespans, guard, timespans_for};
 use schwann::prof::measure::Samples;
 use schwann::{Bindings, CompileOptions, DType, Graph, Isa, Program, Session, Tensor, io, plan};
 use serde_json::json;
@@ -28,6 +29,7 @@ use std::path::{Path, PathBuf};
   schwann run circuit.safetensors --stream < rows.csv           one step a row, answers as they come
   sensor | schwann run circuit.safetensors --stream --format jsonl --state-out s.npz
   schwann run circuit.safetensors --stream --dt-column dt < rows.csv
+  sensor | schwann run circuit.safetensors --stream --on-bad-row hold --state-out s.npz
 
 Exit codes: 0 done, 1 --check found a difference, 2 wrong usage or bad input.")]
 pub(crate) struct Args {
@@ -74,17 +76,45 @@ pub(crate) struct Args {
     stream: bool,
     /// How rows are written; seen from the first unless told.
     #[arg(long, value_name = "FORM", requires = "stream")]
-    format: Option<stream::Format>,
+    format: Option<rows::Format>,
     /// The column of a CSV row that is the time since the last: its heading, or its number from 1.
     #[arg(long, value_name = "COLUMN", requires = "stream")]
     dt_column: Option<String>,
+    /// What a row leads to that is none, has other columns, or has a time that cannot be.
+    #[arg(long, value_name = "WHAT", requires = "stream", default_value = "stop")]
+    on_bad_row: stream::BadRow,
+    /// Whether rows may have NaN and infinities, which may stay in the state for good.
+    #[arg(long, value_name = "WHAT", requires = "stream", default_value = "refuse")]
+    nan: Nan,
+    /// Take --state though it says that it is of another model.
+    #[arg(long, requires = "state")]
+    any_state: bool,
+}
+
+/// What becomes of rows that are not finite.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+enum Nan {
+    /// They are bad rows.
+    #[default]
+    Refuse,
+    /// They go to the network as they are; in JSON, `null` is NaN.
+    Pass,
+}
+
+impl From<Nan> for NotFinite {
+    fn from(nan: Nan) -> NotFinite {
+        match nan {
+            Nan::Refuse => NotFinite::Refuse,
+            Nan::Pass => NotFinite::Pass,
+        }
+    }
 }
 
 pub(crate) fn run(args: &Args) -> Result<Outcome> {
+    refuse_overwriting(args)?;
     if args.stream {
         return stream::run(args);
     }
-    refuse_overwriting(args)?;
     let (graph, inputs) = match load::network(&args.file)? {
         Network::Graph(_) if args.dt.is_some() => {
             bail!("--dt is for models; {} holds a graph", args.file.display())
@@ -104,9 +134,7 @@ pub(crate) fn run(args: &Args) -> Result<Outcome> {
     if let Some(path) = &args.state {
         let mut sizes = Bindings::new();
         graph.bind(|name| inputs.get(name).map(Tensor::shape), &mut sizes)?;
-        for (name, value) in io::read_npz(path)? {
-            let value =
-                fitted_state(&graph, &name, value, &sizes).with_context(|| format!("--state {}", path.display()))?;
+        for (name, value) in read_state(path, args.any_state, &graph, &sizes)? {
             session.set_state(&name, value.clone()).with_context(|| format!("in {}", path.display()))?;
             initial.insert(name, value);
         }
@@ -127,7 +155,8 @@ pub(crate) fn run(args: &Args) -> Result<Outcome> {
         results.push(Summary::of(&output.name, value, outputs.get(&output.name)));
     }
     if let Some(path) = &args.state_out {
-        io::write_npz(output_file(path), states_of(&graph, &session)?)
+        let states = states_of(&graph, &session)?;
+        io::write_npz(output_file(path), states.iter().map(|(name, value)| (name.as_str(), value)))
             .with_context(|| format!("cannot write {}", path.display()))?;
     }
     report(args, program.backend(), cpu.threads(), &results, samples.as_ref(), agreement.as_ref())?;
@@ -153,14 +182,38 @@ fn refuse_overwriting(args: &Args) -> Result<()> {
     out::apart(outputs, args.state.as_deref())
 }
 
-/// A session's states by name, to write.
-fn states_of<'a>(graph: &'a Graph, session: &'a Session) -> Result<Vec<(&'a str, &'a Tensor)>> {
-    let states = graph.states().iter().filter_map(|s| Some((s.input.as_str(), session.state(&s.input)?)));
-    let states: Vec<_> = states.collect();
+/// A session's states by name, to write, and which network they are of.
+fn states_of(graph: &Graph, session: &Session) -> Result<BTreeMap<String, Tensor>> {
+    let states = graph.states().iter().filter_map(|s| Some((s.input.clone(), session.state(&s.input)?.clone())));
+    let mut states: BTreeMap<_, _> = states.collect();
     if states.is_empty() {
         bail!("--state-out: the network has no states to write");
     }
+    states.insert(guard::STATE_KEY.into(), guard::state_mark(guard::fingerprint(graph))?);
     Ok(states)
+}
+
+/// The states in a file: all of this network's, of their sizes, and no others.
+fn read_state(path: &Path, any: bool, graph: &Graph, sizes: &Bindings) -> Result<BTreeMap<String, Tensor>> {
+    let read = || {
+        let mut states = io::read_npz(path)?;
+        if any {
+            states.remove(guard::STATE_KEY);
+        }
+        guard::take_state_mark(&mut states, || guard::fingerprint(graph))
+            .context("--any-state takes it all the same")?;
+        let known: Vec<&str> = graph.states().iter().map(|s| s.input.as_str()).collect();
+        let list = || known.iter().map(|n| format!("`{}`", out::printable(n))).collect::<Vec<_>>().join(", ");
+        if let Some(name) = states.keys().find(|name| !known.contains(&name.as_str())) {
+            bail!("it has a state `{}`; the network has {}", out::printable(name), list());
+        }
+        if let Some(name) = known.iter().find(|name| !states.contains_key(**name)) {
+            bail!("it has no state `{}`; the network has {}", out::printable(name), list());
+        }
+        let fitted = |(name, value)| Ok((String::clone(&name), fitted_state(graph, &name, value, sizes)?));
+        states.into_iter().map(fitted).collect()
+    };
+    read().with_context(|| format!("--state {}", path.display()))
 }
 
 /// A state from a file as the graph takes it; a batch of one sample may be without its axis.
@@ -196,6 +249,7 @@ fn model_and_inputs(args: &Args, model: &Model) -> Result<(Graph, BTreeMap<Strin
         && x.dtype() == DType::F32
     {
         *timespans = timespans_for(&x, timespans)?;
+        Guard::new(&graph, NotFinite::Pass).elapsed(timespans.values::<f32>()?).context("timespans")?;
     }
     Ok((graph, inputs))
 }
@@ -230,7 +284,7 @@ fn check(
         let Some((_, value)) = graph.inputs().find(|(name, _)| *name == state.input) else { continue };
         let ty = graph.ty(value);
         if !all.contains_key(&state.input) {
-            all.insert(state.input.clone(), Tensor::zeros(ty.dtype, &ty.shape.eval(&sizes)?)?);
+            all.insert(state.input.clone(), load::zeros(ty.dtype, &ty.shape.eval(&sizes)?)?);
         }
     }
     let expected = reference::run(graph, &all, Precision::Storage)?;

@@ -318,7 +318,7 @@ fn draw_panel(out: &mut String, panel: &Panel, x: f64, y: f64, framed: bool) -> 
         let _ = write!(
             out,
             "<g><title>{}</title><rect class=\"b {}\" x=\"{ix:.1}\" y=\"{iy:.1}\" width=\"{w:.1}\" height=\"{h:.1}\" rx=\"{radius:.1}\"/>",
-            escape(&item.lines.join("\n")),
+            item.lines.iter().map(|line| escape(line)).collect::<Vec<_>>().join("\n"),
             item.kind.class()
         );
         for (i, line) in lines.iter().enumerate() {

@@ -76,10 +76,10 @@ pub fn field(text: &str) -> Cow<'_, str> {
     }
 }
 
-/// Text in XML or HTML, between tags or in quotes; its lines stay.
+/// Text of one line in XML or HTML, between tags or in quotes.
 pub fn xml(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
-    for c in lines(text).chars() {
+    for c in line(text).chars() {
         match c {
             '&' => out += "&amp;",
             '<' => out += "&lt;",

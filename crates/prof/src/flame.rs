@@ -207,7 +207,7 @@ mod tests {
             [stack(&["m", "scan", "a;b\n"], 1e-6), stack(&["m", "y"], 2e-9), stack(&["m", "scan", "a;b\n"], 1e-6)];
         let mut out = vec![];
         write_folded(&stacks, &mut out).unwrap();
-        assert_eq!(String::from_utf8(out).unwrap(), "m;scan;a,b\u{fffd} 2000\nm;y 2\n");
+        assert_eq!(String::from_utf8(out).unwrap(), "m;scan;a,b\\u000a 2000\nm;y 2\n");
     }
 
     #[test]

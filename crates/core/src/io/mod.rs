@@ -23,6 +23,7 @@ use crate::graph::Graph;
 use crate::show;
 use std::collections::BTreeMap;
 use std::fs::File;
+use std::io::Read;
 use std::path::Path;
 
 /// The metadata entry that holds a graph's JSON.
@@ -74,6 +75,23 @@ pub fn graph_of(reader: &safetensors::Reader) -> Result<Graph> {
         })?;
     }
     Ok(graph)
+}
+
+/// Reads text of at most so many bytes: what a file says of its size need not be so (a device has none and no end).
+pub fn read_text(path: impl AsRef<Path>, most: u64) -> Result<String> {
+    let path = path.as_ref();
+    let io = |source| Error::Io { path: path.to_owned(), source };
+    let mut bytes = vec![];
+    let (file, _) = open(path)?;
+    file.take(most.saturating_add(1)).read_to_end(&mut bytes).map_err(io)?;
+    if bytes.len() as u64 > most {
+        let problem = format!("more than {most} bytes, which is more than is read");
+        return Err(Error::File { path: Some(path.to_owned()), format: "text", problem });
+    }
+    String::from_utf8(bytes).map_err(|e| {
+        let problem = format!("no UTF-8 at offset {}", e.utf8_error().valid_up_to());
+        Error::File { path: Some(path.to_owned()), format: "text", problem }
+    })
 }
 
 /// Opens a file for reading, with its length.
