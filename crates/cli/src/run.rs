@@ -8,6 +8,8 @@ use crate::{Outcome, load, out};
 use anyhow::{Context, Result, anyhow, bail};
 use schwann::backend::reference::{self, Precision};
 use schwann::cases::{Tolerance, compare};
+use schwann::io::Limits;
+use schwann::memory::machine_bytes;
 use schwann::nn::{GraphOptions, Guard, Model, NotFinite, Timespans, guard, timespans_for};
 use schwann::prof::measure::Samples;
 use schwann::{Bindings, CompileOptions, DType, Graph, Isa, Program, Session, Tensor, io, plan};
@@ -120,7 +122,7 @@ pub(crate) fn run(args: &Args) -> Result<Outcome> {
             bail!("--dt is for models; {} holds a graph", args.file.display())
         }
         Network::Graph(graph) => {
-            let inputs = read_inputs(given(args)?, &graph)?;
+            let inputs = read_inputs(given(args, |name, shape| fits_graph(&graph, name, shape))?, &graph)?;
             (*graph, inputs)
         }
         Network::Model(model) => model_and_inputs(args, &model)?,
@@ -196,7 +198,17 @@ fn states_of(graph: &Graph, session: &Session) -> Result<BTreeMap<String, Tensor
 /// The states in a file: all of this network's, of their sizes, and no others.
 fn read_state(path: &Path, any: bool, graph: &Graph, sizes: &Bindings) -> Result<BTreeMap<String, Tensor>> {
     let read = || {
-        let mut states = io::read_npz(path)?;
+        let elements = |name: &str| {
+            let (_, value) = graph.inputs().find(|(n, _)| *n == name)?;
+            schwann::tensor::count(&graph.ty(value).shape.eval(sizes).ok()?)
+        };
+        let mut states = io::read_npz_if(path, &limits(), |name, shape| match elements(name) {
+            Some(count) if schwann::tensor::count(shape) != Some(count) => {
+                Err(format!("state `{}` has shape {shape:?}; expected {count} numbers", out::printable(name)))
+            }
+            None if name != guard::STATE_KEY => Err(format!("the network has no state `{}`", out::printable(name))),
+            _ => Ok(()),
+        })?;
         if any {
             states.remove(guard::STATE_KEY);
         }
@@ -231,7 +243,8 @@ fn fitted_state(graph: &Graph, name: &str, value: Tensor, sizes: &Bindings) -> R
 
 /// A model as the graph that its inputs need: with timespans where they are given, without a batch where `x` has none.
 fn model_and_inputs(args: &Args, model: &Model) -> Result<(Graph, BTreeMap<String, Tensor>)> {
-    let given = given(args)?;
+    let plain = model.graph(&GraphOptions::default())?;
+    let given = given(args, |name, shape| fits_model(&plain, name, shape))?;
     let timespans = match given.iter().any(|g| g.name.as_deref() == Some("timespans")) {
         true => Timespans::PerStep,
         false => Timespans::Constant(args.dt.unwrap_or(1.0)),
@@ -430,17 +443,60 @@ struct Given {
     text: String,
 }
 
-/// Everything that the command line gives.
-fn given(args: &Args) -> Result<Vec<Given>> {
+/// What arrays may take together: they are read beside the network that they are for.
+fn limits() -> Limits {
+    let usual = Limits::default();
+    let room = machine_bytes().map_or(usual.total_bytes, |bytes| bytes as u64 / 2);
+    Limits { total_bytes: usual.total_bytes.min(room), ..usual }
+}
+
+/// Whether an array may be a graph's input, by its name where it has one: asked before it is read.
+fn fits_graph(graph: &Graph, name: Option<&str>, shape: &[usize]) -> Result<(), String> {
+    let Some(name) = name else { return Ok(()) };
+    let Some((_, value)) = graph.inputs().find(|(n, _)| *n == name) else {
+        let names: Vec<String> = graph.inputs().map(|(n, _)| format!("`{}`", out::printable(n))).collect();
+        return Err(format!(
+            "the network has no input `{}`; its inputs are {}",
+            out::printable(name),
+            names.join(", ")
+        ));
+    };
+    let ty = graph.ty(value);
+    let fits = |(dim, size): (&schwann::Dim, &usize)| dim.as_fixed().is_none_or(|fixed| fixed == *size);
+    if ty.shape.rank() != shape.len() || !ty.shape.dims().iter().zip(shape).all(fits) {
+        return Err(format!("shape {shape:?}; input `{}` is {ty}", out::printable(name)));
+    }
+    Ok(())
+}
+
+/// The same for a model, which takes samples without a batch too, and times.
+fn fits_model(graph: &Graph, name: Option<&str>, shape: &[usize]) -> Result<(), String> {
+    match name {
+        Some("timespans") => Ok(()),
+        None | Some("x") => {
+            let ty = graph.inputs().find(|(n, _)| *n == "x").map(|(_, value)| graph.ty(value));
+            let Some(ty) = ty.filter(|ty| ty.dtype == DType::F32) else { return Ok(()) };
+            let features = ty.shape.dims().last().and_then(schwann::Dim::as_fixed);
+            match features.is_none_or(|f| shape.last() == Some(&f)) && shape.len() <= ty.shape.rank() {
+                true => Ok(()),
+                false => Err(format!("shape {shape:?}; input `x` is {ty}, or without the batch")),
+            }
+        }
+        Some(_) => fits_graph(graph, name, shape),
+    }
+}
+
+/// Everything that the command line gives, if its shape is what the network takes.
+fn given(args: &Args, mut fits: impl FnMut(Option<&str>, &[usize]) -> Result<(), String>) -> Result<Vec<Given>> {
     let mut all = vec![];
     if let Some(path) = &args.inputs {
-        for (name, data) in io::read_npz(path)? {
+        for (name, data) in io::read_npz_if(path, &limits(), |name, shape| fits(Some(name), shape))? {
             all.push(Given { text: name.clone(), name: Some(name), data, from: path.clone() });
         }
     }
     for text in &args.input {
         let (name, path) = split(text);
-        let data = io::read_npy(path)?;
+        let data = io::read_npy_if(path, |shape| fits(name, shape))?;
         all.push(Given { name: name.map(str::to_owned), data, from: path.to_owned(), text: text.clone() });
     }
     if let Some(path) = &args.timespans {

@@ -14,8 +14,8 @@ mod output;
 pub mod safetensors;
 
 pub use convert::Kind;
-pub use npy::{read_npy, write_npy};
-pub use npz::{read_npz, write_npz};
+pub use npy::{read_npy, read_npy_if, write_npy};
+pub use npz::{read_npz, read_npz_if, write_npz};
 pub use output::{same_file, write_bytes, write_file, write_text};
 
 use crate::error::{Error, Result};

@@ -75,8 +75,25 @@ pub(super) fn header(tensor: &Tensor) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
+/// Reads one array from a file, if `accept` likes its shape; it is asked before anything is allocated for the elements.
+pub fn read_npy_if(path: impl AsRef<Path>, accept: impl FnMut(&[usize]) -> Result<(), String>) -> Result<Tensor> {
+    let path = path.as_ref();
+    let (file, len) = super::open(path)?;
+    read_if(std::io::BufReader::new(file), len, &Limits::default(), accept).map_err(|e| e.in_file(path))
+}
+
 /// Reads one array from `len` bytes of a stream; bytes beyond the array are an error.
-pub fn read(mut from: impl Read, len: u64, limits: &Limits) -> Result<Tensor> {
+pub fn read(from: impl Read, len: u64, limits: &Limits) -> Result<Tensor> {
+    read_if(from, len, limits, |_| Ok(()))
+}
+
+/// The same, if `accept` likes its shape.
+pub(super) fn read_if(
+    mut from: impl Read,
+    len: u64,
+    limits: &Limits,
+    mut accept: impl FnMut(&[usize]) -> Result<(), String>,
+) -> Result<Tensor> {
     let mut at = 0u64;
     let mut take = |from: &mut dyn Read, into: &mut [u8], what: &str| {
         let end = at + into.len() as u64;
@@ -132,6 +149,7 @@ pub fn read(mut from: impl Read, len: u64, limits: &Limits) -> Result<Tensor> {
     if remain > limits.total_bytes {
         return Err(bad(format!("{remain} bytes of data; the limit is {}", limits.total_bytes)));
     }
+    accept(&shape).map_err(bad)?;
     let mut data = Bytes::zeroed(size);
     take(&mut from, &mut data, "the data")?;
 

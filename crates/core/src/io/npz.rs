@@ -37,13 +37,23 @@ pub fn read_npz(path: impl AsRef<Path>) -> Result<BTreeMap<String, Tensor>> {
 
 /// Reads every array of an archive, within limits of the caller's.
 pub fn read_npz_within(path: impl AsRef<Path>, limits: &Limits) -> Result<BTreeMap<String, Tensor>> {
+    read_npz_if(path, limits, |_, _| Ok(()))
+}
+
+/// Reads every array of an archive, if `accept` likes the name and shape of each. It is asked before an array is unpacked,
+/// since four megabytes may unpack to four gigabytes.
+pub fn read_npz_if(
+    path: impl AsRef<Path>,
+    limits: &Limits,
+    accept: impl FnMut(&str, &[usize]) -> Result<(), String>,
+) -> Result<BTreeMap<String, Tensor>> {
     let path = path.as_ref();
     let (file, len) = super::open(path)?;
     if len == 0 {
-        return from_bytes(&[], limits).map_err(|e| e.in_file(path));
+        return read_if(&[], limits, accept).map_err(|e| e.in_file(path));
     }
     let map = map_file(&file).map_err(|source| Error::Io { path: path.to_owned(), source })?;
-    from_bytes(&map, limits).map_err(|e| e.in_file(path))
+    read_if(&map, limits, accept).map_err(|e| e.in_file(path))
 }
 
 /// Little-endian fields of a record, one after the other.
@@ -194,7 +204,7 @@ impl<R: Read> Read for Summed<R> {
     }
 }
 
-fn unpack(member: &Member<'_>, limits: &Limits) -> Result<Tensor> {
+fn unpack(member: &Member<'_>, limits: &Limits, accept: impl FnMut(&[usize]) -> Result<(), String>) -> Result<Tensor> {
     let shown = excerpt(member.name);
     let fail = |problem: String| bad(format!("entry {shown}: {problem}"));
     let from: Box<dyn Read + '_> = match member.method {
@@ -209,7 +219,7 @@ fn unpack(member: &Member<'_>, limits: &Limits) -> Result<Tensor> {
         other => return Err(fail(format!("compression method {other}; expected stored or deflated"))),
     };
     let mut summed = Summed { from, crc: Crc::new() };
-    let tensor = npy::read(&mut summed, member.size, limits).map_err(|e| match e {
+    let tensor = npy::read_if(&mut summed, member.size, limits, accept).map_err(|e| match e {
         Error::File { problem, .. } => fail(problem),
         other => other,
     })?;
@@ -226,6 +236,14 @@ fn unpack(member: &Member<'_>, limits: &Limits) -> Result<Tensor> {
 
 /// Reads every array of an archive's content.
 pub fn from_bytes(file: &[u8], limits: &Limits) -> Result<BTreeMap<String, Tensor>> {
+    read_if(file, limits, |_, _| Ok(()))
+}
+
+fn read_if(
+    file: &[u8],
+    limits: &Limits,
+    mut accept: impl FnMut(&str, &[usize]) -> Result<(), String>,
+) -> Result<BTreeMap<String, Tensor>> {
     let directory = directory(file)?;
     if directory.entries > limits.arrays as u64 {
         return Err(bad(format!("{} entries; the limit is {}", directory.entries, limits.arrays)));
@@ -253,7 +271,8 @@ pub fn from_bytes(file: &[u8], limits: &Limits) -> Result<BTreeMap<String, Tenso
         if tensors.contains_key(name) {
             return Err(bad(format!("array {} is given twice", excerpt(name))));
         }
-        tensors.insert(name.to_owned(), unpack(&member, limits)?);
+        let tensor = unpack(&member, limits, |shape| accept(name, shape))?;
+        tensors.insert(name.to_owned(), tensor);
     }
     Ok(tensors)
 }

@@ -6,6 +6,7 @@ use crate::place;
 use schwann_core::io;
 use schwann_kernels::Isa;
 use std::fs;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 /// A calibration's file beyond this is none.
@@ -43,8 +44,8 @@ impl Calibration {
     pub fn load(dir: &Path, fingerprint: &Fingerprint) -> Result<Option<Calibration>> {
         let path = Calibration::file(dir, fingerprint);
         let fail = |source| Error::File { action: "read", path: path.clone(), source };
-        let bytes = match fs::metadata(&path) {
-            Ok(found) => found.len(),
+        let file = match fs::File::open(&path) {
+            Ok(file) => file,
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
             Err(e) => return Err(fail(e)),
         };
@@ -52,14 +53,12 @@ impl Calibration {
             Err(Error::Calibration { file: path.clone(), problem, advice: advice.into() })
         };
         let again = "`schwann devices calibrate` measures anew and keeps the old file beside it";
-        if bytes > MOST_BYTES {
-            return refuse(format!("{bytes} bytes are no calibration (at most {MOST_BYTES})"), again);
+        let mut bytes = vec![];
+        file.take(MOST_BYTES + 1).read_to_end(&mut bytes).map_err(fail)?;
+        if bytes.len() as u64 > MOST_BYTES {
+            return refuse(format!("more than {MOST_BYTES} bytes are no calibration"), again);
         }
-        let text = match fs::read(&path).map(String::from_utf8) {
-            Ok(Ok(text)) => text,
-            Ok(Err(_)) => return refuse("is not text".into(), again),
-            Err(e) => return Err(fail(e)),
-        };
+        let Ok(text) = String::from_utf8(bytes) else { return refuse("is not text".into(), again) };
         #[derive(serde::Deserialize)]
         struct Versioned {
             version: u32,
