@@ -187,3 +187,31 @@ fn a_profile_is_kept_before_it_is_printed() {
     let out = full.stdout(fs::File::options().write(true).open("/dev/full").unwrap()).output().unwrap();
     assert_eq!(out.status.code(), Some(2), "what could not be printed is an error");
 }
+
+#[test]
+fn hostile_files_are_refused_within_bounds() {
+    let folder = Folder::new("hostile", "mlp");
+    symlink("/dev/zero", folder.at("endless.json")).unwrap();
+    folder.refused(&["graph", "endless.json"], "more than");
+    // Arrays that the network cannot take are not read: their shape says so.
+    let x = |shape: &[usize]| {
+        schwann::io::write_npy(folder.at("other.npy"), &schwann::Tensor::zeros(schwann::DType::F32, shape).unwrap())
+            .unwrap();
+        schwann::io::write_npz(
+            folder.at("other.npz"),
+            [("x", &schwann::io::read_npy(folder.at("other.npy")).unwrap())],
+        )
+        .unwrap();
+    };
+    for shape in [&[2, 63][..], &[64], &[1, 2, 64]] {
+        x(shape);
+        folder.refused(&["run", "net.safetensors", "--input", "x=other.npy"], "input `x` is f32[B, 64]");
+        folder.refused(&["run", "net.safetensors", "--inputs", "other.npz"], "input `x` is f32[B, 64]");
+    }
+    schwann::io::write_npz(
+        folder.at("other.npz"),
+        [("z", &schwann::Tensor::zeros(schwann::DType::F32, &[2]).unwrap())],
+    )
+    .unwrap();
+    folder.refused(&["run", "net.safetensors", "--inputs", "other.npz"], "no input `z`");
+}

@@ -222,3 +222,18 @@ fn text_has_nothing_hidden_in_it() {
     write_text(dir.at("t"), "a\u{1b}[2J\u{202e}\r\n\tb").unwrap();
     assert_eq!(fs::read_to_string(dir.at("t")).unwrap(), "a\\u001b[2J\\u202e\r\n\tb");
 }
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_file_without_an_end_is_read_to_its_limit_and_refused() {
+    let dir = Scratch::new("endless");
+    symlink("/dev/zero", dir.at("graph.json")).unwrap();
+    let said = schwann_core::io::read_text(dir.at("graph.json"), 1000).unwrap_err().to_string();
+    assert!(said.contains("more than 1000 bytes"), "{said}");
+    for path in ["a.npy", "a.npz", "a.safetensors"] {
+        symlink("/dev/zero", dir.at(path)).unwrap();
+    }
+    assert!(schwann_core::io::read_npy(dir.at("a.npy")).is_err());
+    assert!(schwann_core::io::read_npz(dir.at("a.npz")).is_err());
+    assert!(schwann_core::io::safetensors::Reader::open(dir.at("a.safetensors")).is_err());
+}
