@@ -1,7 +1,7 @@
 //! Safetensors: eight bytes of header length, a JSON header, then the tensors' bytes without gaps.
 //!
-//! The parser is our own. The `safetensors` crate reads the header into a hash map, so a name given twice keeps its last
-//! entry without a word, names and metadata are unchecked, and its errors say neither which tensor nor what was expected.
+//! The parser is our own. The `safetensors` crate (0.8 was tried) reads the header into a hash map, so a name given twice
+//! keeps one entry without a word, and its errors (`TensorInvalidInfo`) say neither which tensor nor what was expected.
 //! Here the header is streamed through visitors that refuse each of these where it stands, and no length in the file is
 //! believed before it is compared with the bytes there are.
 //!
