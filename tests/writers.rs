@@ -27,7 +27,8 @@ fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
 fn every_file_is_written_by_the_one_writer() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut files = vec![];
-    for place in ["src", "crates/core/src", "crates/nn/src", "crates/sensors/src", "crates/prof/src", "crates/cli/src"] {
+    for place in ["src", "crates/core/src", "crates/nn/src", "crates/sensors/src", "crates/prof/src", "crates/cli/src"]
+    {
         sources(&root.join(place), &mut files);
     }
     let mut around = vec![];

@@ -191,7 +191,7 @@ fn states_of(graph: &Graph, session: &Session) -> Result<BTreeMap<String, Tensor
     if states.is_empty() {
         bail!("--state-out: the network has no states to write");
     }
-    states.insert(guard::STATE_KEY.into(), guard::state_mark(guard::fingerprint(graph))?);
+    states.insert(guard::STATE_KEY.into(), guard::state_mark(session.program().fingerprint())?);
     Ok(states)
 }
 
@@ -203,8 +203,8 @@ fn read_state(path: &Path, any: bool, graph: &Graph, sizes: &Bindings) -> Result
             schwann::tensor::count(&graph.ty(value).shape.eval(sizes).ok()?)
         };
         let mut states = io::read_npz_if(path, &limits(), |name, shape| match elements(name) {
-            Some(count) if schwann::tensor::count(shape) != Some(count) => {
-                Err(format!("state `{}` has shape {shape:?}; expected {count} numbers", out::printable(name)))
+            Some(count) if schwann::tensor::count(shape).is_none_or(|n| n > count) => {
+                Err(format!("state `{}` has shape {shape:?}; expected at most {count} numbers", out::printable(name)))
             }
             None if name != guard::STATE_KEY => Err(format!("the network has no state `{}`", out::printable(name))),
             _ => Ok(()),
@@ -212,8 +212,7 @@ fn read_state(path: &Path, any: bool, graph: &Graph, sizes: &Bindings) -> Result
         if any {
             states.remove(guard::STATE_KEY);
         }
-        guard::take_state_mark(&mut states, || guard::fingerprint(graph))
-            .context("--any-state takes it all the same")?;
+        guard::take_state_mark(&mut states, graph.fingerprint()).context("--any-state takes it all the same")?;
         let known: Vec<&str> = graph.states().iter().map(|s| s.input.as_str()).collect();
         let list = || known.iter().map(|n| format!("`{}`", out::printable(n))).collect::<Vec<_>>().join(", ");
         if let Some(name) = states.keys().find(|name| !known.contains(&name.as_str())) {
@@ -454,7 +453,8 @@ fn limits() -> Limits {
 fn fits_graph(graph: &Graph, name: Option<&str>, shape: &[usize]) -> Result<(), String> {
     let Some(name) = name else { return Ok(()) };
     let Some((_, value)) = graph.inputs().find(|(n, _)| *n == name) else {
-        let names: Vec<String> = graph.inputs().map(|(n, _)| format!("`{}`", out::printable(n))).collect();
+        let one = |(n, v): (&str, _)| format!("{}: {}", out::printable(n), graph.ty(v));
+        let names: Vec<String> = graph.inputs().map(one).collect();
         return Err(format!(
             "the network has no input `{}`; its inputs are {}",
             out::printable(name),

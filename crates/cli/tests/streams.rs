@@ -199,7 +199,7 @@ fn a_state_of_another_model_is_refused() {
     write(&old);
     folder.refused("1,2,3\n", &["--state=s.npz"], &["s.npz", "`c0`"]);
     write(&[("h0".to_owned(), Tensor::new(&[1, 5], &[0f32; 5]).unwrap())].into());
-    folder.refused("1,2,3\n", &["--state=s.npz"], &["s.npz", "h0", "expected 4 numbers"]);
+    folder.refused("1,2,3\n", &["--state=s.npz"], &["s.npz", "h0", "at most 4 numbers"]);
     write(&[("h".to_owned(), h0)].into());
     folder.refused("1,2,3\n", &["--state=s.npz"], &["s.npz", "no state `h`"]);
 }

@@ -29,7 +29,7 @@ pub struct Guard {
 }
 
 impl Guard {
-    /// For a graph, and what it may be given.
+    /// For a graph as it was built, and what it may be given.
     pub fn new(graph: &Graph, not_finite: NotFinite) -> Guard {
         let timed = graph.inputs().find(|(name, _)| *name == "timespans").map(|(_, value)| value.node);
         Guard { not_finite, divides: timed.is_some_and(|node| divides_by(graph, BTreeSet::from([node]))) }
@@ -95,34 +95,6 @@ fn divides_by(graph: &Graph, mut times: BTreeSet<u32>) -> bool {
     false
 }
 
-/// A number that other weights almost surely do not have: states of one model are not taken for another's.
-pub fn fingerprint(graph: &Graph) -> u64 {
-    let mut sum = Sum(0x5343_4857_414e_4e00);
-    for state in graph.states() {
-        sum.add(state.input.as_bytes());
-    }
-    for (name, data) in graph.weights() {
-        sum.add(name.as_bytes());
-        sum.add(format!("{data}").as_bytes());
-        sum.add(data.bytes());
-    }
-    sum.0
-}
-
-/// Multiplies and turns word by word: quick, and meant against mix-ups, not against forgers.
-struct Sum(u64);
-impl Sum {
-    fn add(&mut self, bytes: &[u8]) {
-        let mut put = |word: u64| self.0 = (self.0 ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29);
-        put(bytes.len() as u64);
-        let (words, rest) = bytes.as_chunks::<8>();
-        words.iter().for_each(|word| put(u64::from_le_bytes(*word)));
-        let mut last = [0; 8];
-        last[..rest.len()].copy_from_slice(rest);
-        put(u64::from_le_bytes(last));
-    }
-}
-
 /// What a file of states says of its model: the array for [`STATE_KEY`].
 pub fn state_mark(fingerprint: u64) -> Result<Tensor> {
     Ok(Tensor::new(&[8], &fingerprint.to_le_bytes())?)
@@ -130,17 +102,20 @@ pub fn state_mark(fingerprint: u64) -> Result<Tensor> {
 
 /// Takes the mark out of a file's arrays and refuses those of another model. Files without one are told by their names and
 /// sizes alone.
-pub fn take_state_mark(tensors: &mut BTreeMap<String, Tensor>, fingerprint: impl FnOnce() -> u64) -> Result<()> {
+pub fn take_state_mark(tensors: &mut BTreeMap<String, Tensor>, fingerprint: u64) -> Result<()> {
     let Some(mark) = tensors.remove(STATE_KEY) else { return Ok(()) };
     if mark.dtype() != DType::U8 || mark.len() != 8 {
         return Err(Error::weight(STATE_KEY, mark, "u8[8]"));
     }
-    let of = fingerprint();
-    match mark.bytes() == of.to_le_bytes() {
+    match mark.bytes() == fingerprint.to_le_bytes() {
         true => Ok(()),
         false => {
             let found = mark.bytes().iter().rev().map(|b| format!("{b:02x}")).collect::<String>();
-            Err(Error::argument("state", format!("of another model ({found})"), format!("this one's ({of:016x})")))
+            Err(Error::argument(
+                "state",
+                format!("of another model ({found})"),
+                format!("this one's ({fingerprint:016x})"),
+            ))
         }
     }
 }

@@ -8,7 +8,7 @@ use crate::guard::{self, Guard, NotFinite, STATE_KEY};
 use crate::{Error, Result};
 use schwann_core::{DType, Program, Session, Tensor};
 use std::collections::BTreeMap;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 /// How many numbers of streams a runner keeps ready.
 pub const MOST_SIZES: usize = 8;
@@ -21,25 +21,11 @@ pub struct State {
 }
 
 /// What a model's states consist of, and which model that is.
-#[derive(Debug)]
+#[derive(Debug, PartialEq, Eq)]
 struct Parts {
     list: Vec<Part>,
-    program: Arc<Program>,
-    /// Only summed up when a state is written or read, or meets another program.
-    mark: OnceLock<u64>,
-}
-
-impl Parts {
-    fn mark(&self) -> u64 {
-        *self.mark.get_or_init(|| guard::fingerprint(self.program.graph()))
-    }
-}
-
-impl PartialEq for Parts {
-    fn eq(&self, other: &Parts) -> bool {
-        std::ptr::eq(self, other)
-            || (self.list == other.list && (Arc::ptr_eq(&self.program, &other.program) || self.mark() == other.mark()))
-    }
+    /// The program's fingerprint.
+    of: u64,
 }
 
 /// One of a model's states.
@@ -86,7 +72,7 @@ impl State {
             let values = &self.values[part.from..part.to];
             Ok((part.input.clone(), Tensor::new(&[values.len()], values)?))
         };
-        let mark = Ok((STATE_KEY.to_owned(), guard::state_mark(self.parts.mark())?));
+        let mark = Ok((STATE_KEY.to_owned(), guard::state_mark(self.parts.of)?));
         self.parts.list.iter().map(tensor).chain([mark]).collect()
     }
 
@@ -94,7 +80,7 @@ impl State {
     /// are, and nothing else.
     pub fn set_tensors(&mut self, tensors: &BTreeMap<String, Tensor>) -> Result<()> {
         let mut tensors = tensors.clone();
-        guard::take_state_mark(&mut tensors, || self.parts.mark())?;
+        guard::take_state_mark(&mut tensors, self.parts.of)?;
         let names = || self.names().collect::<Vec<_>>().join(", ");
         if let Some(name) = tensors.keys().find(|name| self.part(name).is_none()) {
             return Err(Error::argument("state", format!("with a tensor `{name}`"), names()));
@@ -187,8 +173,8 @@ impl Runner {
         }
         let y = graph.outputs().iter().find(|o| o.name == "y").map(|o| graph.ty(o.value));
         let outputs = y.and_then(|ty| ty.shape.dims().last()?.as_fixed()).ok_or_else(|| refuse("without `y`"))?;
-        let guard = Guard::new(graph, NotFinite::Refuse);
-        let parts = Arc::new(Parts { list: parts, program: Arc::clone(&program), mark: OnceLock::new() });
+        let guard = Guard::new(program.source(), NotFinite::Refuse);
+        let parts = Arc::new(Parts { list: parts, of: program.fingerprint() });
         Ok(Runner { parts, guard, features, outputs, time_first, sizes: vec![], program })
     }
 

@@ -6,8 +6,8 @@ use schwann_core::{CompileOptions, Program, Tensor, io};
 use schwann_kernels::Isa;
 use schwann_nn::wiring::{AutoNcp, Wiring};
 use schwann_nn::{
-    Activation, Affine, Cfc, CfcMode, GraphOptions, Gru, InitialState, Layer, LayerNorm, Linear, Lstm, Ltc, Model, NotFinite,
-    Result, Rnn, Runner, Sequential, Softmax, Timespans,
+    Activation, Affine, Cfc, CfcMode, GraphOptions, Gru, InitialState, Layer, LayerNorm, Linear, Lstm, Ltc, Model,
+    NotFinite, Result, Rnn, Runner, Sequential, Softmax, Timespans,
 };
 use std::sync::Arc;
 
