@@ -188,7 +188,11 @@ pub(crate) fn run(args: &Args) -> Result<Outcome> {
             }
             if *json { out::print(&serde_json::to_string_pretty(&points)?)? } else { track(metric, &points)? }
         }
-        What::Export { name, format, output } => out::deliver(output, &format.write(&place.profile(name)?))?,
+        What::Export { name, format, output } => {
+            let file = name.rsplit_once(".json:").map_or(name.as_str(), |(file, _)| file);
+            out::apart([output.as_path()], [Path::new(name), Path::new(file), &place.path()?])?;
+            out::deliver(output, &format.write(&place.profile(name)?))?;
+        }
     }
     Ok(Outcome::Done)
 }

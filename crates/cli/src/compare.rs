@@ -161,10 +161,7 @@ fn table(c: &Compared, all: bool) -> Result<()> {
 }
 
 fn markdown(c: &Compared, all: bool) -> String {
-    let cell = |text: &str| {
-        let clean: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
-        clean.replace('\\', "\\\\").replace('|', "\\|").replace('<', "&lt;").replace('`', "\\`")
-    };
+    let cell = schwann::show::markdown;
     let mut text = format!("**{}**\n\n", cell(&sentence(c)));
     // Writing to a string does not fail.
     let _ = writeln!(text, "baseline {} ({})  ", cell(&c.base_title), cell(&c.base));

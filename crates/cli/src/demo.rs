@@ -43,6 +43,7 @@ pub(crate) enum Model {
 }
 
 pub(crate) fn run(args: &Args) -> Result<Outcome> {
+    out::apart([Some(&args.out), args.input.as_ref()].into_iter().flatten().map(PathBuf::as_path), [])?;
     let (graph, input) = build(args.model, args.seed)?;
     io::save(&args.out, &graph).with_context(|| format!("cannot write {}", args.out.display()))?;
     let mut out = out::stdout();

@@ -61,6 +61,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> Result<Outcome> {
+    out::apart(args.svg.as_deref(), [args.file.as_path()])?;
     let graph = load::graph(&args.file)?;
     let title = args.file.file_name().map_or_else(|| "network".into(), |n| n.to_string_lossy().into_owned());
     if args.plan {
@@ -97,10 +98,11 @@ fn show_graph(args: &Args, graph: &Graph, title: &str) -> Result<()> {
     writeln!(out, "{}: {count} nodes, {weights}", out::paint(out::TITLE, out::printable(title)))?;
     let symbols: Vec<String> = graph.symbols().into_iter().collect();
     if !symbols.is_empty() {
-        writeln!(out, "sizes left open: {}", symbols.join(", "))?;
+        writeln!(out, "sizes left open: {}", out::printable(&symbols.join(", ")))?;
     }
     for state in graph.states() {
-        writeln!(out, "state: {} of a run is {} of the next", state.output, state.input)?;
+        let (from, to) = (out::printable(&state.output), out::printable(&state.input));
+        writeln!(out, "state: {from} of a run is {to} of the next")?;
     }
     writeln!(out)?;
     for line in graph.to_string().lines() {
@@ -174,7 +176,7 @@ fn show_plan(args: &Args, graph: &Graph, title: &str) -> Result<()> {
         let title = format!("{title}{sizes} on {}, {}", plan.backend, out::threads(plan.threads));
         return out::deliver(path, &svg::plan(&plan, forecast.as_ref(), &title)?);
     }
-    out::print(&out::printable(&plan.explain(forecast.as_ref())))
+    out::print(&plan.explain(forecast.as_ref()))
 }
 
 fn show_passes(args: &Args, graph: &Graph) -> Result<()> {

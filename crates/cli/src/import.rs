@@ -47,6 +47,8 @@ struct Ncps {
 
 pub(crate) fn run(args: &Args) -> Result<Outcome> {
     let From::Ncps(ncps) = &args.from;
+    // A file that is read from where it lies, and that Python may still need, is not replaced by what came of it.
+    out::apart([ncps.output.as_path()], [ncps.file.as_path()])?;
     let model = nn::import_ncps(&ncps.file)
         .with_context(|| format!("{} could not be imported from ncps", ncps.file.display()))?;
     let rounded = nn::rounded_weights(&ncps.file)?;

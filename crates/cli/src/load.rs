@@ -6,7 +6,7 @@ use schwann::io::safetensors::Reader;
 use schwann::memory::Budget;
 use schwann::nn::{self, GraphOptions, Model};
 use schwann::prof::models;
-use schwann::{Bindings, Graph, Isa, io};
+use schwann::{Bindings, DType, Graph, Isa, Tensor, io};
 use std::path::Path;
 
 /// A graph's JSON beyond this is no graph of a small network.
@@ -70,11 +70,7 @@ fn tensors_network(path: &Path) -> Result<Network> {
 }
 
 fn json_network(path: &Path) -> Result<Graph> {
-    let bytes = std::fs::metadata(path).with_context(|| format!("cannot read {}", path.display()))?.len();
-    if bytes > MOST_JSON_BYTES {
-        bail!("{bytes} bytes of JSON; at most {MOST_JSON_BYTES} are read");
-    }
-    let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+    let text = io::read_text(path, MOST_JSON_BYTES)?;
     Graph::from_json(&text).map_err(|e| e.in_file(path).into())
 }
 
@@ -174,6 +170,13 @@ pub(crate) fn threads(text: &str) -> Result<usize, String> {
 /// The CPU with an instruction set (the widest unless told) and threads (0 for one a core).
 pub(crate) fn cpu(isa: Option<Isa>, threads: usize) -> Result<Cpu> {
     Ok(Cpu::with_isa(isa.unwrap_or_else(Isa::detect), threads)?)
+}
+
+/// Zeros, where this machine has room for them: sizes come from files.
+pub(crate) fn zeros(dtype: DType, shape: &[usize]) -> Result<Tensor> {
+    let bytes = schwann::tensor::count(shape).and_then(|n| dtype.bytes_for(n)).unwrap_or(usize::MAX);
+    let _room = budget().reserve(bytes, &format!("{dtype}{shape:?}"))?;
+    Ok(Tensor::zeros(dtype, shape)?)
 }
 
 /// Nearly all of this machine's memory: what asks for more is refused with words and not by the system's killer.

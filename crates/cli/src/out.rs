@@ -1,9 +1,11 @@
-//! What people see: one writer that knows about colours and closed pipes, progress on stderr, tables.
+//! What people see: one writer that knows about colours and closed pipes, progress on stderr, tables. Nothing hidden that
+//! a file brought reaches a terminal: `printable` cleans names, and the writer lets nothing through that was forgotten.
 
 use anstyle::{AnsiColor, Style};
-use anyhow::Context;
+use anyhow::{Context, bail};
 use indicatif::{ProgressBar, ProgressStyle};
 use schwann::prof::device::Progress;
+use schwann::show::{self, Cleaner};
 use std::io::{self, Write};
 use std::path::Path;
 
@@ -15,7 +17,12 @@ pub(crate) const BAD: Style = AnsiColor::Red.on_default().bold();
 
 /// Standard output, buffered; colours are taken out where nobody would see them.
 pub(crate) fn stdout() -> impl Write {
-    io::BufWriter::new(anstream::stdout())
+    io::BufWriter::new(Cleaner::new(anstream::stdout()))
+}
+
+/// Standard error, for what people read while stdout carries something else.
+pub(crate) fn stderr() -> impl Write {
+    io::BufWriter::new(Cleaner::new(anstream::stderr()))
 }
 
 /// Text in a style.
@@ -23,14 +30,44 @@ pub(crate) fn paint(style: Style, text: impl std::fmt::Display) -> String {
     format!("{style}{text}{style:#}")
 }
 
-/// Writes to a file, or to stdout for `-`.
+/// Writes text to a file, or to stdout for `-`.
 pub(crate) fn deliver(path: &Path, text: &str) -> anyhow::Result<()> {
     if path == Path::new("-") {
         return print(text);
     }
-    std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))?;
+    schwann::io::write_text(path, text).with_context(|| format!("cannot write {}", path.display()))?;
     note(&format!("wrote {}", path.display()));
     Ok(())
+}
+
+/// Refuses outputs that are among the inputs, or that are one file: asked before anything is written. `-` is none.
+pub(crate) fn apart<'a>(
+    outputs: impl IntoIterator<Item = &'a Path>,
+    inputs: impl IntoIterator<Item = &'a Path>,
+) -> anyhow::Result<()> {
+    let files = |path: &&Path| *path != Path::new("-");
+    let outputs: Vec<&Path> = outputs.into_iter().filter(files).collect();
+    for input in inputs.into_iter().filter(files) {
+        if let Some(output) = outputs.iter().find(|output| schwann::io::same_file(output, input)) {
+            let (output, input) = (output.display(), input.display());
+            bail!("{output} is to be written, and is what is read ({input}); choose another name for the output");
+        }
+    }
+    for (i, a) in outputs.iter().enumerate() {
+        if let Some(b) = outputs[..i].iter().find(|b| schwann::io::same_file(a, b)) {
+            bail!(
+                "{} and {} are one file, and two things are to be written; choose another name",
+                b.display(),
+                a.display()
+            );
+        }
+    }
+    Ok(())
+}
+
+/// Whether a path leads to where stdout goes, so that nothing else should be printed there.
+pub(crate) fn is_stdout(path: &Path) -> bool {
+    path == Path::new("-") || ["/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"].iter().any(|p| path == Path::new(p))
 }
 
 /// Writes to stdout, with a line's end.
@@ -52,13 +89,13 @@ pub(crate) fn is_closed_pipe(error: &anyhow::Error) -> bool {
 /// An error with everything that led to it, each cause on a line of its own.
 pub(crate) fn complain(error: &anyhow::Error, program: &str) {
     let mut err = anstream::stderr();
-    let mut text = format!("{}: {}\n", paint(BAD, format!("{program}: error")), printable(&error.to_string()));
+    let mut text = format!("{}: {}\n", paint(BAD, format!("{program}: error")), show::lines(&error.to_string()));
     let mut last = error.to_string();
     for cause in error.chain().skip(1) {
         let cause = cause.to_string();
         // Some errors repeat their source's words.
         if !last.contains(&cause) {
-            text += &format!("  because: {}\n", printable(&cause));
+            text += &format!("  because: {}\n", show::lines(&cause));
         }
         last = cause;
     }
@@ -67,12 +104,12 @@ pub(crate) fn complain(error: &anyhow::Error, program: &str) {
 
 /// A remark that is no result: to stderr, so that pipes stay clean.
 pub(crate) fn note(text: &str) {
-    let _ = writeln!(anstream::stderr(), "{}", paint(DIM, printable(text)));
+    let _ = writeln!(anstream::stderr(), "{}", paint(DIM, show::lines(text)));
 }
 
-/// Text from a file may hold control characters; a terminal must not obey them.
+/// A name or other text from a file, on one line and with nothing hidden in it.
 pub(crate) fn printable(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() && c != '\n' { '\u{fffd}' } else { c }).collect()
+    show::line(text).into_owned()
 }
 
 /// A progress bar on stderr; drawn only on a terminal.
@@ -94,7 +131,7 @@ pub(crate) fn watch(bar: &ProgressBar) -> impl FnMut(Progress) + use<> {
             None => bar.inc(1),
         }
         first = false;
-        bar.set_message(progress.what);
+        bar.set_message(printable(&progress.what));
     }
 }
 
@@ -113,7 +150,7 @@ impl Table {
     }
 
     pub(crate) fn row(&mut self, cells: impl IntoIterator<Item = String>) {
-        self.rows.push(cells.into_iter().collect());
+        self.rows.push(cells.into_iter().map(|cell| printable(&cell)).collect());
     }
 
     pub(crate) fn write(&self, out: &mut dyn Write) -> io::Result<()> {

@@ -12,10 +12,11 @@ use schwann::prof::profile::{Recommendation, Verdict};
 use schwann::prof::profiler::{Options, Profiler, Subject, Way};
 use schwann::prof::study::{self, Instruments};
 use schwann::prof::{models, profiler, report, trace};
+use schwann::show::Cleaner;
 use schwann::{DType, Figure, Isa, heap};
 use serde::Serialize;
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
@@ -173,6 +174,8 @@ pub(crate) fn run(args: &Args) -> Result<Outcome> {
         [] => models::DEFAULT.to_vec(),
         given => given.iter().map(String::as_str).collect(),
     };
+    let outputs = [&args.html, &args.trace].into_iter().flatten();
+    out::apart(outputs.map(PathBuf::as_path), names.iter().map(Path::new))?;
     // All of them are looked at before the first is measured, and so is the device.
     let subjects = names.iter().map(|name| Ok((*name, subject(name)?))).collect::<Result<Vec<_>>>()?;
     let catalog = Catalog::load()?;
@@ -266,15 +269,17 @@ fn one(
 
 /// Writes what was asked for: the report, the trace, the baselines, and what is printed.
 fn deliver(args: &Args, profiles: &[Profile], traces: &[trace::Trace]) -> Result<()> {
-    // Files first: who reads what is printed may go away.
+    // What is kept comes before what is printed: whoever reads our output may go away before its end.
     if let Some(name) = &args.save {
         args.place.save(name, profiles)?;
     }
     if let Some(path) = args.trace.as_ref().filter(|_| !traces.is_empty()) {
-        let file = std::fs::File::create(path).with_context(|| format!("cannot write {}", path.display()))?;
-        let mut file = std::io::BufWriter::new(file);
-        trace::write_all(traces, &mut file).with_context(|| format!("cannot write {}", path.display()))?;
-        file.flush()?;
+        let written = schwann::io::write_file(path, |out| {
+            let mut out = Cleaner::new(out);
+            trace::write_all(traces, &mut out)?;
+            out.flush()
+        });
+        written.with_context(|| format!("cannot write {}", path.display()))?;
         out::note(&format!("wrote {}: open it at ui.perfetto.dev or chrome://tracing", path.display()));
     }
     let report = match (&args.html, args.json) {
@@ -300,7 +305,7 @@ fn deliver(args: &Args, profiles: &[Profile], traces: &[trace::Trace]) -> Result
         }
     }
     if let Some(line) = report {
-        writeln!(out, "\n  {} {line}", out::paint(out::NAME, format!("{:<11}", "report")))?;
+        writeln!(out, "\n  {} {}", out::paint(out::NAME, format!("{:<11}", "report")), out::printable(&line))?;
     }
     Ok(out.flush()?)
 }
@@ -310,7 +315,8 @@ fn usual_report(profiles: &[Profile]) -> Result<PathBuf> {
     let folder = data_dir()?.join("reports");
     std::fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
     let path = folder.join("latest.html");
-    std::fs::write(&path, report::html(profiles)).with_context(|| format!("cannot write {}", path.display()))?;
+    schwann::io::write_text(&path, &report::html(profiles))
+        .with_context(|| format!("cannot write {}", path.display()))?;
     Ok(path)
 }
 

@@ -3,6 +3,7 @@
 use crate::baseline::Place;
 use crate::{Outcome, out};
 use anyhow::{Context, Result, bail};
+use schwann::io;
 use schwann::prof::plot::{PLOTS, Size, heading};
 use schwann::prof::{Profile, flame, report};
 use std::path::{Path, PathBuf};
@@ -40,6 +41,8 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> Result<Outcome> {
+    let outputs = [&args.output, &args.flame, &args.folded].into_iter().flatten();
+    out::apart(outputs.map(PathBuf::as_path), args.run.ends_with(".json").then_some(Path::new(&args.run)))?;
     let profiles = args.place.profiles(&args.run)?;
     if let Some(folder) = &args.plots {
         plots(&profiles, folder)?;
@@ -94,12 +97,10 @@ fn plots(profiles: &[Profile], folder: &Path) -> Result<()> {
             match plot(profile, size) {
                 Ok(drawing) => {
                     let drawing = drawing.headed(&heading(profile));
-                    let save = |kind: &str, bytes: &[u8]| {
-                        let path = place.join(name).with_extension(kind);
-                        std::fs::write(&path, bytes).with_context(|| format!("cannot write {}", path.display()))
-                    };
-                    save("svg", drawing.file().as_bytes())?;
-                    save("png", &drawing.png(DOTS)?)?;
+                    let (svg, png) = (place.join(name).with_extension("svg"), place.join(name).with_extension("png"));
+                    let cannot = |path: &Path| format!("cannot write {}", path.display());
+                    io::write_text(&svg, &drawing.file()).with_context(|| cannot(&svg))?;
+                    io::write_bytes(&png, &drawing.png(DOTS)?).with_context(|| cannot(&png))?;
                     written += 2;
                 }
                 Err(reason) => missing.push(format!("no {name} of {}: {reason}", profile.model.name)),

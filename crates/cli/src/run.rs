@@ -1,5 +1,6 @@
 //! `schwann run`: a network on inputs from files, or row by row from stdin.
 
+mod rows;
 mod stream;
 
 use crate::load::Network;
@@ -7,7 +8,9 @@ use crate::{Outcome, load, out};
 use anyhow::{Context, Result, anyhow, bail};
 use schwann::backend::reference::{self, Precision};
 use schwann::cases::{Tolerance, compare};
-use schwann::nn::{GraphOptions, Model, Timespans, timespans_for};
+use schwann::io::Limits;
+use schwann::memory::machine_bytes;
+use schwann::nn::{GraphOptions, Guard, Model, NotFinite, Timespans, guard, timespans_for};
 use schwann::prof::measure::Samples;
 use schwann::{Bindings, CompileOptions, DType, Graph, Isa, Program, Session, Tensor, io, plan};
 use serde_json::json;
@@ -28,6 +31,7 @@ use std::path::{Path, PathBuf};
   schwann run circuit.safetensors --stream < rows.csv           one step a row, answers as they come
   sensor | schwann run circuit.safetensors --stream --format jsonl --state-out s.npz
   schwann run circuit.safetensors --stream --dt-column dt < rows.csv
+  sensor | schwann run circuit.safetensors --stream --on-bad-row hold --state-out s.npz
 
 Exit codes: 0 done, 1 --check found a difference, 2 wrong usage or bad input.")]
 pub(crate) struct Args {
@@ -74,13 +78,42 @@ pub(crate) struct Args {
     stream: bool,
     /// How rows are written; seen from the first unless told.
     #[arg(long, value_name = "FORM", requires = "stream")]
-    format: Option<stream::Format>,
+    format: Option<rows::Format>,
     /// The column of a CSV row that is the time since the last: its heading, or its number from 1.
     #[arg(long, value_name = "COLUMN", requires = "stream")]
     dt_column: Option<String>,
+    /// What a row leads to that is none, has other columns, or has a time that cannot be.
+    #[arg(long, value_name = "WHAT", requires = "stream", default_value = "stop")]
+    on_bad_row: stream::BadRow,
+    /// Whether rows may have NaN and infinities, which may stay in the state for good.
+    #[arg(long, value_name = "WHAT", requires = "stream", default_value = "refuse")]
+    nan: Nan,
+    /// Take --state though it says that it is of another model.
+    #[arg(long, requires = "state")]
+    any_state: bool,
+}
+
+/// What becomes of rows that are not finite.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+enum Nan {
+    /// They are bad rows.
+    #[default]
+    Refuse,
+    /// They go to the network as they are; in JSON, `null` is NaN.
+    Pass,
+}
+
+impl From<Nan> for NotFinite {
+    fn from(nan: Nan) -> NotFinite {
+        match nan {
+            Nan::Refuse => NotFinite::Refuse,
+            Nan::Pass => NotFinite::Pass,
+        }
+    }
 }
 
 pub(crate) fn run(args: &Args) -> Result<Outcome> {
+    refuse_overwriting(args)?;
     if args.stream {
         return stream::run(args);
     }
@@ -89,7 +122,7 @@ pub(crate) fn run(args: &Args) -> Result<Outcome> {
             bail!("--dt is for models; {} holds a graph", args.file.display())
         }
         Network::Graph(graph) => {
-            let inputs = read_inputs(given(args)?, &graph)?;
+            let inputs = read_inputs(given(args, |name, shape| fits_graph(&graph, name, shape))?, &graph)?;
             (*graph, inputs)
         }
         Network::Model(model) => model_and_inputs(args, &model)?,
@@ -103,9 +136,7 @@ pub(crate) fn run(args: &Args) -> Result<Outcome> {
     if let Some(path) = &args.state {
         let mut sizes = Bindings::new();
         graph.bind(|name| inputs.get(name).map(Tensor::shape), &mut sizes)?;
-        for (name, value) in io::read_npz(path)? {
-            let value =
-                fitted_state(&graph, &name, value, &sizes).with_context(|| format!("--state {}", path.display()))?;
+        for (name, value) in read_state(path, args.any_state, &graph, &sizes)? {
             session.set_state(&name, value.clone()).with_context(|| format!("in {}", path.display()))?;
             initial.insert(name, value);
         }
@@ -120,12 +151,14 @@ pub(crate) fn run(args: &Args) -> Result<Outcome> {
     for output in graph.outputs() {
         let value = session.output(&output.name)?;
         if let Some(path) = outputs.get(&output.name) {
-            io::write_npy(path, value).with_context(|| format!("cannot write output `{}`", output.name))?;
+            io::write_npy(output_file(path), value)
+                .with_context(|| format!("cannot write output `{}`", output.name))?;
         }
         results.push(Summary::of(&output.name, value, outputs.get(&output.name)));
     }
     if let Some(path) = &args.state_out {
-        io::write_npz(path, states_of(&graph, &session)?)
+        let states = states_of(&graph, &session)?;
+        io::write_npz(output_file(path), states.iter().map(|(name, value)| (name.as_str(), value)))
             .with_context(|| format!("cannot write {}", path.display()))?;
     }
     report(args, program.backend(), cpu.threads(), &results, samples.as_ref(), agreement.as_ref())?;
@@ -133,14 +166,65 @@ pub(crate) fn run(args: &Args) -> Result<Outcome> {
     Ok(if differs { Outcome::Differs } else { Outcome::Done })
 }
 
-/// A session's states by name, to write.
-fn states_of<'a>(graph: &'a Graph, session: &'a Session) -> Result<Vec<(&'a str, &'a Tensor)>> {
-    let states = graph.states().iter().filter_map(|s| Some((s.input.as_str(), session.state(&s.input)?)));
-    let states: Vec<_> = states.collect();
+/// Where an output goes; `-` is stdout.
+fn output_file(path: &Path) -> &Path {
+    if path == Path::new("-") { Path::new("/dev/stdout") } else { path }
+}
+
+/// Refuses to write over what is read. States may go on in the file that they came from: it was read by then.
+fn refuse_overwriting(args: &Args) -> Result<()> {
+    let outputs: Vec<&Path> =
+        args.output.iter().map(|o| Path::new(o.split_once('=').map_or(&**o, |(_, path)| path))).collect();
+    let inputs: Vec<&Path> = args.input.iter().map(|text| split(text).1).collect();
+    let read = || {
+        let other = [&args.inputs, &args.timespans].into_iter().flatten().map(PathBuf::as_path);
+        inputs.iter().copied().chain(other).chain([args.file.as_path()])
+    };
+    out::apart(outputs.iter().copied().chain(args.state_out.as_deref()), read())?;
+    out::apart(outputs, args.state.as_deref())
+}
+
+/// A session's states by name, to write, and which network they are of.
+fn states_of(graph: &Graph, session: &Session) -> Result<BTreeMap<String, Tensor>> {
+    let states = graph.states().iter().filter_map(|s| Some((s.input.clone(), session.state(&s.input)?.clone())));
+    let mut states: BTreeMap<_, _> = states.collect();
     if states.is_empty() {
         bail!("--state-out: the network has no states to write");
     }
+    states.insert(guard::STATE_KEY.into(), guard::state_mark(session.program().fingerprint())?);
     Ok(states)
+}
+
+/// The states in a file: all of this network's, of their sizes, and no others.
+fn read_state(path: &Path, any: bool, graph: &Graph, sizes: &Bindings) -> Result<BTreeMap<String, Tensor>> {
+    let read = || {
+        let elements = |name: &str| {
+            let (_, value) = graph.inputs().find(|(n, _)| *n == name)?;
+            schwann::tensor::count(&graph.ty(value).shape.eval(sizes).ok()?)
+        };
+        let mut states = io::read_npz_if(path, &limits(), |name, shape| match elements(name) {
+            Some(count) if schwann::tensor::count(shape).is_none_or(|n| n > count) => {
+                Err(format!("state `{}` has shape {shape:?}; expected at most {count} numbers", out::printable(name)))
+            }
+            None if name != guard::STATE_KEY => Err(format!("the network has no state `{}`", out::printable(name))),
+            _ => Ok(()),
+        })?;
+        if any {
+            states.remove(guard::STATE_KEY);
+        }
+        guard::take_state_mark(&mut states, graph.fingerprint()).context("--any-state takes it all the same")?;
+        let known: Vec<&str> = graph.states().iter().map(|s| s.input.as_str()).collect();
+        let list = || known.iter().map(|n| format!("`{}`", out::printable(n))).collect::<Vec<_>>().join(", ");
+        if let Some(name) = states.keys().find(|name| !known.contains(&name.as_str())) {
+            bail!("it has a state `{}`; the network has {}", out::printable(name), list());
+        }
+        if let Some(name) = known.iter().find(|name| !states.contains_key(**name)) {
+            bail!("it has no state `{}`; the network has {}", out::printable(name), list());
+        }
+        let fitted = |(name, value)| Ok((String::clone(&name), fitted_state(graph, &name, value, sizes)?));
+        states.into_iter().map(fitted).collect()
+    };
+    read().with_context(|| format!("--state {}", path.display()))
 }
 
 /// A state from a file as the graph takes it; a batch of one sample may be without its axis.
@@ -158,7 +242,8 @@ fn fitted_state(graph: &Graph, name: &str, value: Tensor, sizes: &Bindings) -> R
 
 /// A model as the graph that its inputs need: with timespans where they are given, without a batch where `x` has none.
 fn model_and_inputs(args: &Args, model: &Model) -> Result<(Graph, BTreeMap<String, Tensor>)> {
-    let given = given(args)?;
+    let plain = model.graph(&GraphOptions::default())?;
+    let given = given(args, |name, shape| fits_model(&plain, name, shape))?;
     let timespans = match given.iter().any(|g| g.name.as_deref() == Some("timespans")) {
         true => Timespans::PerStep,
         false => Timespans::Constant(args.dt.unwrap_or(1.0)),
@@ -176,6 +261,7 @@ fn model_and_inputs(args: &Args, model: &Model) -> Result<(Graph, BTreeMap<Strin
         && x.dtype() == DType::F32
     {
         *timespans = timespans_for(&x, timespans)?;
+        Guard::new(&graph, NotFinite::Pass).elapsed(timespans.values::<f32>()?).context("timespans")?;
     }
     Ok((graph, inputs))
 }
@@ -210,7 +296,7 @@ fn check(
         let Some((_, value)) = graph.inputs().find(|(name, _)| *name == state.input) else { continue };
         let ty = graph.ty(value);
         if !all.contains_key(&state.input) {
-            all.insert(state.input.clone(), Tensor::zeros(ty.dtype, &ty.shape.eval(&sizes)?)?);
+            all.insert(state.input.clone(), load::zeros(ty.dtype, &ty.shape.eval(&sizes)?)?);
         }
     }
     let expected = reference::run(graph, &all, Precision::Storage)?;
@@ -269,7 +355,9 @@ fn report(
     samples: Option<&Samples>,
     agreement: Option<&std::result::Result<f64, String>>,
 ) -> Result<()> {
-    let mut out = out::stdout();
+    // What goes to stdout as an array is not to have words after it.
+    let taken = results.iter().filter_map(|r| r.written.as_ref()).chain(&args.state_out).any(|p| out::is_stdout(p));
+    let mut out: Box<dyn Write> = if taken { Box::new(out::stderr()) } else { Box::new(out::stdout()) };
     if args.json {
         let outputs: Vec<_> = results
             .iter()
@@ -293,9 +381,10 @@ fn report(
         return Ok(out.flush()?);
     }
     for r in results {
+        let name = out::paint(out::NAME, out::printable(&r.name));
         match &r.written {
             Some(path) => {
-                writeln!(out, "{} {}{:?} → {}", out::paint(out::NAME, &r.name), r.dtype, r.shape, path.display())?
+                writeln!(out, "{name} {}{:?} → {}", r.dtype, r.shape, out::printable(&path.display().to_string()))?
             }
             None => {
                 let stats = match r.finite {
@@ -303,7 +392,7 @@ fn report(
                     None => "no finite element".into(),
                 };
                 let odd = if r.not_finite > 0 { format!(", {} not finite", r.not_finite) } else { String::new() };
-                writeln!(out, "{} {}{:?}: {stats}{odd}", out::paint(out::NAME, &r.name), r.dtype, r.shape)?;
+                writeln!(out, "{name} {}{:?}: {stats}{odd}", r.dtype, r.shape)?;
                 let first: Vec<String> = r.first.iter().map(|v| format!("{v:.6}")).collect();
                 let count = r.shape.iter().product::<usize>();
                 let more = if count > r.first.len() { " …" } else { "" };
@@ -353,17 +442,61 @@ struct Given {
     text: String,
 }
 
-/// Everything that the command line gives.
-fn given(args: &Args) -> Result<Vec<Given>> {
+/// What arrays may take together: they are read beside the network that they are for.
+fn limits() -> Limits {
+    let usual = Limits::default();
+    let room = machine_bytes().map_or(usual.total_bytes, |bytes| bytes as u64 / 2);
+    Limits { total_bytes: usual.total_bytes.min(room), ..usual }
+}
+
+/// Whether an array may be a graph's input, by its name where it has one: asked before it is read.
+fn fits_graph(graph: &Graph, name: Option<&str>, shape: &[usize]) -> Result<(), String> {
+    let Some(name) = name else { return Ok(()) };
+    let Some((_, value)) = graph.inputs().find(|(n, _)| *n == name) else {
+        let one = |(n, v): (&str, _)| format!("{}: {}", out::printable(n), graph.ty(v));
+        let names: Vec<String> = graph.inputs().map(one).collect();
+        return Err(format!(
+            "the network has no input `{}`; its inputs are {}",
+            out::printable(name),
+            names.join(", ")
+        ));
+    };
+    let ty = graph.ty(value);
+    let fits = |(dim, size): (&schwann::Dim, &usize)| dim.as_fixed().is_none_or(|fixed| fixed == *size);
+    if ty.shape.rank() != shape.len() || !ty.shape.dims().iter().zip(shape).all(fits) {
+        return Err(format!("shape {shape:?}; input `{}` is {ty}", out::printable(name)));
+    }
+    Ok(())
+}
+
+/// The same for a model, which takes samples without a batch too, and times.
+fn fits_model(graph: &Graph, name: Option<&str>, shape: &[usize]) -> Result<(), String> {
+    match name {
+        Some("timespans") => Ok(()),
+        None | Some("x") => {
+            let ty = graph.inputs().find(|(n, _)| *n == "x").map(|(_, value)| graph.ty(value));
+            let Some(ty) = ty.filter(|ty| ty.dtype == DType::F32) else { return Ok(()) };
+            let features = ty.shape.dims().last().and_then(schwann::Dim::as_fixed);
+            match features.is_none_or(|f| shape.last() == Some(&f)) && shape.len() <= ty.shape.rank() {
+                true => Ok(()),
+                false => Err(format!("shape {shape:?}; input `x` is {ty}, or without the batch")),
+            }
+        }
+        Some(_) => fits_graph(graph, name, shape),
+    }
+}
+
+/// Everything that the command line gives, if its shape is what the network takes.
+fn given(args: &Args, mut fits: impl FnMut(Option<&str>, &[usize]) -> Result<(), String>) -> Result<Vec<Given>> {
     let mut all = vec![];
     if let Some(path) = &args.inputs {
-        for (name, data) in io::read_npz(path)? {
+        for (name, data) in io::read_npz_if(path, &limits(), |name, shape| fits(Some(name), shape))? {
             all.push(Given { text: name.clone(), name: Some(name), data, from: path.clone() });
         }
     }
     for text in &args.input {
         let (name, path) = split(text);
-        let data = io::read_npy(path)?;
+        let data = io::read_npy_if(path, |shape| fits(name, shape))?;
         all.push(Given { name: name.map(str::to_owned), data, from: path.to_owned(), text: text.clone() });
     }
     if let Some(path) = &args.timespans {

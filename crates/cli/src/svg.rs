@@ -8,6 +8,7 @@ mod layout;
 
 use anyhow::{Result, bail};
 use schwann::plan::{self, Forecast, Place, Plan};
+use schwann::show::{self, xml as escape};
 use schwann::{Graph, Op};
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -323,7 +324,7 @@ fn draw_panel(out: &mut String, panel: &Panel, x: f64, y: f64, framed: bool) -> 
         let _ = write!(
             out,
             "<g><title>{}</title><rect class=\"b {}\" x=\"{ix:.1}\" y=\"{iy:.1}\" width=\"{w:.1}\" height=\"{h:.1}\" rx=\"{radius:.1}\"/>",
-            escape(&item.lines.join("\n")),
+            item.lines.iter().map(|line| escape(line)).collect::<Vec<_>>().join("\n"),
             item.kind.class()
         );
         for (i, line) in lines.iter().enumerate() {
@@ -400,25 +401,8 @@ fn draw_memory(out: &mut String, plan: &Plan, x: f64, y: f64) -> (f64, f64) {
 }
 
 fn shorten(text: &str, most: usize) -> String {
-    let text: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+    let text = show::line(text).into_owned();
     if text.chars().count() <= most { text } else { text.chars().take(most.max(1) - 1).chain(['…']).collect() }
-}
-
-/// Text as XML may hold it.
-fn escape(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for c in text.chars() {
-        match c {
-            '&' => out.push_str("&amp;"),
-            '<' => out.push_str("&lt;"),
-            '>' => out.push_str("&gt;"),
-            '"' => out.push_str("&quot;"),
-            c if c.is_control() && c != '\n' => out.push('\u{fffd}'),
-            '\u{fffe}' | '\u{ffff}' => out.push('\u{fffd}'),
-            c => out.push(c),
-        }
-    }
-    out
 }
 
 #[cfg(test)]
@@ -426,8 +410,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn text_is_escaped_and_cut() {
-        assert_eq!(escape("a<b & \"c\"\u{1}"), "a&lt;b &amp; &quot;c&quot;\u{fffd}");
+    fn text_is_cut() {
         assert_eq!(shorten("abcdef", 4), "abc…");
         assert_eq!(shorten("abcd", 4), "abcd");
     }

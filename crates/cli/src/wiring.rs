@@ -203,6 +203,7 @@ pub(crate) fn run(args: &Args) -> Result<Outcome> {
             (drawn(FullyConnected { units, output_dim, erev_init_seed, self_connections }, a.inputs)?, &a.form)
         }
         Circuit::Show(a) => {
+            out::apart(a.form.svg.as_deref(), [a.file.as_path()])?;
             let stdin = a.file == Path::new("-");
             let name = || if stdin { "stdin".into() } else { a.file.display().to_string() };
             (read(&a.file).with_context(|| format!("{} is no circuit", name()))?, &a.form)

@@ -1,5 +1,7 @@
-//! What can go wrong: each error says what was wrong, where, and what was expected.
+//! What can go wrong: each error says what was wrong, where, and what was expected. Names in it are shown as
+//! [`show`](crate::show) has it, since they come from files.
 
+use crate::show::{self, line, name};
 use std::path::PathBuf;
 
 /// The crate's result.
@@ -10,7 +12,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 #[non_exhaustive]
 pub enum Error {
     /// A node that cannot be built from its inputs.
-    #[error("node `{node}` ({op}): {problem}")]
+    #[error("node `{}` ({op}): {}", name(.node), line(.problem))]
     Node {
         /// The node's name.
         node: String,
@@ -20,7 +22,7 @@ pub enum Error {
         problem: String,
     },
     /// A graph that breaks a rule of the intermediate representation.
-    #[error("graph is not well formed{}: {problem}", .pass.map(|p| format!(" after pass `{p}`")).unwrap_or_default())]
+    #[error("graph is not well formed{}: {}", .pass.map(|p| format!(" after pass `{p}`")).unwrap_or_default(), line(.problem))]
     Verify {
         /// The pass that produced it, if one did.
         pass: Option<&'static str>,
@@ -38,13 +40,13 @@ pub enum Error {
         problem: String,
     },
     /// A symbolic size without a value.
-    #[error("the size `{symbol}` is not bound: no input of this run fixes it")]
+    #[error("the size `{}` is not bound: no input of this run fixes it", name(.symbol))]
     Unbound {
         /// The symbol.
         symbol: String,
     },
     /// A size that comes out negative or too large.
-    #[error("the size `{dim}` comes out as {value}, which is no size")]
+    #[error("the size `{}` comes out as {value}, which is no size", name(.dim))]
     Dimension {
         /// The size as a formula.
         dim: String,
@@ -52,7 +54,7 @@ pub enum Error {
         value: i64,
     },
     /// An input of a run that does not fit the graph.
-    #[error("input `{name}`: expected {expected}, got {got}")]
+    #[error("input `{}`: expected {}, got {}", show::name(.name), line(.expected), line(.got))]
     Input {
         /// The input's name.
         name: String,
@@ -62,7 +64,7 @@ pub enum Error {
         got: String,
     },
     /// A name that the graph does not have.
-    #[error("no {kind} named `{name}`; there is {}", list(.known))]
+    #[error("no {kind} named `{}`; there is {}", show::name(.name), list(.known))]
     Unknown {
         /// `input`, `output`, `weight` …
         kind: &'static str,
@@ -80,7 +82,7 @@ pub enum Error {
         got: String,
     },
     /// A value that makes an operation meaningless at run time, such as an index out of range.
-    #[error("node `{node}`: {problem}")]
+    #[error("node `{}`: {}", name(.node), line(.problem))]
     Value {
         /// The node's name.
         node: String,
@@ -88,7 +90,7 @@ pub enum Error {
         problem: String,
     },
     /// No gradient is defined.
-    #[error("no gradient through node `{node}` ({op}): {problem}")]
+    #[error("no gradient through node `{}` ({op}): {}", name(.node), line(.problem))]
     Gradient {
         /// The node's name.
         node: String,
@@ -98,7 +100,7 @@ pub enum Error {
         problem: String,
     },
     /// An operation that this backend cannot run.
-    #[error("node `{node}` ({op}) is not supported here: {problem}")]
+    #[error("node `{}` ({op}) is not supported here: {}", name(.node), line(.problem))]
     Unsupported {
         /// The node's name.
         node: String,
@@ -155,7 +157,7 @@ pub enum Error {
     #[error("the run was cancelled")]
     Cancelled,
     /// A file whose content is not what its format demands.
-    #[error("{}{format}: {problem}", .path.as_ref().map(|p| format!("{}: ", p.display())).unwrap_or_default())]
+    #[error("{}{format}: {}", .path.as_ref().map(|p| format!("{}: ", p.display())).unwrap_or_default(), line(.problem))]
     File {
         /// The file, where it is one.
         path: Option<PathBuf>,
@@ -181,7 +183,11 @@ pub enum Error {
 }
 
 fn list(names: &[String]) -> String {
-    if names.is_empty() { "none".into() } else { names.iter().map(|n| format!("`{n}`")).collect::<Vec<_>>().join(", ") }
+    if names.is_empty() {
+        "none".into()
+    } else {
+        names.iter().map(|n| format!("`{}`", name(n))).collect::<Vec<_>>().join(", ")
+    }
 }
 
 fn hint(what: &str) -> String {

@@ -15,6 +15,7 @@ pub mod pass;
 pub mod plan;
 pub mod run;
 pub mod shape;
+pub mod show;
 pub mod tensor;
 
 pub use dtype::DType;

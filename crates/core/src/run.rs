@@ -50,6 +50,8 @@ impl CompileOptions {
 /// A compiled graph: immutable, shared between threads, laid out anew for each set of sizes it meets.
 pub struct Program {
     graph: Arc<Graph>,
+    source: Graph,
+    fingerprint: u64,
     records: Vec<PassRecord>,
     prepared: Box<dyn Prepared>,
     backend: String,
@@ -72,11 +74,14 @@ impl Program {
     /// Compiles for a given backend.
     pub fn compile_for(graph: &Graph, backend: &dyn Backend, options: &CompileOptions) -> Result<Arc<Program>> {
         graph.verify()?;
+        let (source, fingerprint) = (graph.without_data(), graph.fingerprint());
         let (graph, records) = pass::optimize(graph, &backend.pass_options(&options.passes))?;
         let graph = Arc::new(graph);
         let prepared = backend.prepare(Arc::clone(&graph))?;
         Ok(Arc::new(Program {
             graph,
+            source,
+            fingerprint,
             records,
             prepared,
             backend: backend.name(),
@@ -88,6 +93,14 @@ impl Program {
     /// The graph after the passes.
     pub fn graph(&self) -> &Graph {
         &self.graph
+    }
+    /// The graph as it was built, without its weights' data.
+    pub fn source(&self) -> &Graph {
+        &self.source
+    }
+    /// [`Graph::fingerprint`] of the graph as it was built.
+    pub fn fingerprint(&self) -> u64 {
+        self.fingerprint
     }
     /// What each pass did.
     pub fn pass_records(&self) -> &[PassRecord] {

@@ -6,7 +6,7 @@
 mod hostile;
 
 use hostile::Format;
-use schwann_core::io::{Limits, npy, npz, safetensors::Reader};
+use schwann_core::io::{self, Limits, npy, npz, safetensors::Reader};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
@@ -38,6 +38,7 @@ static ALLOCATOR: Counting = Counting;
 
 #[test]
 fn malformed_files_cost_little_memory() {
+    an_archive_is_not_unpacked_before_its_shapes_are_known();
     for (i, case) in hostile::cases().into_iter().enumerate() {
         let len = case.bytes.len();
         let before = LIVE.load(Relaxed);
@@ -51,4 +52,31 @@ fn malformed_files_cost_little_memory() {
         // Some times the file itself, and what an inflater needs for its window.
         assert!(used <= 4 * len + 300_000, "case {i} ({:?}, {len} bytes) took {used} bytes", case.says);
     }
+}
+
+/// 32 MiB of zeros in some kilobytes, which the reader's owner has no use for.
+fn an_archive_is_not_unpacked_before_its_shapes_are_known() {
+    let header = "{'descr': '<f4', 'fortran_order': False, 'shape': (8388608,), }\n";
+    let bomb = hostile::Zip::deflated(hostile::npy_bytes(1, header, &vec![0; 32 << 20])).bytes();
+    let path = std::env::temp_dir().join(format!("schwann-bomb-{}.npz", std::process::id()));
+    std::fs::write(&path, &bomb).unwrap();
+    let before = LIVE.load(Relaxed);
+    PEAK.store(before, Relaxed);
+    let refused = io::read_npz_if(&path, &Limits::default(), |name, shape| {
+        assert_eq!((name, shape), ("a", &[8_388_608][..]));
+        Err("expected f32[3]".into())
+    });
+    let used = PEAK.load(Relaxed) - before;
+    let small = Limits { total_bytes: 1 << 20, ..Limits::default() };
+    let limited = npz::read_npz_within(&path, &small);
+    let npy = path.with_extension("npy");
+    std::fs::write(&npy, hostile::npy_bytes(1, header, &vec![0; 32 << 20])).unwrap();
+    PEAK.store(LIVE.load(Relaxed), Relaxed);
+    let alone = io::read_npy_if(&npy, |_| Err("expected f32[3]".into()));
+    let alone_used = PEAK.load(Relaxed) - LIVE.load(Relaxed);
+    let _ = (std::fs::remove_file(&path), std::fs::remove_file(&npy));
+    assert!(refused.unwrap_err().to_string().contains("entry `a.npy`: expected f32[3]"));
+    assert!(alone.unwrap_err().to_string().contains("expected f32[3]"));
+    assert!(limited.unwrap_err().to_string().contains("the limit is 1048576"));
+    assert!(used < 400_000 && alone_used < 400_000, "took {used} and {alone_used} bytes");
 }

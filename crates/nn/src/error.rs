@@ -1,5 +1,6 @@
 //! What this crate refuses: each error names the argument, what it was, and what was expected.
 
+use schwann_core::show::{line, name};
 use std::fmt::Display;
 use std::path::PathBuf;
 
@@ -11,7 +12,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 #[non_exhaustive]
 pub enum Error {
     /// An argument that cannot be.
-    #[error("`{argument}` is {got}; expected {expected}")]
+    #[error("`{}` is {}; expected {}", name(.argument), line(.got), line(.expected))]
     Argument {
         /// The argument's name.
         argument: String,
@@ -21,7 +22,7 @@ pub enum Error {
         expected: String,
     },
     /// A weight that does not fit its model.
-    #[error("tensor `{tensor}` is {got}; expected {expected}")]
+    #[error("tensor `{}` is {}; expected {}", name(.tensor), line(.got), line(.expected))]
     Weight {
         /// The tensor's name in the state dict.
         tensor: String,
@@ -31,7 +32,7 @@ pub enum Error {
         expected: String,
     },
     /// A file that holds no model, or not one that this version reads.
-    #[error("{}{problem}", .path.as_ref().map(|p| format!("{}: ", p.display())).unwrap_or_default())]
+    #[error("{}{}", .path.as_ref().map(|p| format!("{}: ", p.display())).unwrap_or_default(), line(.problem))]
     File {
         /// The file, where it is one.
         path: Option<PathBuf>,

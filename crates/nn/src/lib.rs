@@ -6,6 +6,7 @@
 
 pub mod error;
 mod file;
+pub mod guard;
 mod info;
 mod init;
 pub mod layer;
@@ -18,6 +19,7 @@ pub mod wiring;
 
 pub use error::{Error, Result};
 pub use file::{CONFIG_KEY, MODEL_KEY, MODEL_VERSION, import_ncps, rounded_weights};
+pub use guard::{Guard, NotFinite};
 pub use info::{Info, LayerInfo};
 pub use init::{Init, Param};
 pub use layer::{

@@ -1,5 +1,6 @@
 //! A whole model: layers one after the other, and their weights.
 
+use crate::guard;
 use crate::init::{Param, Random};
 use crate::layer::{Layer, POSITIVE};
 use crate::scope::{GraphOptions, Outer, Scope, Timespans};
@@ -293,9 +294,8 @@ impl Model {
             }
             Timespans::Constant(dt) => {
                 let solves = self.layers.0.iter().any(|l| matches!(l, Layer::Ltc(_)));
-                let expected = if solves { "a finite number above 0" } else { "a finite number" };
-                if !dt.is_finite() || (solves && dt <= 0.0) {
-                    return Err(Error::argument("timespans", dt, expected));
+                if !guard::span_is_good(dt, solves) {
+                    return Err(Error::argument("timespans", dt, guard::expected_span(solves)));
                 }
                 Ok(())
             }

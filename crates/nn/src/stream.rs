@@ -4,6 +4,7 @@
 //! shared program, one stream at a time or many in one call. It keeps a session for each number of streams that it meets,
 //! up to [`MOST_SIZES`] of them, so that a step allocates nothing once its number is known.
 
+use crate::guard::{self, Guard, NotFinite, STATE_KEY};
 use crate::{Error, Result};
 use schwann_core::{DType, Program, Session, Tensor};
 use std::collections::BTreeMap;
@@ -15,8 +16,16 @@ pub const MOST_SIZES: usize = 8;
 /// What one stream remembers: the state of every recurrent layer, at first zero.
 #[derive(Clone, Debug, PartialEq)]
 pub struct State {
-    parts: Arc<[Part]>,
+    parts: Arc<Parts>,
     values: Vec<f32>,
+}
+
+/// What a model's states consist of, and which model that is.
+#[derive(Debug, PartialEq, Eq)]
+struct Parts {
+    list: Vec<Part>,
+    /// The program's fingerprint.
+    of: u64,
 }
 
 /// One of a model's states.
@@ -48,32 +57,36 @@ impl State {
 
     /// The names of its parts: `h0`, and `c0` with mixed memory.
     pub fn names(&self) -> impl Iterator<Item = &str> {
-        self.parts.iter().map(|part| part.input.as_str())
+        self.parts.list.iter().map(|part| part.input.as_str())
     }
 
     /// One part by name.
     pub fn part(&self, name: &str) -> Option<&[f32]> {
-        let part = self.parts.iter().find(|part| part.input == name)?;
+        let part = self.parts.list.iter().find(|part| part.input == name)?;
         self.values.get(part.from..part.to)
     }
 
-    /// Its parts as tensors by name, as `schwann_core::io::write_npz` takes them.
+    /// Its parts as tensors by name, as `schwann_core::io::write_npz` takes them, and with them which model they are of.
     pub fn to_tensors(&self) -> Result<BTreeMap<String, Tensor>> {
         let tensor = |part: &Part| {
             let values = &self.values[part.from..part.to];
             Ok((part.input.clone(), Tensor::new(&[values.len()], values)?))
         };
-        self.parts.iter().map(tensor).collect()
+        let mark = Ok((STATE_KEY.to_owned(), guard::state_mark(self.parts.of)?));
+        self.parts.list.iter().map(tensor).chain([mark]).collect()
     }
 
-    /// Takes its parts from tensors by name: all of them, of the right size, and nothing else.
+    /// Takes its parts from tensors by name: all of them, of the right size, of this model where they say of which they
+    /// are, and nothing else.
     pub fn set_tensors(&mut self, tensors: &BTreeMap<String, Tensor>) -> Result<()> {
+        let mut tensors = tensors.clone();
+        guard::take_state_mark(&mut tensors, self.parts.of)?;
         let names = || self.names().collect::<Vec<_>>().join(", ");
         if let Some(name) = tensors.keys().find(|name| self.part(name).is_none()) {
             return Err(Error::argument("state", format!("with a tensor `{name}`"), names()));
         }
         let mut values = vec![];
-        for part in self.parts.iter() {
+        for part in &self.parts.list {
             let expected = format!("f32[{}]", part.to - part.from);
             let Some(tensor) = tensors.get(&part.input) else {
                 return Err(Error::weight(&part.input, "missing", expected));
@@ -114,7 +127,8 @@ impl State {
 #[derive(Debug)]
 pub struct Runner {
     program: Arc<Program>,
-    parts: Arc<[Part]>,
+    parts: Arc<Parts>,
+    guard: Guard,
     features: usize,
     outputs: usize,
     time_first: bool,
@@ -159,7 +173,15 @@ impl Runner {
         }
         let y = graph.outputs().iter().find(|o| o.name == "y").map(|o| graph.ty(o.value));
         let outputs = y.and_then(|ty| ty.shape.dims().last()?.as_fixed()).ok_or_else(|| refuse("without `y`"))?;
-        Ok(Runner { parts: parts.into(), features, outputs, time_first, sizes: vec![], program })
+        let guard = Guard::new(program.source(), NotFinite::Refuse);
+        let parts = Arc::new(Parts { list: parts, of: program.fingerprint() });
+        Ok(Runner { parts, guard, features, outputs, time_first, sizes: vec![], program })
+    }
+
+    /// With another answer to samples that are not finite; they are refused unless told.
+    pub fn not_finite(mut self, choice: NotFinite) -> Runner {
+        self.guard.not_finite = choice;
+        self
     }
 
     /// The program.
@@ -177,7 +199,7 @@ impl Runner {
 
     /// A new stream's state.
     pub fn state(&self) -> State {
-        let values = vec![0.0; self.parts.last().map_or(0, |part| part.to)];
+        let values = vec![0.0; self.parts.list.last().map_or(0, |part| part.to)];
         State { parts: Arc::clone(&self.parts), values }
     }
 
@@ -214,7 +236,7 @@ impl Runner {
         if let (Some(to), Some(from)) = (&mut size.timespans, elapsed) {
             to.values_mut::<f32>()?.copy_from_slice(from);
         }
-        for part in self.parts.iter() {
+        for part in &self.parts.list {
             let to = size.session.state_mut(&part.input)?.values_mut::<f32>()?;
             for (row, state) in to.chunks_exact_mut(part.to - part.from).zip(states.iter()) {
                 row.copy_from_slice(&state.values[part.from..part.to]);
@@ -224,7 +246,7 @@ impl Runner {
             Some(timespans) => size.session.run(&[("x", &size.x), ("timespans", timespans)])?,
             None => size.session.run(&[("x", &size.x)])?,
         };
-        for part in self.parts.iter() {
+        for part in &self.parts.list {
             let from = size.session.output(&part.output)?.values::<f32>()?;
             for (row, state) in from.chunks_exact(part.to - part.from).zip(states.iter_mut()) {
                 state.values[part.from..part.to].copy_from_slice(row);
@@ -239,9 +261,13 @@ impl Runner {
             let expected = format!("{} for {count} samples of {} features", count * self.features, self.features);
             return Err(Error::argument("x", format!("{} numbers", x.len()), expected));
         }
+        self.guard.sample(x)?;
+        if let Some(elapsed) = elapsed {
+            self.guard.elapsed(elapsed)?;
+        }
         if let Some(state) = states.iter().find(|s| !Arc::ptr_eq(&s.parts, &self.parts) && s.parts != self.parts) {
-            let describe = |parts: &[Part]| {
-                let each = parts.iter().map(|p| format!("{}[{}]", p.input, p.to - p.from));
+            let describe = |parts: &Parts| {
+                let each = parts.list.iter().map(|p| format!("{}[{}]", p.input, p.to - p.from));
                 each.collect::<Vec<_>>().join(", ")
             };
             let got = format!("{} of another model", describe(&state.parts));
@@ -271,7 +297,7 @@ impl Runner {
         }
         let (first, second) = if self.time_first { (1, streams) } else { (streams, 1) };
         let mut session = self.program.session();
-        for part in self.parts.iter() {
+        for part in &self.parts.list {
             session.set_state(&part.input, Tensor::zeros(DType::F32, &[streams, part.to - part.from])?)?;
         }
         let timed = self.program.graph().inputs().any(|(name, _)| name == "timespans");

@@ -212,6 +212,10 @@ impl Sample {
             tensors.insert(name.to_owned(), reader.tensor_as(name, dtype)?);
         }
         let x = tensors.get("x").ok_or_else(|| Error::weight("x", "missing", "the model's input"))?;
+        // Steps and samples that have no numbers cost a file nothing, and would cost a run as much as it claims.
+        if x.is_empty() {
+            return Err(Error::weight("x", x, "a sample that has numbers"));
+        }
         let steps = usize::from(model.sequential().batch_first().is_some());
         let least = steps + usize::from(!symbols);
         let batched = x.shape().len() == least + 1;

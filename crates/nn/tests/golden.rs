@@ -3,11 +3,11 @@
 //!
 //! `SCHWANN_GOLDEN` names another folder of files, such as `scripts/make_golden.py` writes.
 
-use schwann_core::Tensor;
 use schwann_core::backend::cpu::Cpu;
 use schwann_core::backend::reference::Reference;
 use schwann_core::io::safetensors::{self, Reader};
 use schwann_core::pass::PassOptions;
+use schwann_core::{DType, Tensor};
 use schwann_kernels::Isa;
 use schwann_nn::Result;
 use schwann_nn::verify::{Engine, Report, VerifyOptions, verify_file};
@@ -157,4 +157,15 @@ fn what_a_file_lacks_is_named() {
     assert!(said(&|t| drop(t.insert("grad.z".into(), one()))).contains("the gradient of no parameter"));
     assert!(said(&|t| drop(t.insert("timespans".into(), one()))).contains("`timespans` is f32[1]; expected f32[3, 7]"));
     assert!(said(&|t| drop(t.insert("h0".into(), one()))).contains("input `h0`: expected f32[B, 16]"));
+}
+
+#[test]
+fn a_sample_of_nothing_that_claims_to_be_large_is_refused() {
+    for shape in [[1 << 40, 0, 8], [0, 1 << 40, 8], [0, 0, 0]] {
+        let nothing = Tensor::zeros(DType::F32, &shape).unwrap();
+        let said = verify_changed("cfc_default.safetensors", |t| drop(t.insert("x".into(), nothing.clone())))
+            .unwrap_err()
+            .to_string();
+        assert!(said.contains("`x`") && said.contains("a sample that has numbers"), "{said}");
+    }
 }

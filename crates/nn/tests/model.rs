@@ -237,7 +237,8 @@ fn inputs_of_the_wrong_shape_are_refused() -> Result<()> {
     for dt in [0.0, -1.0, f32::NAN] {
         let options = GraphOptions::default().timespans(Timespans::Constant(dt));
         assert!(
-            said(ltc.graph(&options)).starts_with(&format!("`timespans` is {dt}; expected a finite number above 0"))
+            said(ltc.graph(&options))
+                .starts_with(&format!("`timespans` is {dt}; expected a finite time that is more than 0"))
         );
     }
     let dense = Model::new(Linear::new(3, 2), 1)?;

@@ -7,7 +7,7 @@ use schwann_kernels::Isa;
 use schwann_nn::wiring::{AutoNcp, Wiring};
 use schwann_nn::{
     Activation, Affine, Cfc, CfcMode, GraphOptions, Gru, InitialState, Layer, LayerNorm, Linear, Lstm, Ltc, Model,
-    Result, Rnn, Runner, Sequential, Softmax, Timespans,
+    NotFinite, Result, Rnn, Runner, Sequential, Softmax, Timespans,
 };
 use std::sync::Arc;
 
@@ -212,5 +212,56 @@ fn mistakes_are_named() -> Result<()> {
         let error = Runner::new(program(Cfc::new(2, 4), options)?).unwrap_err();
         assert!(said(error).contains("expected a model with a batch axis and carried states"));
     }
+    Ok(())
+}
+
+#[test]
+fn what_would_spoil_a_state_is_refused_and_the_state_stays() -> Result<()> {
+    for (model, divides) in [(Model::new(Cfc::new(2, 4), 1)?, false), (Model::new(Ltc::new(2, 4), 1)?, true)] {
+        let program = compile(&model, Timespans::PerStep, Isa::detect());
+        let mut runner = Runner::new(program.clone())?;
+        let mut state = runner.state();
+        runner.step_after(&mut state, &[0.5, -0.5], 1.0)?;
+        let before = state.clone();
+        let mut said = |runner: &mut Runner, x: &[f32], elapsed: f32| {
+            let said = runner.step_after(&mut state, x, elapsed).err().map(|e| e.to_string());
+            assert_eq!(state, before, "{said:?}");
+            said
+        };
+        for x in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+            let refusal = said(&mut runner, &[0.5, x], 1.0).unwrap();
+            assert!(refusal.contains("at place 2; expected finite numbers"), "{refusal}");
+        }
+        for elapsed in [-1.0, f32::NAN, f32::INFINITY, -f32::MIN_POSITIVE] {
+            assert!(said(&mut runner, &[0.5, 0.5], elapsed).unwrap().contains("`elapsed` is"), "{elapsed}");
+        }
+        if divides {
+            assert!(said(&mut runner, &[0.5, 0.5], 0.0).unwrap().contains("divides by it"));
+        } else {
+            runner.step_after(&mut before.clone(), &[0.5, 0.5], 0.0)?;
+        }
+        let mut passing = Runner::new(program)?.not_finite(NotFinite::Pass);
+        let mut state = passing.state();
+        assert!(passing.step_after(&mut state, &[f32::NAN, 0.0], 1.0)?.iter().any(|y| y.is_nan()));
+    }
+    Ok(())
+}
+
+#[test]
+fn a_state_of_another_model_is_refused_though_it_has_the_same_sizes() -> Result<()> {
+    let runner = |seed| -> Result<Runner> {
+        Runner::new(compile(&Model::new(Cfc::new(2, 4), seed)?, Timespans::Constant(1.0), Isa::detect()))
+    };
+    let (mut one, mut same, mut other) = (runner(1)?, runner(1)?, runner(2)?);
+    let mut state = one.state();
+    one.step(&mut state, &[1.0, 2.0])?;
+    let tensors = state.to_tensors()?;
+    same.state().set_tensors(&tensors)?;
+    same.step(&mut state.clone(), &[1.0, 2.0])?;
+    assert!(other.state().set_tensors(&tensors).unwrap_err().to_string().contains("another model"));
+    assert!(other.step(&mut state, &[1.0, 2.0]).unwrap_err().to_string().contains("another model"));
+    // Arrays that do not say whose they are, as files of earlier versions, are told by their sizes.
+    let bare = tensors.into_iter().filter(|(name, _)| name == "h0").collect();
+    other.state().set_tensors(&bare)?;
     Ok(())
 }

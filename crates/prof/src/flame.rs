@@ -82,12 +82,7 @@ pub fn write_folded(stacks: &[Stack], out: &mut dyn Write) -> io::Result<()> {
 
 /// A name without what would end a frame or a line.
 fn frame(name: &str) -> String {
-    let safe = |c: char| match c {
-        ';' => ',',
-        c if c.is_control() => '\u{fffd}',
-        c => c,
-    };
-    name.chars().map(safe).collect()
+    schwann_core::show::line(name).replace(';', ",")
 }
 
 /// A frame with what it called, in the order of first calls.
@@ -212,7 +207,7 @@ mod tests {
             [stack(&["m", "scan", "a;b\n"], 1e-6), stack(&["m", "y"], 2e-9), stack(&["m", "scan", "a;b\n"], 1e-6)];
         let mut out = vec![];
         write_folded(&stacks, &mut out).unwrap();
-        assert_eq!(String::from_utf8(out).unwrap(), "m;scan;a,b\u{fffd} 2000\nm;y 2\n");
+        assert_eq!(String::from_utf8(out).unwrap(), "m;scan;a,b\\u000a 2000\nm;y 2\n");
     }
 
     #[test]

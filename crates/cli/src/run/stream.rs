@@ -1,166 +1,42 @@
 //! `schwann run --stream`: rows from stdin, one step each, answers to stdout as they come.
 //!
-//! The network may be a model or a graph: every size that it leaves open is 1, and its states go on from row to row.
+//! The network may be a model or a graph: every size that it leaves open is 1, and its states go on from row to row. The
+//! state is written however the stream ends: at the end of the rows, at a bad one, at Ctrl-C, or when nobody reads the
+//! answers any more.
 
-use super::{Args, fitted_state, states_of};
+use super::rows::{Format, Next, Row, Rows, Separator};
+use super::{Args, output_file, read_state, states_of};
 use crate::load::{self, Network};
 use crate::{Outcome, out};
 use anyhow::{Context, Result, anyhow, bail};
-use schwann::nn::{GraphOptions, Timespans};
+use schwann::nn::{GraphOptions, Guard, NotFinite, Timespans};
 use schwann::{Bindings, CompileOptions, DType, Graph, Program, Session, Tensor, io};
-use serde_json::Value;
-use std::io::{BufRead, Read, Write};
+use std::io::Write;
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
-/// A longer line is no row of numbers.
-const MOST_LINE_BYTES: u64 = 16 << 20;
+/// After so many notes on bad rows, the others are only counted.
+const MOST_NOTES: usize = 100;
+/// How long an interrupted step may take to end.
+const PATIENCE: Duration = Duration::from_secs(2);
 
-/// How rows are written.
-#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-pub(super) enum Format {
-    /// Numbers with commas between them; a first line that has none is a heading.
-    Csv,
-    /// An array of numbers, or an object with `x` and, where wanted, `dt`.
-    Jsonl,
-}
-
-/// One row: the features, and the time since the last.
-#[derive(Default)]
-struct Row {
-    x: Vec<f32>,
-    dt: Option<f32>,
-    /// Whether it came as an object, and its answer is to be one.
-    object: bool,
-}
-
-/// Reads rows, and knows where it is.
-struct Rows<R> {
-    from: R,
-    line: Vec<u8>,
-    number: usize,
-    format: Option<Format>,
-    /// Which column is the time, as it was given, and counted from 0 once that is known.
-    dt_column: Option<String>,
-    dt_at: Option<usize>,
-    begun: bool,
-}
-
-impl<R: BufRead> Rows<R> {
-    /// Reads the next row; false at the end.
-    fn next(&mut self, row: &mut Row) -> Result<bool> {
-        loop {
-            self.line.clear();
-            self.number += 1;
-            let read = (&mut self.from).take(MOST_LINE_BYTES + 1).read_until(b'\n', &mut self.line);
-            if read.context("cannot read stdin")? == 0 {
-                return Ok(false);
-            }
-            let number = self.number;
-            if self.parse(row).with_context(|| format!("stdin, line {number}, is no row"))? {
-                return Ok(true);
-            }
-        }
-    }
-
-    /// Takes a row from the line at hand; false for a heading or an empty line.
-    fn parse(&mut self, row: &mut Row) -> Result<bool> {
-        if self.line.len() as u64 > MOST_LINE_BYTES {
-            bail!("it is longer than {MOST_LINE_BYTES} bytes");
-        }
-        let text = std::str::from_utf8(&self.line).map_err(|e| anyhow!("it is no UTF-8 text: {e}"))?;
-        let text = text.trim_start_matches('\u{feff}').trim();
-        if text.is_empty() {
-            return Ok(false);
-        }
-        let format = *self.format.get_or_insert(match text.starts_with(['[', '{']) {
-            true => Format::Jsonl,
-            false => Format::Csv,
-        });
-        let first = !std::mem::replace(&mut self.begun, true);
-        row.x.clear();
-        (row.dt, row.object) = (None, false);
-        if format == Format::Jsonl {
-            if self.dt_column.is_some() {
-                bail!("--dt-column is for CSV; in JSON the time is `dt`, as in {{\"x\": [1, 2], \"dt\": 0.1}}");
-            }
-            json_row(text, row)?;
-            return Ok(true);
-        }
-        let fields = || text.split(',').map(str::trim);
-        let heading = first && fields().all(|f| f.parse::<f32>().is_err());
-        if let (true, Some(column)) = (first, &self.dt_column) {
-            self.dt_at = Some(column_at(column, fields(), heading)?);
-        }
-        if heading {
-            return Ok(false);
-        }
-        for (i, field) in fields().enumerate() {
-            let value = field.parse::<f32>().ok().filter(|v| v.is_finite());
-            let value = value.with_context(|| {
-                format!(
-                    "column {} is `{}`; expected a finite number",
-                    i + 1,
-                    field.chars().take(40).collect::<String>()
-                )
-            })?;
-            if self.dt_at == Some(i) {
-                row.dt = Some(value);
-            } else {
-                row.x.push(value);
-            }
-        }
-        if let (Some(at), None) = (self.dt_at, row.dt) {
-            bail!("it has {} columns; column {} is to be the time", fields().count(), at + 1);
-        }
-        Ok(true)
-    }
-}
-
-/// Which column is meant, by its heading or by its number from 1.
-fn column_at<'a>(column: &str, mut fields: impl Iterator<Item = &'a str>, heading: bool) -> Result<usize> {
-    let named = |f: &str| f.trim_matches('"') == column;
-    if heading && let Some(at) = fields.by_ref().position(named) {
-        return Ok(at);
-    }
-    match column.parse::<usize>() {
-        Ok(n) if n > 0 => Ok(n - 1),
-        _ if heading => bail!("--dt-column is {column}; expected a heading of this line, or a column's number from 1"),
-        _ => bail!("--dt-column is {column}; expected a column's number from 1, since there are no headings"),
-    }
-}
-
-fn json_row(text: &str, row: &mut Row) -> Result<()> {
-    let json: Value = serde_json::from_str(text)?;
-    let x = match &json {
-        Value::Array(_) => &json,
-        Value::Object(fields) => {
-            if let Some(other) = fields.keys().find(|k| !["x", "dt"].contains(&k.as_str())) {
-                bail!("it has a field `{other}`; expected `x` and, where wanted, `dt`");
-            }
-            row.object = true;
-            row.dt = fields.get("dt").map(|dt| number(dt).with_context(|| format!("`dt` is {dt}"))).transpose()?;
-            fields.get("x").context("it has no field `x`")?
-        }
-        other => bail!("it is {other}; expected an array of numbers, or an object with `x`"),
-    };
-    match x {
-        Value::Array(values) => {
-            for (i, value) in values.iter().enumerate() {
-                row.x.push(number(value).with_context(|| format!("element {} is {value}", i + 1))?);
-            }
-        }
-        one => row.x.push(number(one).with_context(|| format!("`x` is {one}"))?),
-    }
-    Ok(())
-}
-
-fn number(value: &Value) -> Result<f32> {
-    let number = value.as_f64().map(|v| v as f32).filter(|v| v.is_finite());
-    number.context("expected a finite number")
+/// What a row that cannot be used leads to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub(super) enum BadRow {
+    /// The stream ends with exit code 2; answers before it were given, and the state before it is written.
+    #[default]
+    Stop,
+    /// It is left out: no step, no answer, a note on stderr.
+    Skip,
+    /// The last good row is used once more in its place, with a note on stderr; before the first good row it is left out.
+    Hold,
 }
 
 /// A session of one stream, and the names that matter.
 struct Stream {
     session: Session,
+    guard: Guard,
     input: String,
     output: String,
     x: Tensor,
@@ -168,9 +44,9 @@ struct Stream {
 }
 
 impl Stream {
-    fn new(args: &Args, network: Network, timed: bool) -> Result<Stream> {
+    fn new(args: &Args, network: &Network, timed: bool) -> Result<Stream> {
         let graph = match network {
-            Network::Graph(graph) => *graph,
+            Network::Graph(graph) => (**graph).clone(),
             Network::Model(model) => {
                 let timespans = if timed { Timespans::PerStep } else { Timespans::Constant(args.dt.unwrap_or(1.0)) };
                 model.graph(&GraphOptions::default().timespans(timespans))?
@@ -194,7 +70,7 @@ impl Stream {
         }
         let zeros = |name: &str| -> Result<Tensor> {
             let ty = ty(name).with_context(|| format!("no input `{name}`"))?;
-            Ok(Tensor::zeros(ty.dtype, &ty.shape.eval(&ones)?)?)
+            load::zeros(ty.dtype, &ty.shape.eval(&ones)?).with_context(|| format!("input `{name}`"))
         };
         let x = zeros(input)?;
         let timespans = if ty("timespans").is_some() { Some(zeros("timespans")?) } else { None };
@@ -206,34 +82,54 @@ impl Stream {
             session.set_state(&name, zero)?;
         }
         if let Some(path) = &args.state {
-            for (name, value) in io::read_npz(path)? {
-                let value =
-                    fitted_state(&graph, &name, value, &ones).with_context(|| format!("--state {}", path.display()))?;
+            for (name, value) in read_state(path, args.any_state, &graph, &ones)? {
                 session.set_state(&name, value).with_context(|| format!("in {}", path.display()))?;
             }
         }
-        Ok(Stream { session, input, output, x, timespans })
+        let guard = Guard::new(&graph, args.nan.into());
+        Ok(Stream { session, guard, input, output, x, timespans })
     }
 
-    fn step(&mut self, row: &Row) -> Result<&Tensor> {
+    /// Takes a row into the inputs; an error says what is wrong with it.
+    fn take(&mut self, row: &Row) -> Result<()> {
         if row.x.len() != self.x.len() {
             bail!("it has {} features; the network takes {}", row.x.len(), self.x.len());
         }
-        fill(&mut self.x, &row.x)?;
+        self.guard.sample(&row.x)?;
         match (&mut self.timespans, row.dt) {
             (Some(to), Some(dt)) => {
+                self.guard.elapsed(&[dt]).context("its time since the last row")?;
                 fill(to, &[dt])?;
-                self.session.run(&[(&self.input, &self.x), ("timespans", to)])?;
             }
-            (None, None) => {
-                self.session.run(&[(&self.input, &self.x)])?;
-            }
+            (None, None) => {}
             (Some(_), None) => {
                 bail!("it has no time since the last row, which the rows before have (or the network needs)")
             }
             (None, Some(_)) => bail!("it has a time since the last row, which the rows before have not"),
         }
-        Ok(self.session.output(&self.output)?)
+        fill(&mut self.x, &row.x)
+    }
+
+    /// Takes the step, and gives the answer into `y`.
+    fn step(&mut self, y: &mut Vec<f32>) -> schwann::Result<()> {
+        match &self.timespans {
+            Some(times) => self.session.run(&[(&self.input, &self.x), ("timespans", times)])?,
+            None => self.session.run(&[(&self.input, &self.x)])?,
+        };
+        let found = self.session.output(&self.output)?;
+        y.clear();
+        match found.dtype() {
+            DType::F32 => y.extend_from_slice(found.values::<f32>()?),
+            _ => y.extend(found.to_f64().into_iter().map(|v| v as f32)),
+        }
+        Ok(())
+    }
+
+    fn save(&self, path: &Path) -> Result<()> {
+        let graph = Arc::clone(self.session.program());
+        let states = states_of(graph.graph(), &self.session)?;
+        let states = states.iter().map(|(name, value)| (name.as_str(), value));
+        io::write_npz(output_file(path), states).with_context(|| format!("cannot write {}", path.display()))
     }
 }
 
@@ -261,16 +157,12 @@ fn compiled(args: &Args, graph: &Graph) -> Result<Session> {
 }
 
 /// Writes an answer as the row came.
-fn answer(out: &mut impl Write, y: &Tensor, format: Format, object: bool) -> Result<()> {
-    let values: Vec<f32> = match y.dtype() {
-        DType::F32 => y.values::<f32>()?.to_vec(),
-        _ => y.to_f64().into_iter().map(|v| v as f32).collect(),
-    };
+fn answer(out: &mut impl Write, y: &[f32], format: Format, separator: Separator, object: bool) -> Result<()> {
     match format {
         Format::Csv => {
-            for (i, value) in values.iter().enumerate() {
+            for (i, value) in y.iter().enumerate() {
                 if i > 0 {
-                    out.write_all(b",")?;
+                    out.write_all(separator.text().as_bytes())?;
                 }
                 // The shortest text that reads back as the same number.
                 if value.is_finite() { serde_json::to_writer(&mut *out, value)? } else { write!(out, "{value}")? }
@@ -278,14 +170,47 @@ fn answer(out: &mut impl Write, y: &Tensor, format: Format, object: bool) -> Res
         }
         Format::Jsonl if object => {
             out.write_all(b"{\"y\":")?;
-            serde_json::to_writer(&mut *out, &values)?;
+            serde_json::to_writer(&mut *out, y)?;
             out.write_all(b"}")?;
         }
-        Format::Jsonl => serde_json::to_writer(&mut *out, &values)?,
+        Format::Jsonl => serde_json::to_writer(&mut *out, y)?,
     }
     out.write_all(b"\n")?;
     // Whoever waits for this row is not to wait for the next.
     Ok(out.flush()?)
+}
+
+/// The stream as the steps and an interruption share it: nobody holds it while waiting for a row or for a reader.
+type Shared = Arc<Mutex<Stream>>;
+
+fn locked(stream: &Shared) -> MutexGuard<'_, Stream> {
+    stream.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// At Ctrl-C, writes the state as it is between two steps, and ends the program. A stream waits for its next row most of
+/// the time, and nothing but the end of the program ends that wait.
+fn end_when_interrupted(stream: &Shared, state_out: Option<std::path::PathBuf>) {
+    let stream = Arc::clone(stream);
+    // A handler that another part of the program has set already is as good.
+    let _ = ctrlc::set_handler(move || {
+        let start = std::time::Instant::now();
+        let guard = loop {
+            match stream.try_lock() {
+                Ok(guard) => break Some(guard),
+                Err(_) if start.elapsed() > PATIENCE => break None,
+                Err(_) => std::thread::sleep(Duration::from_millis(5)),
+            }
+        };
+        match (&state_out, guard) {
+            (None, _) => {}
+            (Some(path), Some(stream)) => match stream.save(path) {
+                Ok(()) => out::note(&format!("interrupted; the state is in {}", path.display())),
+                Err(e) => out::note(&format!("interrupted; the state could not be written: {e:#}")),
+            },
+            (Some(_), None) => out::note("interrupted in the middle of a step; the state was not written"),
+        }
+        std::process::exit(130);
+    });
 }
 
 pub(super) fn run(args: &Args) -> Result<Outcome> {
@@ -293,37 +218,106 @@ pub(super) fn run(args: &Args) -> Result<Outcome> {
     if args.dt.is_some() && matches!(network, Network::Graph(_)) {
         bail!("--dt is for models; {} holds a graph", args.file.display());
     }
-    let mut rows = Rows {
-        from: std::io::stdin().lock(),
-        line: vec![],
-        number: 0,
-        format: args.format,
-        dt_column: args.dt_column.clone(),
-        dt_at: None,
-        begun: false,
-    };
-    let mut row = Row::default();
-    // Only the first row says whether there are times.
-    let mut there = rows.next(&mut row)?;
-    let timed = there && row.dt.is_some();
-    if timed && args.dt.is_some() {
-        bail!("--dt is {}, and the rows have times of their own", args.dt.unwrap_or_default());
+    if args.state_out.as_deref().is_some_and(out::is_stdout) {
+        bail!("--state-out is stdout, where the answers go; choose a file");
     }
-    let mut stream = Stream::new(args, network, timed)?;
-    let mut out = out::stdout();
-    while there {
-        let y = stream.step(&row).with_context(|| format!("stdin, line {}, does not fit", rows.number))?;
-        match answer(&mut out, y, rows.format.unwrap_or(Format::Csv), row.object) {
+    let stream = Stream::new(args, &network, args.dt_column.is_some())?;
+    if args.state_out.is_some() {
+        // Said before the first row, not after the last.
+        let graph = stream.session.program().graph();
+        if graph.states().is_empty() {
+            bail!("--state-out: the network has no states to write");
+        }
+    }
+    let features = stream.x.len();
+    let stream: Shared = Arc::new(Mutex::new(stream));
+    end_when_interrupted(&stream, args.state_out.clone());
+    let not_finite: NotFinite = args.nan.into();
+    let rows = Rows::new(std::io::stdin().lock(), features, args.format, args.dt_column.as_deref(), not_finite);
+    let ended = steps(args, &network, &stream, rows);
+    // However it ended, the state is written; where both fail, both are said.
+    let stream = locked(&stream);
+    let saved = args.state_out.as_deref().map_or(Ok(()), |path| stream.save(path));
+    match (ended, saved) {
+        (Err(e), Err(state)) => {
+            out::note(&format!("the state could not be written: {state:#}"));
+            Err(e)
+        }
+        (Ok(()), Err(e)) | (Err(e), Ok(())) => Err(e),
+        (Ok(()), Ok(())) => Ok(Outcome::Done),
+    }
+}
+
+/// Takes a step for each row until the rows end, one is bad, or nobody reads the answers.
+fn steps(args: &Args, network: &Network, stream: &Shared, mut rows: Rows<impl std::io::BufRead>) -> Result<()> {
+    let (mut row, mut last) = (Row::default(), None::<Row>);
+    let (mut y, mut out) = (vec![], out::stdout());
+    let (mut bad, mut begun) = (0usize, false);
+    loop {
+        let next = rows.next(&mut row)?;
+        if let Some((line, text)) = rows.heading.take() {
+            out::note(&format!("stdin, line {line} is taken for a heading: {text}"));
+        }
+        let taken = match next {
+            Next::End => break,
+            Next::Bad(problem) => Err(problem),
+            Next::Row => {
+                // Only the first row says whether there are times.
+                if !std::mem::replace(&mut begun, true) && row.dt.is_some() && args.dt_column.is_none() {
+                    if let Some(dt) = args.dt {
+                        bail!("--dt is {dt}, and the rows have times of their own");
+                    }
+                    *locked(stream) = Stream::new(args, network, true)?;
+                }
+                locked(stream).take(&row)
+            }
+        };
+        if let Err(problem) = taken {
+            let place = format!("stdin, line {} ({}), is no row", rows.number, rows.excerpt());
+            bad += 1;
+            let held = last.is_some();
+            let done = match args.on_bad_row {
+                BadRow::Stop => return Err(problem.context(place)),
+                BadRow::Hold if held => "the last good row is used again",
+                BadRow::Hold => "left out: there is no good row before it",
+                BadRow::Skip => "left out",
+            };
+            if bad <= MOST_NOTES {
+                out::note(&format!("{place}: {problem:#}; {done}"));
+            }
+            rows.skip_rest()?;
+            match &last {
+                Some(good) if args.on_bad_row == BadRow::Hold => {
+                    row.clone_from(good);
+                    locked(stream).take(&row)?;
+                }
+                _ => continue,
+            }
+        } else if args.on_bad_row == BadRow::Hold {
+            last = Some(row.clone());
+        }
+        let stepped = locked(stream).step(&mut y);
+        if let Err(e) = stepped {
+            let place = format!("stdin, line {} ({}), does not fit", rows.number, rows.excerpt());
+            // What a value made impossible is the row's fault; anything else ends the stream.
+            let of_row = matches!(e, schwann::Error::Value { .. } | schwann::Error::Input { .. });
+            if !of_row || args.on_bad_row == BadRow::Stop {
+                return Err(anyhow!(e).context(place));
+            }
+            bad += 1;
+            last = None;
+            out::note(&format!("{place}: {e}; left out"));
+            continue;
+        }
+        let (format, separator) = (rows.format.unwrap_or(Format::Csv), rows.separator.unwrap_or(Separator::Comma));
+        match answer(&mut out, &y, format, separator, row.object) {
             // Whoever read the answers has enough of them; the state is still wanted.
             Err(e) if out::is_closed_pipe(&e) => break,
             other => other?,
         }
-        there = rows.next(&mut row)?;
     }
-    if let Some(path) = &args.state_out {
-        let graph = std::sync::Arc::clone(stream.session.program());
-        io::write_npz(path, states_of(graph.graph(), &stream.session)?)
-            .with_context(|| format!("cannot write {}", path.display()))?;
+    if bad > 0 {
+        out::note(&format!("{bad} of the lines were no rows"));
     }
-    Ok(Outcome::Done)
+    Ok(())
 }

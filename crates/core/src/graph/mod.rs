@@ -1,6 +1,7 @@
 //! The graph: nodes in dependency order, each with its operation, inputs, inferred types and name.
 
 mod build;
+mod mark;
 mod print;
 
 pub use build::GraphBuilder;

@@ -2,6 +2,7 @@
 
 use super::{Graph, Node, Value};
 use crate::op::Op;
+use crate::show;
 use std::fmt::{self, Write};
 
 /// What an operation says beyond its name.
@@ -55,15 +56,15 @@ fn write_graph(graph: &Graph, out: &mut dyn Write, indent: usize) -> fmt::Result
             "{pad}%{i} = {}{args}{} : {}  # {}",
             node.op.name(),
             details(&node.op),
-            types.join(", "),
-            node.name
+            show::line(&types.join(", ")),
+            show::name(&node.name)
         )?;
         if let Op::Scan(scan) = &node.op {
             write_graph(&scan.body, out, indent + 4)?;
         }
     }
     for output in &graph.outputs {
-        writeln!(out, "{pad}return {} = {}", output.name, name(&output.value))?;
+        writeln!(out, "{pad}return {} = {}", show::name(&output.name), name(&output.value))?;
     }
     Ok(())
 }
@@ -74,9 +75,9 @@ impl fmt::Display for Graph {
     }
 }
 
-/// Escapes a DOT string.
+/// Escapes a DOT string; its lines are the caller's, and the names in it cleaned.
 pub(crate) fn quote(text: &str) -> String {
-    format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n"))
+    format!("\"{}\"", show::lines(text).replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n"))
 }
 
 fn colour(op: &Op) -> &'static str {
@@ -112,7 +113,7 @@ impl Graph {
             if about.chars().count() > 60 {
                 about = about.chars().take(59).chain(['…']).collect();
             }
-            format!("{}\n{}{about}\n{}", node.name, node.op.name(), types.join(", "))
+            format!("{}\n{}{about}\n{}", show::name(&node.name), node.op.name(), show::line(&types.join(", ")))
         };
         for (i, node) in self.nodes.iter().enumerate() {
             let _ = writeln!(out, "  {prefix}{i} [label={}, fillcolor=\"{}\"];", quote(&label(node)), colour(&node.op));
@@ -123,7 +124,7 @@ impl Graph {
                 let _ = writeln!(
                     out,
                     "  subgraph cluster_{prefix}{i} {{ label={}; color=\"#8866cc\";",
-                    quote(&format!("body of {}", node.name))
+                    quote(&format!("body of {}", show::name(&node.name)))
                 );
                 scan.body.dot_nodes(out, &format!("{prefix}{i}_"));
                 out.push_str("  }\n");
@@ -133,7 +134,7 @@ impl Graph {
             let _ = writeln!(
                 out,
                 "  {prefix}out{i} [label={}, shape=ellipse, fillcolor=\"#ffc9c9\"];",
-                quote(&output.name)
+                quote(&show::name(&output.name))
             );
             let _ = writeln!(out, "  {prefix}{} -> {prefix}out{i};", output.value.node);
         }

@@ -1,9 +1,8 @@
 //! Files: whole graphs, safetensors, and NumPy's arrays.
 //!
 //! Everything that is read is taken for hostile: each count is checked against the bytes that are there before anything
-//! is allocated for it, so a small file costs little memory whatever it claims. Everything that is written goes to a new
-//! file beside the old one and takes its name only when it is whole and on disk, so a crash leaves the old file, and a
-//! program that has the old one mapped keeps it.
+//! is allocated for it, so a small file costs little memory whatever it claims. Everything that is written goes through
+//! [`write_file`], which replaces a file whole or not at all.
 //!
 //! A graph is one safetensors file: its weights are the tensors, its JSON is the metadata entry [`GRAPH_KEY`]. Any
 //! safetensors tool can therefore list, diff or convert the weights.
@@ -11,20 +10,21 @@
 mod convert;
 pub mod npy;
 pub mod npz;
+mod output;
 pub mod safetensors;
 
 pub use convert::Kind;
-pub use npy::{read_npy, write_npy};
-pub use npz::{read_npz, write_npz};
+pub use npy::{read_npy, read_npy_if, write_npy};
+pub use npz::{read_npz, read_npz_if, write_npz};
+pub use output::{same_file, write_bytes, write_file, write_text};
 
 use crate::error::{Error, Result};
 use crate::graph::Graph;
+use crate::show;
 use std::collections::BTreeMap;
-use std::ffi::OsString;
-use std::fs::{File, OpenOptions};
-use std::io::{BufWriter, Write};
-use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
 
 /// The metadata entry that holds a graph's JSON.
 pub const GRAPH_KEY: &str = "schwann.graph";
@@ -77,6 +77,23 @@ pub fn graph_of(reader: &safetensors::Reader) -> Result<Graph> {
     Ok(graph)
 }
 
+/// Reads text of at most so many bytes: what a file says of its size need not be so (a device has none and no end).
+pub fn read_text(path: impl AsRef<Path>, most: u64) -> Result<String> {
+    let path = path.as_ref();
+    let io = |source| Error::Io { path: path.to_owned(), source };
+    let mut bytes = vec![];
+    let (file, _) = open(path)?;
+    file.take(most.saturating_add(1)).read_to_end(&mut bytes).map_err(io)?;
+    if bytes.len() as u64 > most {
+        let problem = format!("more than {most} bytes, which is more than is read");
+        return Err(Error::File { path: Some(path.to_owned()), format: "text", problem });
+    }
+    String::from_utf8(bytes).map_err(|e| {
+        let problem = format!("no UTF-8 at offset {}", e.utf8_error().valid_up_to());
+        Error::File { path: Some(path.to_owned()), format: "text", problem }
+    })
+}
+
 /// Opens a file for reading, with its length.
 fn open(path: &Path) -> Result<(File, u64)> {
     let io = |source| Error::Io { path: path.to_owned(), source };
@@ -88,51 +105,12 @@ fn open(path: &Path) -> Result<(File, u64)> {
     Ok((file, about.len()))
 }
 
-/// Writes a file whole or not at all: into a new one in the same directory, to disk, then under its name.
-fn write_atomically(path: &Path, fill: impl FnOnce(&mut BufWriter<File>) -> Result<()>) -> Result<()> {
-    static NEXT: AtomicU64 = AtomicU64::new(0);
-    let io = |source| Error::Io { path: path.to_owned(), source };
-    let name = path.file_name().ok_or_else(|| io(std::io::ErrorKind::InvalidFilename.into()))?;
-    let mut temporary = OsString::from(".");
-    temporary.push(name);
-    temporary.push(format!(".{}.{}.tmp", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed)));
-    let temporary = path.with_file_name(temporary);
-
-    let file = OpenOptions::new().write(true).create_new(true).open(&temporary).map_err(io)?;
-    let mut unfinished = Unfinished(Some(temporary.clone()));
-    let mut writer = BufWriter::new(file);
-    fill(&mut writer)?;
-    writer.flush().map_err(io)?;
-    let file = writer.into_inner().map_err(|e| io(e.into_error()))?;
-    file.sync_all().map_err(io)?;
-    drop(file);
-    std::fs::rename(&temporary, path).map_err(io)?;
-    unfinished.0 = None;
-    // The new name is on disk once the directory is; where directories cannot be opened there is nothing to do.
-    if let Some(Ok(directory)) =
-        path.parent().map(|p| File::open(if p.as_os_str().is_empty() { Path::new(".") } else { p }))
-    {
-        let _ = directory.sync_all();
-    }
-    Ok(())
-}
-
-/// A file that is removed unless it was finished.
-struct Unfinished(Option<PathBuf>);
-impl Drop for Unfinished {
-    fn drop(&mut self) {
-        if let Some(path) = &self.0 {
-            let _ = std::fs::remove_file(path);
-        }
-    }
-}
-
-/// Text from a file as it may stand in a message: short, and without control characters.
+/// Text from a file as it may stand in a message: short, and all of it visible.
 fn excerpt(text: &str) -> String {
     const MOST: usize = 48;
     let short: String = text.chars().take(MOST).collect();
     let more = if text.chars().nth(MOST).is_some() { "…" } else { "" };
-    format!("`{}{more}`", short.escape_debug())
+    format!("`{}{more}`", show::line(&short))
 }
 
 /// Whether a tensor may have this name; the same rule as for names in a graph.

@@ -8,11 +8,11 @@
 //! value that does not fit is an error. Big-endian files are swapped and Fortran order is transposed on reading.
 
 use super::convert::{self, Kind};
-use super::{Limits, excerpt, write_atomically};
+use super::{Limits, excerpt, write_file};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::tensor::{Bytes, Tensor, count};
-use std::io::{Read, Write};
+use std::io::Read;
 use std::path::Path;
 
 const FORMAT: &str = "npy";
@@ -40,10 +40,7 @@ pub fn from_bytes(bytes: &[u8]) -> Result<Tensor> {
 pub fn write_npy(path: impl AsRef<Path>, tensor: &Tensor) -> Result<()> {
     let path = path.as_ref();
     let header = header(tensor).map_err(|e| e.in_file(path))?;
-    write_atomically(path, |out| {
-        let done = out.write_all(&header).and_then(|()| out.write_all(tensor.bytes()));
-        done.map_err(|source| Error::Io { path: path.to_owned(), source })
-    })
+    write_file(path, |out| out.write_all(&header).and_then(|()| out.write_all(tensor.bytes())))
 }
 
 /// The bytes that a file of this array would have.
@@ -78,8 +75,25 @@ pub(super) fn header(tensor: &Tensor) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
+/// Reads one array from a file, if `accept` likes its shape; it is asked before anything is allocated for the elements.
+pub fn read_npy_if(path: impl AsRef<Path>, accept: impl FnMut(&[usize]) -> Result<(), String>) -> Result<Tensor> {
+    let path = path.as_ref();
+    let (file, len) = super::open(path)?;
+    read_if(std::io::BufReader::new(file), len, &Limits::default(), accept).map_err(|e| e.in_file(path))
+}
+
 /// Reads one array from `len` bytes of a stream; bytes beyond the array are an error.
-pub fn read(mut from: impl Read, len: u64, limits: &Limits) -> Result<Tensor> {
+pub fn read(from: impl Read, len: u64, limits: &Limits) -> Result<Tensor> {
+    read_if(from, len, limits, |_| Ok(()))
+}
+
+/// The same, if `accept` likes its shape.
+pub(super) fn read_if(
+    mut from: impl Read,
+    len: u64,
+    limits: &Limits,
+    mut accept: impl FnMut(&[usize]) -> Result<(), String>,
+) -> Result<Tensor> {
     let mut at = 0u64;
     let mut take = |from: &mut dyn Read, into: &mut [u8], what: &str| {
         let end = at + into.len() as u64;
@@ -135,6 +149,7 @@ pub fn read(mut from: impl Read, len: u64, limits: &Limits) -> Result<Tensor> {
     if remain > limits.total_bytes {
         return Err(bad(format!("{remain} bytes of data; the limit is {}", limits.total_bytes)));
     }
+    accept(&shape).map_err(bad)?;
     let mut data = Bytes::zeroed(size);
     take(&mut from, &mut data, "the data")?;
 

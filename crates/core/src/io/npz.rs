@@ -1,20 +1,19 @@
 //! NumPy's `.npz`: a zip archive of `.npy` files, stored or deflated.
 //!
-//! The archive is read by our own few lines over `flate2`'s inflate: an npz needs the central directory, two methods and
-//! the 64-bit extension, which is little beside a general zip library, and every bound below is then ours to check.
-//! `flate2` is the Rust project's own and, with its default backend, free of C.
+//! The archive is read by our own few lines over `flate2`'s inflate. The crate `zip` (9.2) was tried: of two entries with
+//! one name it gives one without a word, it takes names that are no UTF-8 for CP 437, and the bounds below would stay ours.
 //!
 //! Bounds: an entry's declared size must be possible for its compressed bytes (deflate cannot do better than 1 to 1032),
 //! entries may not share bytes (so one compressed block cannot be unpacked a thousand times), and the sum of declared
 //! sizes must be within the [`Limits`]; no entry is read beyond what it declared.
 
-use super::{Limits, excerpt, npy, write_atomically};
+use super::{Limits, excerpt, npy, write_file};
 use crate::error::{Error, Result};
 use crate::tensor::Tensor;
 use flate2::{Crc, bufread::DeflateDecoder};
 use schwann_kernels::map_file::map_file;
 use std::collections::BTreeMap;
-use std::io::{Read, Write};
+use std::io::Read;
 use std::path::Path;
 
 const FORMAT: &str = "npz";
@@ -37,13 +36,23 @@ pub fn read_npz(path: impl AsRef<Path>) -> Result<BTreeMap<String, Tensor>> {
 
 /// Reads every array of an archive, within limits of the caller's.
 pub fn read_npz_within(path: impl AsRef<Path>, limits: &Limits) -> Result<BTreeMap<String, Tensor>> {
+    read_npz_if(path, limits, |_, _| Ok(()))
+}
+
+/// Reads every array of an archive, if `accept` likes the name and shape of each. It is asked before an array is unpacked,
+/// since four megabytes may unpack to four gigabytes.
+pub fn read_npz_if(
+    path: impl AsRef<Path>,
+    limits: &Limits,
+    accept: impl FnMut(&str, &[usize]) -> Result<(), String>,
+) -> Result<BTreeMap<String, Tensor>> {
     let path = path.as_ref();
     let (file, len) = super::open(path)?;
     if len == 0 {
-        return from_bytes(&[], limits).map_err(|e| e.in_file(path));
+        return read_if(&[], limits, accept).map_err(|e| e.in_file(path));
     }
     let map = map_file(&file).map_err(|source| Error::Io { path: path.to_owned(), source })?;
-    from_bytes(&map, limits).map_err(|e| e.in_file(path))
+    read_if(&map, limits, accept).map_err(|e| e.in_file(path))
 }
 
 /// Little-endian fields of a record, one after the other.
@@ -194,7 +203,7 @@ impl<R: Read> Read for Summed<R> {
     }
 }
 
-fn unpack(member: &Member<'_>, limits: &Limits) -> Result<Tensor> {
+fn unpack(member: &Member<'_>, limits: &Limits, accept: impl FnMut(&[usize]) -> Result<(), String>) -> Result<Tensor> {
     let shown = excerpt(member.name);
     let fail = |problem: String| bad(format!("entry {shown}: {problem}"));
     let from: Box<dyn Read + '_> = match member.method {
@@ -209,7 +218,7 @@ fn unpack(member: &Member<'_>, limits: &Limits) -> Result<Tensor> {
         other => return Err(fail(format!("compression method {other}; expected stored or deflated"))),
     };
     let mut summed = Summed { from, crc: Crc::new() };
-    let tensor = npy::read(&mut summed, member.size, limits).map_err(|e| match e {
+    let tensor = npy::read_if(&mut summed, member.size, limits, accept).map_err(|e| match e {
         Error::File { problem, .. } => fail(problem),
         other => other,
     })?;
@@ -226,6 +235,14 @@ fn unpack(member: &Member<'_>, limits: &Limits) -> Result<Tensor> {
 
 /// Reads every array of an archive's content.
 pub fn from_bytes(file: &[u8], limits: &Limits) -> Result<BTreeMap<String, Tensor>> {
+    read_if(file, limits, |_, _| Ok(()))
+}
+
+fn read_if(
+    file: &[u8],
+    limits: &Limits,
+    mut accept: impl FnMut(&str, &[usize]) -> Result<(), String>,
+) -> Result<BTreeMap<String, Tensor>> {
     let directory = directory(file)?;
     if directory.entries > limits.arrays as u64 {
         return Err(bad(format!("{} entries; the limit is {}", directory.entries, limits.arrays)));
@@ -253,7 +270,8 @@ pub fn from_bytes(file: &[u8], limits: &Limits) -> Result<BTreeMap<String, Tenso
         if tensors.contains_key(name) {
             return Err(bad(format!("array {} is given twice", excerpt(name))));
         }
-        tensors.insert(name.to_owned(), unpack(&member, limits)?);
+        let tensor = unpack(&member, limits, |shape| accept(name, shape))?;
+        tensors.insert(name.to_owned(), tensor);
     }
     Ok(tensors)
 }
@@ -261,49 +279,48 @@ pub fn from_bytes(file: &[u8], limits: &Limits) -> Result<BTreeMap<String, Tenso
 /// Writes arrays into an archive without compression, as `numpy.savez` does, whole or not at all.
 pub fn write_npz<'a>(path: impl AsRef<Path>, tensors: impl IntoIterator<Item = (&'a str, &'a Tensor)>) -> Result<()> {
     let path = path.as_ref();
-    let tensors: BTreeMap<&str, &Tensor> = tensors.into_iter().collect();
-    write_atomically(path, |out| {
-        write_to(out, &tensors).map_err(|e| match e {
-            Failure::Format(e) => e.in_file(path),
-            Failure::Io(source) => Error::Io { path: path.to_owned(), source },
-        })
+    let (parts, end) = layout(tensors).map_err(|e| e.in_file(path))?;
+    write_file(path, |out| {
+        for (header, tensor) in &parts {
+            out.write_all(header)?;
+            out.write_all(tensor.bytes())?;
+        }
+        out.write_all(&end)
     })
 }
 
 /// The same as the bytes that a file would have.
 pub fn to_bytes<'a>(tensors: impl IntoIterator<Item = (&'a str, &'a Tensor)>) -> Result<Vec<u8>> {
+    let (parts, end) = layout(tensors)?;
     let mut bytes = vec![];
-    write_to(&mut bytes, &tensors.into_iter().collect()).map_err(|e| match e {
-        Failure::Format(e) => e,
-        Failure::Io(e) => Error::Internal(format!("writing to memory: {e}")),
-    })?;
+    for (header, tensor) in &parts {
+        bytes.extend_from_slice(header);
+        bytes.extend_from_slice(tensor.bytes());
+    }
+    bytes.extend_from_slice(&end);
     Ok(bytes)
 }
 
-enum Failure {
-    Format(Error),
-    Io(std::io::Error),
-}
-impl From<std::io::Error> for Failure {
-    fn from(e: std::io::Error) -> Failure {
-        Failure::Io(e)
-    }
-}
+/// What stands before each array's elements, and what after the last.
+type Layout<'a> = (Vec<(Vec<u8>, &'a Tensor)>, Vec<u8>);
 
-fn write_to(out: &mut impl Write, tensors: &BTreeMap<&str, &Tensor>) -> Result<(), Failure> {
-    let too_large = |what: &str| Failure::Format(bad(format!("{what}; write safetensors, which has no such limit")));
+fn layout<'a>(tensors: impl IntoIterator<Item = (&'a str, &'a Tensor)>) -> Result<Layout<'a>> {
+    let tensors: BTreeMap<&str, &Tensor> = tensors.into_iter().collect();
+    let narrow = |n: u64, what: &str| {
+        let narrow = u32::try_from(n).ok().filter(|&n| n < u32::MAX);
+        narrow.ok_or_else(|| bad(format!("{what} of 4 GiB; write safetensors, which has no such limit")))
+    };
+    let mut parts = vec![];
     let mut directory = vec![];
     let mut offset = 0u64;
     for (name, tensor) in tensors {
-        super::check_name(name).map_err(|p| Failure::Format(bad(p)))?;
-        let header = npy::header(tensor).map_err(|e| Failure::Format(bad(format!("array {}: {e}", excerpt(name)))))?;
+        super::check_name(name).map_err(bad)?;
+        let header = npy::header(tensor).map_err(|e| bad(format!("array {}: {e}", excerpt(name))))?;
         let mut crc = Crc::new();
         crc.update(&header);
         crc.update(tensor.bytes());
-        let size = header.len() as u64 + tensor.bytes().len() as u64;
-        let narrow = |n: u64| u32::try_from(n).ok().filter(|&n| n < u32::MAX);
-        let size = narrow(size).ok_or_else(|| too_large("an array of 4 GiB"))?;
-        let at = narrow(offset).ok_or_else(|| too_large("an archive of 4 GiB"))?;
+        let size = narrow(header.len() as u64 + tensor.bytes().len() as u64, "an array")?;
+        let at = narrow(offset, "an archive")?;
         let file = format!("{name}.npy");
         // Version 2.0, names in UTF-8, stored, 1980-01-01: the same arrays give the same bytes.
         let mut common = vec![20, 0, 0, 8, 0, 0, 0, 0, 0x21, 0];
@@ -312,11 +329,9 @@ fn write_to(out: &mut impl Write, tensors: &BTreeMap<&str, &Tensor>) -> Result<(
         }
         common.extend_from_slice(&(file.len() as u16).to_le_bytes());
         common.extend_from_slice(&[0, 0]);
-        let local = [&LOCAL.to_le_bytes()[..], &common, file.as_bytes()].concat();
-        out.write_all(&local)?;
-        out.write_all(&header)?;
-        out.write_all(tensor.bytes())?;
-        offset += local.len() as u64 + u64::from(size);
+        let local = [&LOCAL.to_le_bytes()[..], &common, file.as_bytes(), &header].concat();
+        offset += local.len() as u64 + tensor.bytes().len() as u64;
+        parts.push((local, tensor));
         directory.extend_from_slice(&CENTRAL.to_le_bytes());
         directory.extend_from_slice(&[20, 0]);
         directory.extend_from_slice(&common);
@@ -324,15 +339,14 @@ fn write_to(out: &mut impl Write, tensors: &BTreeMap<&str, &Tensor>) -> Result<(
         directory.extend_from_slice(&at.to_le_bytes());
         directory.extend_from_slice(file.as_bytes());
     }
-    let count = u16::try_from(tensors.len()).ok().filter(|&n| n < u16::MAX);
-    let count = count.ok_or_else(|| too_large("65,535 arrays"))?.to_le_bytes();
-    let at = u32::try_from(offset).ok().filter(|&n| n < u32::MAX).ok_or_else(|| too_large("an archive of 4 GiB"))?;
-    let size = u32::try_from(directory.len()).map_err(|_| too_large("a directory of 4 GiB"))?;
-    out.write_all(&directory)?;
-    out.write_all(&END.to_le_bytes())?;
-    out.write_all(&[0, 0, 0, 0, count[0], count[1], count[0], count[1]])?;
-    out.write_all(&size.to_le_bytes())?;
-    out.write_all(&at.to_le_bytes())?;
-    out.write_all(&[0, 0])?;
-    Ok(())
+    let count = u16::try_from(parts.len()).ok().filter(|&n| n < u16::MAX);
+    let count = count.ok_or_else(|| bad("65,535 arrays; write safetensors, which has no such limit"))?.to_le_bytes();
+    let (at, size) = (narrow(offset, "an archive")?, narrow(directory.len() as u64, "a directory")?);
+    let mut end = directory;
+    end.extend_from_slice(&END.to_le_bytes());
+    end.extend_from_slice(&[0, 0, 0, 0, count[0], count[1], count[0], count[1]]);
+    end.extend_from_slice(&size.to_le_bytes());
+    end.extend_from_slice(&at.to_le_bytes());
+    end.extend_from_slice(&[0, 0]);
+    Ok((parts, end))
 }

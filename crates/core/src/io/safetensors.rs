@@ -1,7 +1,7 @@
 //! Safetensors: eight bytes of header length, a JSON header, then the tensors' bytes without gaps.
 //!
-//! The parser is our own. The `safetensors` crate reads the header into a hash map, so a name given twice keeps its last
-//! entry without a word, names and metadata are unchecked, and its errors say neither which tensor nor what was expected.
+//! The parser is our own. The `safetensors` crate (0.8 was tried) reads the header into a hash map, so a name given twice
+//! keeps one entry without a word, and its errors (`TensorInvalidInfo`) say neither which tensor nor what was expected.
 //! Here the header is streamed through visitors that refuse each of these where it stands, and no length in the file is
 //! believed before it is compared with the bytes there are.
 //!
@@ -9,7 +9,7 @@
 //! file is aligned for its type and none needs a copy.
 
 use super::convert::{self, Kind};
-use super::{check_name, excerpt, write_atomically};
+use super::{check_name, excerpt, write_file};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::tensor::{Tensor, count};
@@ -17,7 +17,6 @@ use schwann_kernels::map_file::{Mmap, map_file};
 use serde::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::io::Write;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -442,10 +441,9 @@ pub fn write<'a>(
 ) -> Result<()> {
     let path = path.as_ref();
     let (header, tensors) = layout(tensors, metadata).map_err(|e| e.in_file(path))?;
-    write_atomically(path, |out| {
-        let mut put = |bytes: &[u8]| out.write_all(bytes).map_err(|source| Error::Io { path: path.to_owned(), source });
-        put(&header)?;
-        tensors.iter().try_for_each(|(_, tensor)| put(tensor.bytes()))
+    write_file(path, |out| {
+        out.write_all(&header)?;
+        tensors.iter().try_for_each(|(_, tensor)| out.write_all(tensor.bytes()))
     })
 }
 

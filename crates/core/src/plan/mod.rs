@@ -17,6 +17,7 @@ use crate::figure::Figure;
 use crate::graph::quote;
 use crate::op::Cost;
 use crate::shape::Bindings;
+use crate::show;
 use serde::Serialize;
 use std::fmt::Write;
 
@@ -208,9 +209,9 @@ impl Plan {
                 let b = &self.buffers[*b];
                 format!("arena {}+{}", b.offset, b.bytes)
             }
-            Place::Input(name) => format!("input {name}"),
-            Place::Output(name) => format!("output {name}"),
-            Place::Constant(name) => format!("constant {name}"),
+            Place::Input(name) => format!("input {}", show::name(name)),
+            Place::Output(name) => format!("output {}", show::name(name)),
+            Place::Constant(name) => format!("constant {}", show::name(name)),
         }
     }
 
@@ -243,8 +244,8 @@ impl Plan {
         for (i, step) in self.steps.iter().enumerate() {
             let label = format!(
                 "{i}: {}\n{}\n{} flops, {}",
-                step.name,
-                step.kernel,
+                show::name(&step.name),
+                show::line(&step.kernel),
                 count(step.cost.flops),
                 bytes(step.cost.bytes())
             );
@@ -264,7 +265,12 @@ impl Plan {
                     Place::Input(name) | Place::Constant(name) | Place::Output(name) => {
                         let id = format!("{prefix}_{}", quote(name).replace(['"', '\\'], ""));
                         let colour = if matches!(place, Place::Input(_)) { "#cfe8ff" } else { "#eeeeee" };
-                        let _ = writeln!(out, "  {} [label={}, fillcolor=\"{colour}\"];", quote(&id), quote(name));
+                        let _ = writeln!(
+                            out,
+                            "  {} [label={}, fillcolor=\"{colour}\"];",
+                            quote(&id),
+                            quote(&show::name(name))
+                        );
                         let _ = writeln!(out, "  {} -> {prefix}{i};", quote(&id));
                     }
                 }
@@ -278,7 +284,7 @@ impl Plan {
                             out,
                             "  {} [label={}, shape=ellipse, fillcolor=\"#ffc9c9\"];",
                             quote(&id),
-                            quote(name)
+                            quote(&show::name(name))
                         );
                         let _ = writeln!(out, "  {prefix}{i} -> {};", quote(&id));
                     }
@@ -286,7 +292,7 @@ impl Plan {
                 }
             }
             if let Some(looped) = &step.looped {
-                let title = format!("{} steps of {}", looped.steps, step.name);
+                let title = format!("{} steps of {}", looped.steps, show::name(&step.name));
                 let _ = writeln!(out, "  subgraph cluster_{prefix}{i} {{ label={}; color=\"#8866cc\";", quote(&title));
                 looped.body.dot_into(out, &format!("{prefix}{i}_"));
                 out.push_str("  }\n");
@@ -296,7 +302,12 @@ impl Plan {
 }
 
 fn shorten(text: &str, width: usize) -> String {
-    if text.chars().count() <= width { text.into() } else { text.chars().take(width - 1).chain(['…']).collect() }
+    let text = show::line(text);
+    if text.chars().count() <= width {
+        text.into_owned()
+    } else {
+        text.chars().take(width - 1).chain(['…']).collect()
+    }
 }
 
 fn scaled(value: f64, units: &[&str], step: f64) -> String {

@@ -10,6 +10,7 @@ mod svg;
 mod text;
 
 use super::{Wiring, WiringConfig};
+use schwann_core::show::xml as escape;
 
 /// Circuits of more layers are shown as if they had none: so many columns side by side would be a line.
 const MOST_LAYERS: usize = 24;
@@ -143,23 +144,6 @@ impl<'a> Picture<'a> {
 /// `1 neuron`, `2 neurons`.
 fn counted(count: usize, what: &str) -> String {
     format!("{count} {what}{}", if count == 1 { "" } else { "s" })
-}
-
-/// Text as XML may hold it.
-fn escape(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for c in text.chars() {
-        match c {
-            '&' => out.push_str("&amp;"),
-            '<' => out.push_str("&lt;"),
-            '>' => out.push_str("&gt;"),
-            '"' => out.push_str("&quot;"),
-            '\u{fffe}' | '\u{ffff}' => out.push('\u{fffd}'),
-            c if c.is_control() => out.push('\u{fffd}'),
-            c => out.push(c),
-        }
-    }
-    out
 }
 
 impl WiringConfig {

@@ -3,6 +3,7 @@
 use super::{Error, Result};
 use schwann_core::Figure;
 use serde::{Deserialize, Serialize};
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use toml::Spanned;
 
@@ -448,12 +449,14 @@ impl Catalog {
     /// Adds the devices of a file; one of a name that is there already takes its place.
     pub fn add_file(&mut self, path: &Path) -> Result<()> {
         let fail = |source| Error::File { action: "read", path: path.to_owned(), source };
-        let bytes = std::fs::metadata(path).map_err(fail)?.len();
-        if bytes > MOST_BYTES {
-            let problem = format!("{bytes} bytes; a list of devices has at most {MOST_BYTES}");
+        let mut text = String::new();
+        // What the system says of a file's size need not be so: a device has none, and no end.
+        let file = std::fs::File::open(path).map_err(fail)?;
+        file.take(MOST_BYTES + 1).read_to_string(&mut text).map_err(fail)?;
+        if text.len() as u64 > MOST_BYTES {
+            let problem = format!("a list of devices has at most {MOST_BYTES} bytes, and this has more");
             return Err(Error::Catalog { file: path.display().to_string(), line: 1, problem });
         }
-        let text = std::fs::read_to_string(path).map_err(fail)?;
         self.add(&path.display().to_string(), &text, Some(path))
     }
 

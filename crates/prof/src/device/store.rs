@@ -4,9 +4,10 @@
 use super::calibrate::{Calibration, Fingerprint, Pace, VERSION};
 use super::{Error, Progress, Result};
 use crate::place;
+use schwann_core::io;
 use schwann_kernels::Isa;
 use std::fs::{self, File, TryLockError};
-use std::io::Write;
+use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -92,8 +93,8 @@ impl Calibration {
     pub fn load(dir: &Path, fingerprint: &Fingerprint) -> Result<Option<Calibration>> {
         let path = Calibration::file(dir, fingerprint);
         let fail = |source| Error::File { action: "read", path: path.clone(), source };
-        let bytes = match fs::metadata(&path) {
-            Ok(found) => found.len(),
+        let file = match fs::File::open(&path) {
+            Ok(file) => file,
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
             Err(e) => return Err(fail(e)),
         };
@@ -101,14 +102,12 @@ impl Calibration {
             Err(Error::Calibration { file: path.clone(), problem, advice: advice.into() })
         };
         let again = "`schwann devices calibrate` measures anew and keeps the old file beside it";
-        if bytes > MOST_BYTES {
-            return refuse(format!("{bytes} bytes are no calibration (at most {MOST_BYTES})"), again);
+        let mut bytes = vec![];
+        file.take(MOST_BYTES + 1).read_to_end(&mut bytes).map_err(fail)?;
+        if bytes.len() as u64 > MOST_BYTES {
+            return refuse(format!("more than {MOST_BYTES} bytes are no calibration"), again);
         }
-        let text = match fs::read(&path).map(String::from_utf8) {
-            Ok(Ok(text)) => text,
-            Ok(Err(_)) => return refuse("is not text".into(), again),
-            Err(e) => return Err(fail(e)),
-        };
+        let Ok(text) = String::from_utf8(bytes) else { return refuse("is not text".into(), again) };
         #[derive(serde::Deserialize)]
         struct Versioned {
             version: u32,
@@ -158,19 +157,10 @@ impl Calibration {
         let path = Calibration::file(dir, &self.fingerprint);
         let fail = |source| Error::File { action: "write", path: path.clone(), source };
         fs::create_dir_all(dir).map_err(fail)?;
-        let temporary = path.with_extension(format!("json.{}.new", std::process::id()));
-        let write = || -> std::io::Result<()> {
-            let mut file = File::create(&temporary)?;
-            file.write_all(&serde_json::to_vec_pretty(self)?)?;
-            file.write_all(b"\n")?;
-            file.sync_all()?;
-            fs::rename(&temporary, &path)?;
-            // The name is on disk when the directory is; where a directory cannot be opened, the system sees to it.
-            File::open(dir).and_then(|d| d.sync_all()).or(Ok(()))
-        };
-        write().map_err(|e| {
-            let _ = fs::remove_file(&temporary);
-            fail(e)
+        let text = serde_json::to_string_pretty(self).map_err(|e| fail(e.into()))?;
+        io::write_text(&path, &(text + "\n")).map_err(|e| match e {
+            schwann_core::Error::Io { source, .. } => fail(source),
+            other => fail(std::io::Error::other(other)),
         })?;
         Ok(path)
     }

@@ -4,11 +4,12 @@ use super::figures;
 use crate::Profile;
 use schwann_core::Provenance;
 
-/// A field, quoted where it must be.
+/// A field, quoted where it must be; a spreadsheet that opens the file calculates nothing of it.
 fn field(text: &str) -> String {
+    let text = schwann_core::show::field(text);
     match text.contains([',', '"', '\n', '\r']) {
         true => format!("\"{}\"", text.replace('"', "\"\"")),
-        false => text.to_owned(),
+        false => text.into_owned(),
     }
 }
 

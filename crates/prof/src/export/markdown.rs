@@ -13,11 +13,7 @@ pub fn markdown(profile: &Profile) -> String {
     text
 }
 
-/// A cell must not end the row or become markup.
-pub(crate) fn cell(text: &str) -> String {
-    let clean: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
-    clean.replace('\\', "\\\\").replace('|', "\\|").replace('<', "&lt;").replace('`', "\\`")
-}
+pub(crate) use schwann_core::show::markdown as cell;
 
 fn write(p: &Profile, out: &mut String) -> std::fmt::Result {
     writeln!(out, "# {}\n", cell(&title(p)))?;

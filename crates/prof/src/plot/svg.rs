@@ -6,23 +6,7 @@ use std::fmt::{self, Write};
 /// Fonts in the order of preference; the last is there everywhere.
 const FONTS: &str = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Noto Sans', sans-serif";
 
-/// Text with what XML and HTML would read as markup written out; characters that XML has no place for are replaced.
-pub(crate) fn escape(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for c in text.chars() {
-        match c {
-            '&' => out += "&amp;",
-            '<' => out += "&lt;",
-            '>' => out += "&gt;",
-            '"' => out += "&quot;",
-            '\'' => out += "&#39;",
-            '\n' | '\t' => out.push(c),
-            c if c.is_control() || matches!(c, '\u{fffe}' | '\u{ffff}') => out.push('\u{fffd}'),
-            c => out.push(c),
-        }
-    }
-    out
-}
+pub(crate) use schwann_core::show::xml as escape;
 
 /// A coordinate in as few characters as a tenth of a pixel needs.
 fn px(value: f64) -> String {

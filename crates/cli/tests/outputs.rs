@@ -1,0 +1,217 @@
+//! What is written: through links, to pipes, whole or not at all, and never over what is read.
+#![cfg(unix)]
+
+use std::fs;
+use std::io::Read;
+use std::os::unix::fs::{FileTypeExt, PermissionsExt, symlink};
+use std::path::PathBuf;
+use std::process::{Command, Output, Stdio};
+
+/// A folder that goes away with the test, with a network `net.safetensors`, its input `x.npy`, and data of its own.
+struct Folder(PathBuf);
+impl Folder {
+    fn new(test: &str, model: &str) -> Folder {
+        let path = std::env::temp_dir().join(format!("schwann-outputs-{}-{test}", std::process::id()));
+        let _ = fs::remove_dir_all(&path);
+        fs::create_dir_all(path.join("data")).unwrap();
+        let folder = Folder(path);
+        folder.ok(&["demo", "net.safetensors", "--model", model, "--input", "x.npy"]);
+        folder
+    }
+    fn command(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_schwann"));
+        command.args(args).current_dir(&self.0).env("SCHWANN_DATA", self.at("data")).stdin(Stdio::null());
+        command
+    }
+    fn run(&self, args: &[&str]) -> Output {
+        self.command(args).output().unwrap()
+    }
+    #[track_caller]
+    fn ok(&self, args: &[&str]) -> Vec<u8> {
+        let out = self.run(args);
+        assert_eq!(out.status.code(), Some(0), "{args:?}: {}", stderr(&out));
+        out.stdout
+    }
+    #[track_caller]
+    fn refused(&self, args: &[&str], words: &str) {
+        let before = self.contents();
+        let out = self.run(args);
+        let said = stderr(&out);
+        assert_eq!(out.status.code(), Some(2), "{args:?}: {said}");
+        assert!(said.contains(words) && !said.contains("panicked"), "{args:?}: {said}");
+        assert_eq!(self.contents(), before, "{args:?} changed something");
+    }
+    /// A shell's words, with `schwann` for the program.
+    fn shell(&self, script: &str) -> Output {
+        let script = format!("schwann() {{ '{}' \"$@\"; }}; {script}", env!("CARGO_BIN_EXE_schwann"));
+        let mut shell = Command::new("bash");
+        shell.args(["-c", &script]).current_dir(&self.0).env("SCHWANN_DATA", self.at("data"));
+        shell.output().unwrap()
+    }
+    fn at(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+    /// Every file's name and content, but for the program's own data.
+    fn contents(&self) -> Vec<(String, Vec<u8>)> {
+        let mut all: Vec<_> = fs::read_dir(&self.0)
+            .unwrap()
+            .map(|e| e.unwrap())
+            .filter(|e| e.metadata().is_ok_and(|m| m.is_file()))
+            .map(|e| (e.file_name().into_string().unwrap(), fs::read(e.path()).unwrap()))
+            .collect();
+        all.sort();
+        all
+    }
+}
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+fn stderr(out: &Output) -> String {
+    String::from_utf8_lossy(&out.stderr).into_owned()
+}
+
+#[test]
+fn an_output_goes_through_links_and_to_pipes() {
+    let folder = Folder::new("links", "mlp");
+    folder.ok(&["run", "net.safetensors", "--input", "x.npy", "--output", "plain.npy"]);
+    let plain = fs::read(folder.at("plain.npy")).unwrap();
+    fs::write(folder.at("real.npy"), "old").unwrap();
+    fs::set_permissions(folder.at("real.npy"), fs::Permissions::from_mode(0o640)).unwrap();
+    symlink("real.npy", folder.at("link.npy")).unwrap();
+    folder.ok(&["run", "net.safetensors", "--input", "x.npy", "--output", "link.npy"]);
+    assert!(fs::symlink_metadata(folder.at("link.npy")).unwrap().is_symlink());
+    assert_eq!(fs::read(folder.at("real.npy")).unwrap(), plain);
+    assert_eq!(fs::metadata(folder.at("real.npy")).unwrap().permissions().mode() & 0o777, 0o640);
+
+    assert!(Command::new("mkfifo").arg(folder.at("pipe")).status().unwrap().success());
+    let pipe = folder.at("pipe");
+    let reader = std::thread::spawn(move || {
+        let mut bytes = vec![];
+        fs::File::open(pipe).unwrap().read_to_end(&mut bytes).unwrap();
+        bytes
+    });
+    folder.ok(&["run", "net.safetensors", "--input", "x.npy", "--output", "pipe"]);
+    assert_eq!(reader.join().unwrap(), plain);
+    assert!(fs::metadata(folder.at("pipe")).unwrap().file_type().is_fifo());
+
+    // Stdout is a pipe here, a file there; either way the array is all that it gets.
+    for path in ["-", "/dev/stdout"] {
+        assert_eq!(folder.ok(&["run", "net.safetensors", "--input", "x.npy", "--output", path]), plain, "{path}");
+        let script = format!("schwann run net.safetensors --input x.npy --output {path} > by-shell.npy");
+        assert!(folder.shell(&script).status.success());
+        assert_eq!(fs::read(folder.at("by-shell.npy")).unwrap(), plain, "{path}");
+    }
+    let appended = folder.shell("{ echo before; schwann graph net.safetensors --svg /dev/stdout; echo after; } > all");
+    assert!(appended.status.success());
+    let all = fs::read_to_string(folder.at("all")).unwrap();
+    assert!(all.starts_with("before\n<svg") && all.ends_with("after\n"), "{all:.200}");
+    folder.ok(&["run", "net.safetensors", "--input", "x.npy", "--output", "/dev/null"]);
+    assert!(fs::metadata("/dev/null").unwrap().file_type().is_char_device());
+    folder.refused(&["run", "net.safetensors", "--input", "x.npy", "--output", "data"], "directory");
+    folder.refused(&["graph", "net.safetensors", "--svg", "data"], "directory");
+}
+
+#[test]
+fn nothing_is_written_over_what_is_read() {
+    let folder = Folder::new("inputs", "rnn");
+    let golden = concat!(env!("CARGO_MANIFEST_DIR"), "/../nn/tests/golden/cfc_default.safetensors");
+    fs::copy(golden, folder.at("g.safetensors")).unwrap();
+    symlink("g.safetensors", folder.at("g-link.safetensors")).unwrap();
+    fs::hard_link(folder.at("g.safetensors"), folder.at("g-hard.safetensors")).unwrap();
+    for output in ["g.safetensors", "./g.safetensors", "g-link.safetensors", "g-hard.safetensors"] {
+        folder.refused(&["import", "ncps", "g.safetensors", "-o", output], "choose another name");
+    }
+    let run = |more: &[&'static str]| [&["run", "net.safetensors", "--input", "x=x.npy"], more].concat();
+    folder.refused(&run(&["--output", "x.npy"]), "choose another name");
+    folder.refused(&run(&["--output", "net.safetensors"]), "choose another name");
+    folder.refused(&run(&["--state-out", "x.npy"]), "choose another name");
+    folder.refused(&run(&["--output", "y=new.npy", "--output", "h_next=./new.npy"]), "one file");
+    folder.refused(&["graph", "net.safetensors", "--svg", "net.safetensors"], "choose another name");
+    folder.refused(&["profile", "net.safetensors", "--html", "net.safetensors"], "choose another name");
+    folder.refused(&["demo", "a", "--input", "a"], "one file");
+    // A state goes on in its own file: that is what it is for.
+    folder.ok(&run(&["--state-out", "s.npz"]));
+    folder.ok(&run(&["--state", "s.npz", "--state-out", "s.npz"]));
+}
+
+#[test]
+fn a_full_disk_leaves_the_old_file_and_nothing_beside_it() {
+    let folder = Folder::new("full", "mlp");
+    for (command, name) in [
+        ("run net.safetensors --input x.npy --output", "y.npy"),
+        ("graph net.safetensors --svg", "y.svg"),
+        ("demo", "y.safetensors"),
+    ] {
+        fs::write(folder.at(name), "old").unwrap();
+        // A file may have 512 bytes here, and writing more is an error instead of a signal.
+        let out = folder.shell(&format!("trap '' XFSZ; ulimit -f 1; schwann {command} {name}"));
+        assert_eq!(out.status.code(), Some(2), "{command}: {}", stderr(&out));
+        assert!(stderr(&out).contains("the file is as it was"), "{command}: {}", stderr(&out));
+        assert_eq!(fs::read(folder.at(name)).unwrap(), b"old", "{command}");
+    }
+    let left: Vec<String> =
+        folder.contents().into_iter().map(|(name, _)| name).filter(|n| n.ends_with("tmp")).collect();
+    assert!(left.is_empty(), "{left:?}");
+}
+
+#[test]
+fn what_a_killed_run_left_goes_with_the_next() {
+    let folder = Folder::new("killed", "mlp");
+    // The signal for too large a file ends the program in the middle of writing.
+    let out = folder.shell("ulimit -c 0; ulimit -f 1; schwann demo new.safetensors; true");
+    assert!(out.status.success());
+    let left = |folder: &Folder| folder.contents().iter().filter(|(name, _)| name.ends_with(".tmp")).count();
+    assert_eq!((left(&folder), folder.at("new.safetensors").exists()), (1, false));
+    folder.ok(&["demo", "new.safetensors"]);
+    assert_eq!((left(&folder), folder.at("new.safetensors").exists()), (0, true));
+}
+
+#[test]
+fn a_profile_is_kept_before_it_is_printed() {
+    let folder = Folder::new("kept", "mlp");
+    // Whoever reads the output is gone before its first byte.
+    let profile = "profile net.safetensors --no-roof --set B=2 --seconds 0.05 --runs 20 --json";
+    let files = "--save a --html a.html --trace a.trace.json";
+    let out = folder.shell(&format!("exec 3> >(exit 0); sleep 0.3; schwann {profile} {files} >&3"));
+    assert_eq!(out.status.code(), Some(0), "{}", stderr(&out));
+    assert!(!stderr(&out).contains("error"), "{}", stderr(&out));
+    let list = String::from_utf8(folder.ok(&["baseline", "list", "--json"])).unwrap();
+    assert!(list.contains("\"a\""), "{list}");
+    for file in ["a.html", "a.trace.json"] {
+        assert!(fs::read(folder.at(file)).unwrap().len() > 1000, "{file}");
+    }
+    let mut full = folder.command(&["graph", "net.safetensors"]);
+    let out = full.stdout(fs::File::options().write(true).open("/dev/full").unwrap()).output().unwrap();
+    assert_eq!(out.status.code(), Some(2), "what could not be printed is an error");
+}
+
+#[test]
+fn hostile_files_are_refused_within_bounds() {
+    let folder = Folder::new("hostile", "mlp");
+    symlink("/dev/zero", folder.at("endless.json")).unwrap();
+    folder.refused(&["graph", "endless.json"], "more than");
+    // Arrays that the network cannot take are not read: their shape says so.
+    let x = |shape: &[usize]| {
+        schwann::io::write_npy(folder.at("other.npy"), &schwann::Tensor::zeros(schwann::DType::F32, shape).unwrap())
+            .unwrap();
+        schwann::io::write_npz(
+            folder.at("other.npz"),
+            [("x", &schwann::io::read_npy(folder.at("other.npy")).unwrap())],
+        )
+        .unwrap();
+    };
+    for shape in [&[2, 63][..], &[64], &[1, 2, 64]] {
+        x(shape);
+        folder.refused(&["run", "net.safetensors", "--input", "x=other.npy"], "input `x` is f32[B, 64]");
+        folder.refused(&["run", "net.safetensors", "--inputs", "other.npz"], "input `x` is f32[B, 64]");
+    }
+    schwann::io::write_npz(
+        folder.at("other.npz"),
+        [("z", &schwann::Tensor::zeros(schwann::DType::F32, &[2]).unwrap())],
+    )
+    .unwrap();
+    folder.refused(&["run", "net.safetensors", "--inputs", "other.npz"], "no input `z`");
+}

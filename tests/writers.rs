@@ -1,0 +1,48 @@
+//! Files are written in one place, `schwann::io::write_file`: nobody writes around it.
+
+use std::path::{Path, PathBuf};
+
+/// What opens a file for writing.
+const WAYS: [&str; 6] = ["fs::write(", "File::create(", "File::create_new(", "OpenOptions", "fs::rename(", "fs::copy("];
+
+/// Who may, and why.
+const ALLOWED: [(&str, &str); 4] = [
+    ("crates/core/src/io/output.rs", "it is the writer"),
+    ("crates/prof/src/device/store.rs", "moves a calibration that cannot be read aside"),
+    ("crates/cli/src/gate/experiment.rs", "goes on with a log, line by line"),
+    ("crates/prof/src/baseline/store.rs", "a database has a writer of its own"),
+];
+
+fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
+    for entry in std::fs::read_dir(folder).unwrap().map(|e| e.unwrap().path()) {
+        if entry.is_dir() {
+            sources(&entry, found);
+        } else if entry.extension().is_some_and(|e| e == "rs") {
+            found.push(entry);
+        }
+    }
+}
+
+#[test]
+fn every_file_is_written_by_the_one_writer() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut files = vec![];
+    for place in ["src", "crates/core/src", "crates/nn/src", "crates/sensors/src", "crates/prof/src", "crates/cli/src"]
+    {
+        sources(&root.join(place), &mut files);
+    }
+    let mut around = vec![];
+    for file in files {
+        let name = file.strip_prefix(root).unwrap().to_string_lossy().replace('\\', "/");
+        if ALLOWED.iter().any(|(allowed, _)| *allowed == name) || name.ends_with("/tests.rs") {
+            continue;
+        }
+        let text = std::fs::read_to_string(&file).unwrap();
+        // Tests write what they like.
+        let text = text.split("#[cfg(test)]").next().unwrap_or_default();
+        for (i, line) in text.lines().enumerate().filter(|(_, line)| WAYS.iter().any(|way| line.contains(way))) {
+            around.push(format!("{name}:{}: {}", i + 1, line.trim()));
+        }
+    }
+    assert!(around.is_empty(), "these write around `io::write_file`:\n{}", around.join("\n"));
+}
