@@ -20,15 +20,7 @@ impl Graph {
 
     /// The same graph without its weights' data.
     pub(crate) fn without_data(&self) -> Graph {
-        Graph {
-            nodes: self.nodes.clone(),
-            inputs: self.inputs.clone(),
-            input_nodes: self.input_nodes.clone(),
-            weight_nodes: self.weight_nodes.clone(),
-            outputs: self.outputs.clone(),
-            states: self.states.clone(),
-            weights: std::collections::BTreeMap::new(),
-        }
+        Graph { weights: std::collections::BTreeMap::new(), ..self.clone() }
     }
 }
 

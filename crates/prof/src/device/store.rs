@@ -7,7 +7,7 @@ use crate::place;
 use schwann_core::io;
 use schwann_kernels::Isa;
 use std::fs::{self, File, TryLockError};
-use std::io::{Read, Write};
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -93,7 +93,7 @@ impl Calibration {
     pub fn load(dir: &Path, fingerprint: &Fingerprint) -> Result<Option<Calibration>> {
         let path = Calibration::file(dir, fingerprint);
         let fail = |source| Error::File { action: "read", path: path.clone(), source };
-        let file = match fs::File::open(&path) {
+        let file = match File::open(&path) {
             Ok(file) => file,
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
             Err(e) => return Err(fail(e)),

@@ -5,7 +5,7 @@ use super::sample::{Block, Samples};
 use super::{Profiler, Result};
 use crate::device::levels::least_seconds;
 use crate::device::roof::of_limit;
-use crate::profile::{Bound, Compute, Named, Op, Roof};
+use crate::profile::{Bound, Compute, Op, Roof};
 use crate::stats;
 use schwann_core::plan::{Plan, Step};
 use schwann_core::{Cost, DType, Error, Figure, Series};
