@@ -122,7 +122,8 @@ fn a_record_of_one_start_says_what_it_cannot_tell() {
 
 #[test]
 fn more_questions_and_more_looks_ask_for_more() {
-    let starts: Vec<Reading> = [0.048, 0.052, 0.05, 0.053, 0.049, 0.051].map(|log| Reading { log, error: 0.001 }).into();
+    let starts: Vec<Reading> =
+        [0.048, 0.052, 0.05, 0.053, 0.049, 0.051].map(|log| Reading { log, error: 0.001 }).into();
     let width = |questions| {
         let Interval { low, high, .. } = Question::difference(questions).judge(&starts).unwrap().ratio;
         high - low
