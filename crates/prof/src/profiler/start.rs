@@ -27,7 +27,7 @@ const MOST_TURNS: usize = 4000;
 /// Turns of even the slowest thing.
 const LEAST_TURNS: usize = 2;
 /// Starts that a profile keeps.
-pub(super) const STARTS: usize = 8;
+pub(super) const STARTS: usize = 12;
 /// The part of a start's time that goes into warming up.
 const WARM_UP: f64 = 0.2;
 
