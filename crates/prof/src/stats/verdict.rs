@@ -16,7 +16,7 @@
 //! Two records that were made apart differ by what the machine did in between, too. What is left of that after dividing by
 //! a yardstick that was timed in turns ([`crate::profiler::YARDSTICK`]) is added to the interval.
 
-use super::{Interval, mad, median};
+use super::{Interval, median, quantile_sorted, sorted};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use statrs::distribution::{ContinuousCDF, Normal, StudentsT};
@@ -53,9 +53,14 @@ impl Reading {
     pub fn of(base: &[f64], candidate: &[f64]) -> Option<Reading> {
         let pairs = base.iter().zip(candidate).filter(|(b, c)| **b > 0.0 && **c > 0.0);
         let logs: Vec<f64> = pairs.map(|(b, c)| (c / b).ln()).filter(|r| r.is_finite()).collect();
-        let log = median(&logs)?;
-        // The standard error of a median of independent samples. They are not quite that, which is why this is only a floor.
-        Some(Reading { log, error: 1.2533 * mad(&logs)? / (logs.len() as f64).sqrt() })
+        let logs = sorted(&logs);
+        // The standard error of a median of independent samples, whatever their distribution: half of what lies between the
+        // ranks that are one deviation of the binomial from the middle. They are not quite independent, which is why this
+        // is only a floor.
+        let reach = 0.5 / (logs.len() as f64).sqrt();
+        let at = |part: f64| quantile_sorted(&logs, part);
+        let log = at(0.5);
+        (!logs.is_empty()).then(|| Reading { log, error: (at(0.5 + reach) - at(0.5 - reach)) / 2.0 })
     }
 }
 

@@ -169,6 +169,26 @@ fn a_failed_start_ends_the_question_and_time_ends_it_too() {
 }
 
 #[test]
+fn the_scatter_within_a_start_is_that_of_its_middle() {
+    // Most blocks agree to a thousandth, and many are disturbed by a half: the median is as sure as the middle is dense.
+    let mut random = Random::new(3);
+    let ones = vec![1.0; 400];
+    let blocks: Vec<f64> =
+        (0..400).map(|i| (1.0 + 0.001 * normal(&mut random)) * [1.0, 1.0, 1.5, 1.0 / 1.5][i % 4]).collect();
+    let reading = Reading::of(&ones, &blocks).unwrap();
+    assert!(reading.error < 0.0005 && reading.error > 0.00003, "{reading:?}");
+    // Of a normal distribution it is the usual 1.25 deviations over the root of the count.
+    let errors: Vec<f64> = (0..50)
+        .map(|_| {
+            let blocks: Vec<f64> = (0..400).map(|_| (0.01 * normal(&mut random)).exp()).collect();
+            Reading::of(&ones, &blocks).unwrap().error
+        })
+        .collect();
+    let mean = errors.iter().sum::<f64>() / 50.0;
+    assert!((mean / (0.01 * 1.2533 / 20.0) - 1.0).abs() < 0.15, "{mean}");
+}
+
+#[test]
 fn students_quantiles_are_those_of_the_tables() {
     // 6 starts, none left out of... one at each end: 4 are kept, 3 degrees of freedom: t = 5.841 for 99%.
     let logs = [-0.03, -0.01, 0.0, 0.0, 0.01, 0.03];
