@@ -34,7 +34,40 @@ fn load(name: &str) -> Figures {
     let path = root().join("docs/figures").join(format!("{name}.json"));
     let text = std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
     let value: Value = serde_json::from_str(&text).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
-    if value["rows"].is_array() { circuits(&value) } else { plain(&value) }
+    match value["rows"].as_array() {
+        Some(rows) if rows.first().is_some_and(|r| r["question"].is_string()) => verdicts(&value),
+        Some(_) => circuits(&value),
+        None => plain(&value),
+    }
+}
+
+/// What `schwann gate experiment --json` wrote: a line for each question and kind of pair.
+fn verdicts(value: &Value) -> Figures {
+    let mut table = String::from(
+        "| question | pairs | faster | slower | same | undecided | share, and 95% interval | slow-down seen | seconds, median and most |\n\
+         |---|---|---|---|---|---|---|---|---|\n",
+    );
+    let mut by_key = BTreeMap::new();
+    for row in value["rows"].as_array().unwrap() {
+        let number = |key: &str| row[key]["value"].as_f64().unwrap();
+        let (question, kind) = (row["question"].as_str().unwrap(), row["kind"].as_str().unwrap());
+        let share = format!("{:.1}%", number("rate"));
+        table.push_str(&format!(
+            "| `{question}` | {} {kind} | {} | {} | {} | {} | {share} ({:.1} to {:.1}) | {:+.2}% | {:.1}, {:.1} |\n",
+            number("pairs"),
+            number("faster"),
+            number("slower"),
+            number("same"),
+            number("undecided"),
+            number("low"),
+            number("high"),
+            number("slowdown"),
+            number("seconds"),
+            number("seconds_max"),
+        ));
+        by_key.insert(format!("{question}.{kind}"), share);
+    }
+    Figures { table, by_key }
 }
 
 /// A file of plain figures: `{"figures": {KEY: TEXT}}`; its table has a line for each.

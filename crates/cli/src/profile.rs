@@ -185,7 +185,7 @@ pub(crate) fn run(args: &Args) -> Result<Outcome> {
     let known = Known { calibration, catalog, device };
     let cancel = stop::keep();
     let (ways, points) = (args.ways(), args.points());
-    let bar = out::progress(100 * (subjects.len() * (2 + ways.len() + points.len())) as u64);
+    let bar = out::progress(100 * (subjects.len() * (3 + ways.len() + points.len())) as u64);
     let (mut profiles, mut traces) = (vec![], vec![]);
     for (name, subject) in subjects {
         if stop::asked() {

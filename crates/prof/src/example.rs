@@ -303,6 +303,7 @@ pub fn nothing() -> Profile {
     }
     m.timeline = vec![];
     profile.hardware.values_mut().for_each(|figure| *figure = gone(&figure.unit.clone()));
+    profile.compute.starts = None;
     profile.comparisons = vec![];
     profile.sweep = vec![];
     for device in &mut profile.devices {

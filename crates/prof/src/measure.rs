@@ -4,6 +4,7 @@
 //! is what the machine can do; the median is what it did; a median far above the least means that something else was
 //! running, and is said.
 
+use crate::stats;
 use serde::Serialize;
 use std::time::{Duration, Instant};
 
@@ -33,9 +34,9 @@ pub struct Samples {
 
 impl Samples {
     /// The samples' order statistics; there must be at least one sample.
-    pub fn of(mut seconds: Vec<f64>, calls_per_sample: usize) -> Samples {
-        seconds.sort_by(f64::total_cmp);
-        let at = |part: f64| seconds[((seconds.len() - 1) as f64 * part).round() as usize];
+    pub fn of(seconds: Vec<f64>, calls_per_sample: usize) -> Samples {
+        let sorted = stats::sorted(&seconds);
+        let at = |part: f64| stats::quantile_sorted(&sorted, part);
         Samples { min_s: at(0.0), median_s: at(0.5), p90_s: at(0.9), samples: seconds.len(), calls_per_sample }
     }
 

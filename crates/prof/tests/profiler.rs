@@ -106,6 +106,20 @@ fn a_profile_without_limits_and_sensors_has_a_source_or_a_reason_for_every_figur
     assert!(profile.sweep.iter().all(|p| p.time.value.is_some() && p.throughput.value.is_some()));
 }
 
+#[test]
+fn one_question_has_one_answer_however_it_is_put() {
+    let mut profiler = Profiler::new(model("W")).with(small());
+    let cores = std::thread::available_parallelism().unwrap().get();
+    let [first] = &profiler.compare_ways(&[Way::Threads(cores)]).unwrap()[..] else { panic!() };
+    let [again] = &profiler.compare_ways(&[Way::Threads(0)]).unwrap()[..] else { panic!() };
+    assert_eq!((&first.speedup, &first.time, first.verdict), (&again.speedup, &again.time, again.verdict));
+    assert!(first.speedup.spread.is_some(), "each verdict has its interval: {first:?}");
+    // Another configuration is another question.
+    profiler.options_mut().batch = 2;
+    let [other] = &profiler.compare_ways(&[Way::Threads(0)]).unwrap()[..] else { panic!() };
+    assert_ne!(first.speedup, other.speedup);
+}
+
 fn places(plan: &Plan) -> BTreeSet<(Vec<usize>, String)> {
     fn walk(plan: &Plan, first: usize, path: &[usize], into: &mut BTreeSet<(Vec<usize>, String)>) {
         for (i, step) in plan.steps.iter().enumerate() {

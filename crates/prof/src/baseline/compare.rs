@@ -130,6 +130,8 @@ pub struct Compared {
     pub basis: Basis,
 }
 
+const UNKNOWN: &str = "not known";
+
 /// What two measurements must share for their times to be compared, in words.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity(Vec<(&'static str, String)>);
@@ -143,12 +145,12 @@ impl Identity {
 
     /// Of what is run where and how.
     pub fn new(machine: &Machine, model: &Model, w: &Workload) -> Identity {
-        let count = |figure: &Figure| figure.value.map_or("not known".to_owned(), |v| v.to_string());
-        let cores = machine.cores.value.map_or("an unknown number of".into(), |n| n.to_string());
+        let count = |figure: &Figure| figure.value.map_or(UNKNOWN.to_owned(), |v| v.to_string());
         let sizes: Vec<String> = w.sizes.iter().map(|n| format!("{} = {}", n.name, count(&n.figure))).collect();
         // The same model may have come from files of two names: its hash tells.
         Identity(vec![
-            ("machine", format!("{} ({}, {cores} cores)", machine.cpu, machine.isa)),
+            ("machine", format!("{} ({})", machine.cpu, machine.isa)),
+            ("cores", count(&machine.cores)),
             ("model", format!("{} ({})", model.name, model.hash)),
             ("batch", count(&w.batch)),
             ("steps", count(&w.steps)),
@@ -162,7 +164,12 @@ impl Identity {
     /// What differs.
     pub fn unlike(&self, candidate: &Identity) -> Vec<Unlike> {
         let hash = |text: &str| text.rsplit_once(" (").map(|(_, hash)| hash.to_owned());
-        let same = |what: &str, a: &str, b: &str| a == b || (what == "model" && hash(a) == hash(b));
+        let same = |what: &str, a: &str, b: &str| match what {
+            "model" => hash(a) == hash(b),
+            // A system that did not tell is no other machine.
+            "cores" => a == b || a == UNKNOWN || b == UNKNOWN,
+            _ => a == b,
+        };
         let pairs = self.0.iter().zip(&candidate.0).filter(|((what, a), (_, b))| !same(what, a, b));
         pairs
             .map(|((what, base), (_, candidate))| Unlike {

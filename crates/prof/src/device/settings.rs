@@ -9,8 +9,8 @@ use super::catalog::{Catalog, Entry};
 use super::roof::{Ready, numbers};
 use super::{Error, Progress, Result};
 use crate::models::INPUTS;
-use crate::stats::Interval;
 use crate::stats::verdict::{Question, Reading};
+use crate::stats::{self, Interval};
 use schwann_core::backend::cpu::Cpu;
 use schwann_core::figure::{Ends, Spread};
 use schwann_core::pass::PassOptions;
@@ -195,9 +195,7 @@ fn judge(rounds: &[Vec<f64>], workload: String) -> SizeTest {
         .iter()
         .enumerate()
         .map(|(i, &units)| {
-            let mut all: Vec<f64> = rounds.iter().map(|r| r[i]).collect();
-            all.sort_by(f64::total_cmp);
-            let median = all.get(all.len() / 2).copied().unwrap_or(f64::NAN);
+            let median = stats::median(&rounds.iter().map(|r| r[i]).collect::<Vec<f64>>()).unwrap_or(f64::NAN);
             let time = Figure::measured(median, "s", source.clone());
             let per_unit = time.derive("s", format!("{source}; time over units"), |t| t / units as f64);
             SizeTime { units, time, per_unit }

@@ -28,10 +28,12 @@ pub const CONFIDENCE: f64 = 0.99;
 pub const LEAST_CHANGE: f64 = 0.01;
 /// Starts after which an answer is looked for.
 const LOOKS: [usize; 4] = [4, 8, 13, 20];
+/// How many times as long as wanted it may take to come to the first look.
+const PATIENCE: f64 = 8.0;
 /// The part of the starts that is left out at each end.
 const TRIM: f64 = 0.2;
-/// How far two records of the same program lie apart in the mean because they were made at different times, as a part of
-/// the time: with the yardstick taken off, and without one.
+/// How far two records of the same program lie apart because they were made at different times (one standard deviation,
+/// as a part of the time): with the yardstick taken off, and without one.
 const APART: f64 = 0.003;
 const APART_WITHOUT_YARDSTICK: f64 = 0.03;
 /// How far a single start lies from the mean of many, with the machine's changes: what is assumed of a record that has one.
@@ -124,7 +126,7 @@ impl Question {
         Some(Judgement { answer: self.answer(&ratio), ratio, starts, readings, seconds: None })
     }
 
-    /// Starts until the answer is clear or the time is up, at least twice; `tick` hears the seconds that went by. With a
+    /// Starts until the answer is clear or the time is up; `tick` hears the seconds that went by. With a
     /// record, each start is a time over the yardstick's, and is held against the record's.
     pub fn ask<E>(
         &self,
@@ -139,8 +141,10 @@ impl Question {
             readings.push(start()?);
             let spent = clock.elapsed().as_secs_f64();
             tick(spent);
-            // The next start would take as long as these did.
-            let over = readings.len() >= 2 && spent * (1.0 + 1.0 / readings.len() as f64) > seconds;
+            // The next start would take as long as these did. Fewer than the first look's say next to nothing: only what
+            // is very slow ends before it.
+            let enough = if readings.len() < LOOKS[0] { seconds * PATIENCE } else { seconds };
+            let over = readings.len() >= 2 && spent * (1.0 + 1.0 / readings.len() as f64) > enough;
             let last = readings.len() >= LOOKS[LOOKS.len() - 1];
             if !(over || last || LOOKS.contains(&readings.len())) {
                 continue;

@@ -42,7 +42,7 @@ impl Machine {
 
     /// Eight starts by the yardstick, of which a little of the machine's own change is left.
     fn record(&mut self, ratio: f64) -> Record {
-        let left = (0.003 * normal(&mut self.random)).exp();
+        let left = (0.002 * normal(&mut self.random)).exp();
         Record { starts: (0..8).map(|_| self.start(ratio * left)).collect(), yardstick: true }
     }
 }
@@ -122,7 +122,8 @@ fn a_record_of_one_start_says_what_it_cannot_tell() {
 
 #[test]
 fn more_questions_and_more_looks_ask_for_more() {
-    let starts: Vec<Reading> = [0.02, 0.03, 0.025, 0.035, 0.028, 0.022].map(|log| Reading { log, error: 0.001 }).into();
+    let starts: Vec<Reading> =
+        [0.048, 0.052, 0.05, 0.053, 0.049, 0.051].map(|log| Reading { log, error: 0.001 }).into();
     let width = |questions| {
         let Interval { low, high, .. } = Question::difference(questions).judge(&starts).unwrap().ratio;
         high - low
@@ -163,7 +164,7 @@ fn a_failed_start_ends_the_question_and_time_ends_it_too() {
         count += 1;
         Ok::<_, ()>(Reading { log: 0.03 * f64::from(count % 2), error: 0.0 })
     };
-    let judged = Question::limit(0.03).ask(1e-9, None, &mut start, &mut |_| ()).unwrap().unwrap();
+    let judged = Question::limit(0.03).ask(1e-12, None, &mut start, &mut |_| ()).unwrap().unwrap();
     assert_eq!((judged.starts, judged.answer), (2, Answer::Undecided), "two starts at least, and no verdict by them");
 }
 
