@@ -133,7 +133,16 @@ fn without_a_command_two_models_are_profiled_and_a_report_is_written() {
     let place = Place::new("alone");
     place.run(0, &["devices", "calibrate", "--quick"]);
     let (page, _) = place.run(0, &[]);
-    for part in ["W  CfC", "G  CfC", "of roof", "bottleneck", "advice", "predicted", "compared", "(measured)"] {
+    for part in [
+        "wired-cfc: CfC",
+        "dense-cfc: CfC",
+        "what this machine",
+        "Most to win",
+        "What to do",
+        "predicted",
+        "Other ways",
+        "(measured)",
+    ] {
         assert!(page.contains(part), "`{part}` is not in:\n{page}");
     }
     let report = place.0.join("data/reports/latest.html");
