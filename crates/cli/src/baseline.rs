@@ -317,7 +317,9 @@ fn track(metric: &str, points: &[Point]) -> Result<()> {
         // Only the same workload on the same machine is compared.
         let of = format!("{} {}", e.workload, e.fingerprint);
         let change = match (figure.value, &before) {
-            (Some(now), Some((then, same))) if *same == of => format!("{:+.1}%", (now / then - 1.0) * 100.0),
+            (Some(now), Some((then, same))) if *same == of => {
+                schwann::prof::plot::unit::change((now / then - 1.0) * 100.0, 1)
+            }
             _ => "–".into(),
         };
         before = figure.value.map(|v| (v, of)).or(before);

@@ -22,7 +22,7 @@ use std::io::Write;
   schwann bench ops --isa avx2 --seconds 1
   schwann bench ops --list
   schwann bench circuits                       three neural circuits over four shapes
-  schwann bench circuits --model W --batch 32 --steps 16 --train --json")]
+  schwann bench circuits --model wired-cfc --batch 32 --steps 16 --train --json")]
 pub(crate) struct Args {
     #[command(subcommand)]
     what: What,

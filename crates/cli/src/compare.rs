@@ -85,12 +85,14 @@ pub(crate) fn said(unlike: &[Unlike]) -> String {
 
 /// `+3.1%`.
 fn signed(figure: &Figure) -> String {
-    figure.value.map_or("–".into(), |v| format!("{v:+.1}%"))
+    figure.value.map_or("–".into(), |v| schwann::prof::plot::unit::change(v, 1))
 }
 
 /// `+2.6 … +3.6%`.
 fn interval(figure: &Figure) -> String {
-    figure.spread.map_or("–".into(), |s| format!("{:+.1} … {:+.1}%", s.low, s.high))
+    figure.spread.map_or("–".into(), |s| {
+        format!("{} … {}", schwann::prof::plot::unit::change(s.low, 1), schwann::prof::plot::unit::change(s.high, 1))
+    })
 }
 
 fn effect(change: &Change) -> String {

@@ -403,7 +403,7 @@ fn checked(c: &Calibration, threads: usize, seconds: f64, as_json: bool) -> Resu
         for p in &points {
             let names: Vec<&str> = p.slowest.iter().map(|op| op.name.as_str()).collect();
             let median = p.measured.spread.map_or("–".into(), |s| schwann::plan::seconds(s.high));
-            let error = p.error.value.map_or("–".into(), |e| format!("{e:+.0}%"));
+            let error = p.error.value.map_or("–".into(), |e| schwann::prof::plot::unit::change(e, 0));
             table.row([
                 p.model.clone(),
                 p.batch.to_string(),

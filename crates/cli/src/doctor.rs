@@ -17,11 +17,11 @@ tells, or unknown with the reason; unknown is no pass. Exit code 1 where there i
 
 Examples:
   schwann doctor                         this machine
-  schwann doctor W --batch 1 --steps 1   and a model on it
+  schwann doctor wired-cfc --batch 1 --steps 1   and a model on it
   schwann doctor net.safetensors --json"
 )]
 pub(crate) struct Args {
-    /// A file, or a built-in model: P, W, L, G.
+    /// A file, or a built-in model (`schwann profile --help` lists them).
     #[arg(value_name = "MODEL")]
     model: Option<String>,
     /// Sequences in a batch.

@@ -32,8 +32,8 @@ machine how often all of this errs.
 
 Examples:
   schwann gate --max-regress 3% --model new.safetensors --against old.safetensors
-  schwann gate --max-regress 3% --model P --against-program ./main/schwann
-  schwann gate --max-regress 3% --baseline main --model P
+  schwann gate --max-regress 3% --model wired-cfc --against-program ./main/schwann
+  schwann gate --max-regress 3% --baseline main --model wired-cfc
   schwann gate --max-regress 3% --baseline main --candidate run.json --undecided pass
   schwann gate experiment --pairs 200 --planted 5%
 
@@ -52,11 +52,11 @@ pub(crate) struct Args {
     /// The candidate as a profile: a saved name, an id or a profile's .json.
     #[arg(long, value_name = "PROFILE", requires = "baseline", conflicts_with_all = ["model", "against", "against_program"])]
     candidate: Option<String>,
-    /// The candidate, measured now: P, W, L or a network's file.
-    #[arg(long, value_name = "P|W|L|FILE")]
+    /// The candidate, measured now: a built-in model (`schwann profile --help` lists them) or a network's file.
+    #[arg(long, value_name = "MODEL")]
     model: Option<String>,
-    /// What the candidate is held against, measured in turns with it: P, W, L or a network's file.
-    #[arg(long, value_name = "P|W|L|FILE", requires = "model", conflicts_with_all = ["baseline", "against_program"])]
+    /// What the candidate is held against, measured in turns with it: a built-in model or a network's file.
+    #[arg(long, value_name = "MODEL", requires = "model", conflicts_with_all = ["baseline", "against_program"])]
     against: Option<String>,
     /// Another build of this program, whose run of the same model is measured in turns with this one's.
     #[arg(long, value_name = "PROGRAM", requires = "model", conflicts_with = "baseline")]
@@ -236,7 +236,7 @@ pub(crate) fn run(args: &Args) -> Result<Outcome> {
 
 fn say(base: &str, candidate: &str, r: &Ruling) -> Result<()> {
     let mut out = out::stdout();
-    let at = |f: &Figure| f.value.map_or("?".into(), |v| format!("{v:+.1}%"));
+    let at = |f: &Figure| f.value.map_or("?".into(), |v| schwann::prof::plot::unit::change(v, 1));
     let allowed = r.max_regress.value.unwrap_or_default();
     let (style, word) = match r.decision {
         Decision::Passed => (out::GOOD, "passed"),

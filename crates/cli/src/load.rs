@@ -23,6 +23,10 @@ pub(crate) enum Network {
 /// Reads a network: a safetensors file with a graph or a model inside (ours, or one that ncps' users exported), or a
 /// graph's JSON (without weights).
 pub(crate) fn network(path: &Path) -> Result<Network> {
+    if let Some(model) = path.to_str().filter(|_| !path.exists()).and_then(built_in) {
+        return model;
+    }
+    crate::out::detail(&format!("reading {}", path.display()));
     let json = path.extension().is_some_and(|e| e.eq_ignore_ascii_case("json"));
     let network = if json { json_network(path).map(|g| Network::Graph(Box::new(g))) } else { tensors_network(path) };
     network.with_context(|| {
@@ -74,14 +78,22 @@ fn json_network(path: &Path) -> Result<Graph> {
     Graph::from_json(&text).map_err(|e| e.in_file(path).into())
 }
 
+fn built_in(name: &str) -> Option<Result<Network>> {
+    let model = models::built_in(name, &models::Sizes::default())?;
+    Some(model.map(|model| Network::Model(Box::new(model))).map_err(Into::into))
+}
+
 /// A built-in model by its name, or a network from a file.
 pub(crate) fn named(name: &str) -> Result<Network> {
-    if let Some(model) = models::built_in(name, &models::Sizes::default()) {
-        return Ok(Network::Model(Box::new(model?)));
+    if let Some(model) = built_in(name) {
+        return model;
     }
     if !Path::new(name).exists() {
-        let names = models::NAMES.map(|(name, _)| name).join(", ");
-        bail!("there is no model `{name}`; expected a file, or one of {names}");
+        let names = models::BUILT_IN.map(|m| m.name);
+        let near = names.iter().map(|n| (strsim::jaro_winkler(name, n), n)).max_by(|a, b| a.0.total_cmp(&b.0));
+        let meant = near.filter(|(like, _)| *like > 0.8).map(|(_, n)| format!(" (did you mean {n}?)"));
+        let list = names.join(", ");
+        bail!("there is no model `{name}`{}; expected a file, or one of {list}", meant.unwrap_or_default());
     }
     network(Path::new(name))
 }

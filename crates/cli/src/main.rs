@@ -6,7 +6,9 @@
 mod baseline;
 mod bench;
 mod compare;
+mod config;
 mod demo;
+mod describe;
 mod devices;
 mod doctor;
 mod gate;
@@ -19,14 +21,13 @@ mod predict;
 mod profile;
 mod report;
 mod run;
-mod schema;
 mod stop;
 mod svg;
 mod validate;
 mod verify;
 mod wiring;
 
-use clap::{CommandFactory, Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use std::process::ExitCode;
 
 /// Counted, so that a profile can say how often a run allocates.
@@ -41,22 +42,14 @@ static HEAP: schwann::heap::Counting = schwann::heap::Counting;
     version = env!("SCHWANN_VERSION"),
     arg_required_else_help = false,
     after_help = "Examples:
-  schwann                                   two built-in models profiled on this machine, and a report
-  schwann devices show host                 this machine: CPU, caches, memory, speed, sensors
-  schwann demo net.safetensors --input x.npy
-  schwann graph net.safetensors             look at a network
-  schwann graph net.safetensors --svg net.svg
-  schwann graph net.safetensors --plan --set B=32
+  schwann                                   two built-in models profiled here, and a report
+  schwann info net.safetensors              what a network is and costs
   schwann run net.safetensors --input x.npy --output y.npy
-  schwann profile net.safetensors           where the time goes, operation by operation
-  schwann bench ops --filter gemm
-  schwann bench circuits
-  schwann wiring auto --units 64 --outputs 16 --inputs 8 --svg circuit.svg
-  schwann import ncps exported.safetensors -o circuit.safetensors
-  schwann info circuit.safetensors
-  schwann predict P --device \"M1 Max\" --batch 32 --steps 16
-  schwann devices calibrate
-  schwann run circuit.safetensors --stream < rows.csv
+  schwann profile net.safetensors           where its time goes, and what to do
+  schwann graph net.safetensors --svg net.svg
+
+`schwann help COMMAND` has more of them. Defaults of your own go into ~/.config/schwann/config.toml
+(docs/configuration.md).
 
 Exit codes: 0 done, 1 a comparison failed, 2 wrong usage or bad input, 3 cannot tell, 130 stopped by Ctrl-C."
 )]
@@ -64,8 +57,21 @@ struct Cli {
     /// When to use colours; NO_COLOR and CLICOLOR_FORCE are heeded too.
     #[arg(long, value_name = "WHEN", default_value = "auto", global = true)]
     color: clap::ColorChoice,
+    /// No progress and no remarks: results and errors alone.
+    #[arg(long, short, global = true)]
+    quiet: bool,
+    /// Say which files are read, and how long it took.
+    #[arg(long, short, global = true, conflicts_with = "quiet")]
+    verbose: bool,
     #[command(subcommand)]
     command: Option<Command>,
+}
+
+impl Cli {
+    /// The command line as man pages have it: without the headings, which are for terminals.
+    fn command_for_pages() -> clap::Command {
+        Cli::command()
+    }
 }
 
 #[derive(Subcommand)]
@@ -90,8 +96,6 @@ enum Command {
     Import(import::Args),
     /// What a model is and what it costs: options, parameters, synapses, work and memory of a step.
     Info(info::Args),
-    /// The JSON Schema of a profile.
-    Schema(schema::Args),
     /// Devices: what is published of them, what was measured of this one, which sizes suit them.
     Devices(devices::Args),
     /// What a model would take on a device, operation by operation, before anyone has that device.
@@ -106,6 +110,43 @@ enum Command {
     Verify(verify::Args),
     /// Draw a neural circuit: its synapses as text or picture, and what they are in numbers.
     Wiring(wiring::Args),
+    /// Print what a shell needs to complete commands and options.
+    Completions(describe::Completions),
+    /// Write man pages, one a command, into a folder.
+    Man(describe::Man),
+}
+
+/// The commands by what one wants, as `--help` lists them.
+const GROUPS: [(&str, &[&str]); 6] = [
+    ("Look at a network", &["info", "graph", "wiring"]),
+    ("Run it", &["run", "import", "demo", "verify"]),
+    ("Measure it", &["profile", "report", "bench"]),
+    ("Compare measurements", &["baseline", "compare", "gate"]),
+    ("Machines", &["devices", "predict", "validate", "doctor"]),
+    ("This program", &["completions", "man", "help"]),
+];
+
+/// The command line, with its commands under headings.
+fn command() -> clap::Command {
+    let mut plain = Cli::command();
+    plain.build();
+    let mut list = String::new();
+    for (heading, names) in GROUPS {
+        list += &format!("{}\n", out::paint(out::TITLE, format!("{heading}:")));
+        for sub in names.iter().filter_map(|name| plain.find_subcommand(name)) {
+            let about = sub.get_about().map(ToString::to_string).unwrap_or_default();
+            let name = format!("  {:<12}", sub.get_name());
+            // Help is written once for every width.
+            list += &out::wrap(&about, &out::paint(out::NAME, name), &" ".repeat(14), 80);
+            list.push('\n');
+        }
+        list.push('\n');
+    }
+    let template = format!(
+        "{{before-help}}{{about-with-newline}}\n{{usage-heading}} {{usage}}\n\n{list}{}\n{{options}}{{after-help}}",
+        out::paint(out::TITLE, "Options:")
+    );
+    Cli::command().help_template(template).max_term_width(80)
 }
 
 /// How a command ended that did not fail.
@@ -123,19 +164,43 @@ enum Outcome {
 }
 
 fn main() -> ExitCode {
-    let cli = match Cli::try_parse() {
+    let started = std::time::Instant::now();
+    let cli = match parse() {
         Ok(cli) => cli,
-        Err(e) => {
-            // A closed pipe under `--help` is no error.
-            let _ = e.print();
-            return ExitCode::from(if e.use_stderr() { 2 } else { 0 });
-        }
+        Err(code) => return code,
     };
+    out::set_talk(cli.quiet, cli.verbose);
     match cli.color {
         clap::ColorChoice::Auto => {}
         clap::ColorChoice::Always => anstream::ColorChoice::Always.write_global(),
         clap::ColorChoice::Never => anstream::ColorChoice::Never.write_global(),
     }
+    config::tell();
+    let code = obey(cli);
+    out::detail(&format!("took {}", schwann::plan::seconds(started.elapsed().as_secs_f64())));
+    code
+}
+
+/// Reads the command line, with the defaults of the user's own file.
+fn parse() -> Result<Cli, ExitCode> {
+    let matches = config::matches(command()).map_err(|problem| match problem {
+        config::Problem::Usage(e) => {
+            // A closed pipe under `--help` is no error.
+            let _ = e.print();
+            ExitCode::from(if e.use_stderr() { 2 } else { 0 })
+        }
+        config::Problem::File(e) => {
+            out::complain(&e, "schwann");
+            ExitCode::from(2)
+        }
+    })?;
+    Cli::from_arg_matches(&matches).map_err(|e| {
+        let _ = e.print();
+        ExitCode::from(2)
+    })
+}
+
+fn obey(cli: Cli) -> ExitCode {
     let result = match cli.command {
         None => profile::run(&profile::everything()),
         Some(Command::Graph(args)) => graph::run(&args),
@@ -143,7 +208,6 @@ fn main() -> ExitCode {
         Some(Command::Baseline(args)) => baseline::run(&args),
         Some(Command::Compare(args)) => compare::run(&args),
         Some(Command::Gate(args)) => gate::run(&args),
-        Some(Command::Schema(args)) => schema::run(&args),
         Some(Command::Profile(args)) => profile::run(&args),
         Some(Command::Bench(args)) => bench::run(&args),
         Some(Command::Demo(args)) => demo::run(&args),
@@ -156,6 +220,8 @@ fn main() -> ExitCode {
         Some(Command::Doctor(args)) => doctor::run(&args),
         Some(Command::Verify(args)) => verify::run(&args),
         Some(Command::Wiring(args)) => wiring::run(&args),
+        Some(Command::Completions(args)) => describe::completions(&args),
+        Some(Command::Man(args)) => describe::man(&args),
     };
     match result {
         Ok(Outcome::Done) => ExitCode::SUCCESS,
@@ -165,8 +231,51 @@ fn main() -> ExitCode {
         Ok(Outcome::Undecided) => ExitCode::from(3),
         Err(e) if out::is_closed_pipe(&e) => ExitCode::SUCCESS,
         Err(e) => {
-            out::complain(&e, Cli::command().get_name());
+            out::complain(&e, "schwann");
             ExitCode::from(2)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn all<'a>(command: &'a clap::Command, into: &mut Vec<&'a clap::Command>) {
+        into.push(command);
+        command.get_subcommands().for_each(|sub| all(sub, into));
+    }
+
+    #[test]
+    fn the_command_line_is_sound_and_every_command_has_its_heading() {
+        command().debug_assert();
+        let cli = Cli::command();
+        for sub in cli.get_subcommands().filter(|sub| !sub.is_hide_set()) {
+            let groups = GROUPS.iter().filter(|(_, names)| names.contains(&sub.get_name())).count();
+            assert_eq!(groups, 1, "`{}` is under {groups} headings", sub.get_name());
+        }
+    }
+
+    #[test]
+    fn no_help_text_has_escapes_or_bare_letters_for_models() {
+        let mut cli = command();
+        cli.build();
+        let mut commands = vec![];
+        all(&cli, &mut commands);
+        for command in commands {
+            let text = command.clone().render_long_help().to_string();
+            assert!(!text.contains("\\\""), "`{}` has \\\" in its help:\n{text}", command.get_name());
+            for letters in ["P, W", "P|W|L", " W and G", "profile W", "predict P ", "--model P ", "--model W "] {
+                assert!(!text.contains(letters), "`{}` shows `{letters}`:\n{text}", command.get_name());
+            }
+        }
+    }
+
+    #[test]
+    fn the_first_help_fits_80_columns() {
+        let text = command().render_help().to_string();
+        for line in text.lines() {
+            assert!(out::columns(line) <= 80, "{} columns: {line}", out::columns(line));
         }
     }
 }

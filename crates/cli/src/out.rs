@@ -8,6 +8,8 @@ use schwann::prof::device::Progress;
 use schwann::show::{self, Cleaner};
 use std::io::{self, Write};
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
 pub(crate) const TITLE: Style = Style::new().bold();
 pub(crate) const DIM: Style = Style::new().dimmed();
@@ -102,8 +104,27 @@ pub(crate) fn complain(error: &anyhow::Error, program: &str) {
     let _ = err.write_all(text.as_bytes());
 }
 
+static QUIET: AtomicBool = AtomicBool::new(false);
+static VERBOSE: AtomicBool = AtomicBool::new(false);
+
+/// How much is said beside results: `--quiet`, `--verbose`.
+pub(crate) fn set_talk(quiet: bool, verbose: bool) {
+    QUIET.store(quiet, Ordering::Relaxed);
+    VERBOSE.store(verbose, Ordering::Relaxed);
+}
+
+/// What only who asked for it wants to know.
+pub(crate) fn detail(text: &str) {
+    if VERBOSE.load(Ordering::Relaxed) {
+        note(text);
+    }
+}
+
 /// A remark that is no result: to stderr, so that pipes stay clean.
 pub(crate) fn note(text: &str) {
+    if QUIET.load(Ordering::Relaxed) {
+        return;
+    }
     let _ = writeln!(anstream::stderr(), "{}", paint(DIM, show::lines(text)));
 }
 
@@ -116,6 +137,9 @@ pub(crate) fn printable(text: &str) -> String {
 pub(crate) fn progress(steps: u64) -> ProgressBar {
     let style = ProgressStyle::with_template("{bar:30.cyan} {pos:>3}/{len} {msg}")
         .unwrap_or_else(|_| ProgressStyle::default_bar());
+    if QUIET.load(Ordering::Relaxed) {
+        return ProgressBar::hidden();
+    }
     let bar = ProgressBar::new(steps).with_style(style);
     bar.enable_steady_tick(std::time::Duration::from_millis(200));
     bar
@@ -133,6 +157,68 @@ pub(crate) fn watch(bar: &ProgressBar) -> impl FnMut(Progress) + use<> {
         first = false;
         bar.set_message(printable(&progress.what));
     }
+}
+
+/// Columns that a page has: the terminal's, or 80 where there is none.
+pub(crate) fn width() -> usize {
+    let columns = terminal_size::terminal_size_of(io::stdout()).map_or(80, |(width, _)| usize::from(width.0));
+    columns.clamp(40, 120)
+}
+
+/// Columns that a text takes on a terminal, without what only colours it.
+pub(crate) fn columns(text: &str) -> usize {
+    anstream::adapter::strip_str(text).map(UnicodeWidthStr::width).sum()
+}
+
+/// The beginning of a text, whole words in so many columns; `…` stands for the rest.
+pub(crate) fn cut(text: &str, width: usize) -> String {
+    if text.width() <= width {
+        return text.to_owned();
+    }
+    let mut kept = String::new();
+    for c in text.chars() {
+        if kept.width() + c.width().unwrap_or(0) + 1 > width {
+            break;
+        }
+        kept.push(c);
+    }
+    // Whole words, unless little would be left.
+    let end = kept.rfind(' ').filter(|end| *end > kept.len() / 2).unwrap_or(kept.len());
+    format!("{}…", kept[..end].trim_end_matches([' ', ',', ':']))
+}
+
+/// Text broken between words into lines of so many columns. Only a word that is wider than a line is broken itself.
+pub(crate) fn wrap(text: &str, first: &str, rest: &str, width: usize) -> String {
+    let mut lines = vec![];
+    let (mut line, mut used, mut empty) = (first.to_owned(), columns(first), true);
+    for word in text.split(' ').filter(|w| !w.is_empty()) {
+        let mut word = word.to_owned();
+        if !empty && used + 1 + columns(&word) > width {
+            lines.push(std::mem::replace(&mut line, rest.to_owned()));
+            (used, empty) = (columns(rest), true);
+        }
+        while used + columns(&word) > width && columns(&word) > 1 && width > columns(rest) + 1 {
+            let plain = anstream::adapter::strip_str(&word).to_string();
+            let mut part = String::new();
+            let mut left = plain.chars();
+            while let Some(c) = left.clone().next().filter(|c| used + part.width() + c.width().unwrap_or(0) <= width) {
+                part.push(c);
+                left.next();
+            }
+            line += &part;
+            lines.push(std::mem::replace(&mut line, rest.to_owned()));
+            (used, word) = (columns(rest), left.collect());
+        }
+        if !empty {
+            line.push(' ');
+            used += 1;
+        }
+        line += &word;
+        used += columns(&word);
+        empty = false;
+    }
+    lines.push(line);
+    lines.join("\n")
 }
 
 /// Columns as wide as their content; numbers to the right.
@@ -154,12 +240,12 @@ impl Table {
     }
 
     pub(crate) fn write(&self, out: &mut dyn Write) -> io::Result<()> {
-        let width = |c: usize| self.rows.iter().filter_map(|r| r.get(c)).map(|t| t.chars().count()).max().unwrap_or(0);
+        let width = |c: usize| self.rows.iter().filter_map(|r| r.get(c)).map(|t| columns(t)).max().unwrap_or(0);
         let widths: Vec<usize> = (0..self.right.len()).map(width).collect();
         for (i, row) in self.rows.iter().enumerate() {
             let mut line = String::new();
             for ((text, &width), right) in row.iter().zip(&widths).zip(&self.right) {
-                let pad = " ".repeat(width - text.chars().count());
+                let pad = " ".repeat(width - columns(text));
                 line += &if *right { format!("{pad}{text}  ") } else { format!("{text}{pad}  ") };
             }
             let line = line.trim_end();
@@ -180,4 +266,27 @@ pub(crate) fn rate(per_second: f64) -> String {
 /// `1 thread`, `2 threads`.
 pub(crate) fn threads(count: usize) -> String {
     format!("{count} thread{}", if count == 1 { "" } else { "s" })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_break_between_words_and_colours_take_no_room() {
+        let text = format!("one two {} four", paint(GOOD, "three"));
+        let wrapped = wrap(&text, "> ", "  ", 10);
+        assert_eq!(anstream::adapter::strip_str(&wrapped).to_string(), "> one two\n  three\n  four");
+        // Wide characters take two columns, and a word that is too long is broken.
+        assert_eq!(wrap("日本語 日本", "", "", 7), "日本語\n日本");
+        assert_eq!(wrap("abcdefghij k", "", "", 4), "abcd\nefgh\nij k");
+        assert_eq!(wrap("", "x ", "", 10), "x ");
+    }
+
+    #[test]
+    fn what_is_cut_ends_with_a_word_and_says_that_there_is_more() {
+        assert_eq!(cut("gated cell of 32 rows", 40), "gated cell of 32 rows");
+        assert_eq!(cut("gated cell of 32 rows, lanes", 18), "gated cell of 32…");
+        assert!(cut("日本語日本語日本語", 7).width() <= 7);
+    }
 }

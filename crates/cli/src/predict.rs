@@ -19,22 +19,22 @@ use std::path::Path;
 
 #[derive(clap::Args)]
 #[command(
-    after_help = "MODEL is a file (a model or a graph), or P, W or L: the three circuits of `schwann bench circuits`.
+    after_help = "MODEL is a file (a model or a graph), or a built-in model (`schwann profile --help` lists them).
 Times are predicted from this machine's calibration (measured once, in some ten seconds) and, for other devices, from
 what is published of them. A prediction is a band with its reasons, told with two digits. Nobody has compared those of
 other devices with real ones; `schwann devices check` says how good they are on this machine.
 
 Examples:
-  schwann predict P --batch 32 --steps 16                     this machine and every device that is known
-  schwann predict P --device \"M1 Max\" --batch 32 --steps 16   one device, operation by operation
-  schwann predict P --device host --batch 32 --steps 16       this machine: prediction and measurement
+  schwann predict wired-cfc --batch 32 --steps 16     this machine and every device that is known
+  schwann predict wired-cfc --device 'M1 Max'         one device, operation by operation
+  schwann predict wired-cfc --device host             this machine: prediction and measurement
   schwann predict net.safetensors --set B=32 --device m4 --json"
 )]
 pub(crate) struct Args {
-    /// A model's or graph's file, or P, W, L.
+    /// A model's or graph's file, or a built-in model.
     #[arg(value_name = "MODEL")]
     model: String,
-    /// The device, such as \"M1 Max\"; `host` for this machine. Without it, a table of all.
+    /// The device, such as M1 Max; `host` for this machine. Without it, a table of all.
     #[arg(long, value_name = "NAME")]
     device: Option<String>,
     /// Sequences in a batch.
@@ -64,7 +64,8 @@ fn graph(name: &str) -> Result<Graph> {
         return Ok(model?.graph(&zero)?);
     }
     if !Path::new(name).exists() {
-        bail!("no model `{name}`; expected P, W, L or a file");
+        let names = models::BUILT_IN.map(|m| m.name).join(", ");
+        bail!("no model `{name}`; expected a file or one of {names}");
     }
     Ok(match load::network(Path::new(name))? {
         Network::Graph(graph) => *graph,
@@ -72,7 +73,7 @@ fn graph(name: &str) -> Result<Graph> {
     })
 }
 
-/// Sizes of the graph's symbols: what was set, then `B`, `T` and the features of P, W, L and models.
+/// Sizes of the graph's symbols: what was set, then `B`, `T` and the features of models.
 fn sizes(graph: &Graph, (batch, steps): (usize, usize), settings: &[Setting]) -> Result<Bindings> {
     let mut settings = settings.to_vec();
     for (symbol, size) in [("B", batch), ("T", steps)] {
@@ -206,7 +207,7 @@ fn table(out: &mut dyn Write, all: &[DeviceOutlook], measured: Option<&Figure>) 
     table.write(out)?;
     writeln!(out)?;
     if let (Some(measured), Some(host)) = (measured, all.iter().find(|d| d.host)) {
-        let error = host.error.value.map_or("–".into(), |e| format!("{e:+.0}%"));
+        let error = host.error.value.map_or("–".into(), |e| schwann::prof::plot::unit::change(e, 0));
         writeln!(out, "this machine: {} measured; the prediction is {error} off", number(measured))?;
     }
     let unknown = all.iter().filter(|d| d.time.value.is_none());
@@ -271,7 +272,7 @@ fn page(out: &mut dyn Write, p: &Prediction, measured: Option<&Figure>, error: O
         writeln!(out, "{}", out::paint(out::BAD, NEVER_COMPARED))?;
     }
     if let (Some(measured), Some(error)) = (measured, error) {
-        let error = error.value.map_or("–".into(), |e| format!("{e:+.0}%"));
+        let error = error.value.map_or("–".into(), |e| schwann::prof::plot::unit::change(e, 0));
         writeln!(out, "measured here {}; the prediction is {error} off", number(measured))?;
     }
     let used = match (p.utilization.value, &p.utilization.reason) {

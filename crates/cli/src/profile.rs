@@ -1,47 +1,49 @@
 //! `schwann profile`: runs models, watches every operation, and says where the time goes.
 
+mod page;
+
 use crate::baseline::Place;
 use crate::load::{self, Network, Setting};
 use crate::{Outcome, devices, gate, out, stop};
 use anyhow::{Context, Result};
 use indicatif::ProgressBar;
-use schwann::plan::{bytes, count, seconds};
 use schwann::prof::device::{Calibration, Catalog, Entry, data_dir};
-use schwann::prof::profile::{Bound, Op, Profile, SCHEMA};
-use schwann::prof::profile::{Recommendation, Verdict};
+use schwann::prof::profile::{Profile, SCHEMA};
 use schwann::prof::profiler::{Options, Profiler, Subject, Way};
 use schwann::prof::study::{self, Instruments};
 use schwann::prof::{models, profiler, report, trace};
 use schwann::show::Cleaner;
-use schwann::{DType, Figure, Isa, heap};
+use schwann::{DType, Isa, heap};
 use serde::Serialize;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-#[derive(clap::Args, Default)]
-#[command(
-    after_help = "Models: a file with a model or a graph (`schwann run` takes the same), or a built-in one: W is \
-CfC(8, AutoNCP(64, 16)), G is CfC(8, 64 units, backbone 2 × 64), P is G projected to 16, L is LTC(8, AutoNCP(64, 16)). \
-Without one: W and G.
-
-Times are of Session::run, unwatched. In turns with them the same session runs watched, which gives each operation its \
+/// What follows the options in `--help`.
+const AFTER_HELP: &str = "Times are of Session::run, unwatched. In turns with them the same session runs watched, which gives each operation its \
 time; what watching costs is measured, shown, and taken off.
 
 Examples:
   schwann profile                              the built-in models, in some seconds
   schwann profile circuit.safetensors --batch 1 --steps 1
-  schwann profile P --compare                  node by node, on more threads, in bfloat16
-  schwann profile W L --sweep=1,32,256 --json
+  schwann profile projected-cfc --compare      node by node, on more threads, in bfloat16
+  schwann profile wired-cfc wired-ltc --sweep=1,32,256 --json
   schwann profile net.safetensors --set N=128 --threads 0
-  schwann profile P --prove                    try what is recommended, and say what came of it
-  schwann profile W --device \"M1 Max\"         with what that device's requirements say
-  schwann profile W --trace run.trace.json     for Perfetto or Chrome's tracing page
-  schwann profile W --save main                keep it, to hold later ones against"
+  schwann profile projected-cfc --prove        try what is recommended, and say what came of it
+  schwann profile wired-cfc --device 'M1 Max'  beside what the guides ask of that device
+  schwann profile wired-cfc --trace run.json   for Perfetto or Chrome's tracing page
+  schwann profile wired-cfc --save main        keep it, to hold later ones against";
+
+#[derive(clap::Args, Default)]
+#[command(
+    after_help = format!("Built-in models, beside files with a model or a graph (without one: {}):
+{}
+
+{AFTER_HELP}", models::DEFAULT.join(" and "), models::listed())
 )]
 pub(crate) struct Args {
-    /// Files or built-in models: P, W, L, G.
+    /// Files, or built-in models (listed below).
     #[arg(value_name = "MODEL")]
     models: Vec<String>,
     /// Sequences in a batch (32).
@@ -80,7 +82,7 @@ pub(crate) struct Args {
     /// Measure other numbers of steps too.
     #[arg(long, value_name = "T,T", value_delimiter = ',', num_args = 0.., require_equals = true, default_missing_value = "1,4,16,64", value_parser = load::size)]
     sweep_steps: Vec<usize>,
-    /// Hold it against this device's requirements, such as \"M1 Max\".
+    /// Hold it against this device's requirements, such as M1 Max.
     #[arg(long, value_name = "NAME")]
     device: Option<String>,
     /// Apply what is recommended, measure again, and say what came of it.
@@ -172,7 +174,7 @@ pub(crate) fn everything() -> Args {
 pub(crate) fn run(args: &Args) -> Result<Outcome> {
     let names: Vec<&str> = match &args.models[..] {
         [] => models::DEFAULT.to_vec(),
-        given => given.iter().map(String::as_str).collect(),
+        given => given.iter().map(|name| models::full_name(name)).collect(),
     };
     let outputs = [&args.html, &args.trace].into_iter().flatten();
     out::apart(outputs.map(PathBuf::as_path), names.iter().map(Path::new))?;
@@ -280,7 +282,7 @@ fn deliver(args: &Args, profiles: &[Profile], traces: &[trace::Trace]) -> Result
             out.flush()
         });
         written.with_context(|| format!("cannot write {}", path.display()))?;
-        out::note(&format!("wrote {}: open it at ui.perfetto.dev or chrome://tracing", path.display()));
+        out::note(&format!("wrote {}, whose times include watching: open it at ui.perfetto.dev", path.display()));
     }
     let report = match (&args.html, args.json) {
         (Some(path), _) => {
@@ -301,11 +303,11 @@ fn deliver(args: &Args, profiles: &[Profile], traces: &[trace::Trace]) -> Result
             if i > 0 {
                 writeln!(out)?;
             }
-            page(&mut out, profile)?;
+            page::write(&mut out, profile, out::width())?;
         }
     }
     if let Some(line) = report {
-        writeln!(out, "\n  {} {}", out::paint(out::NAME, format!("{:<11}", "report")), out::printable(&line))?;
+        writeln!(out, "\n  {} {}", out::paint(out::NAME, "Report:"), out::printable(&line))?;
     }
     Ok(out.flush()?)
 }
@@ -342,196 +344,4 @@ fn stages<'a>(bar: &'a ProgressBar, name: &str) -> impl FnMut(&str, f64) + 'a {
         bar.set_position(100 * stage + (part * 100.0) as u64);
         bar.set_message(format!("{name}: {what}"));
     }
-}
-
-/// A figure for people; without a value, why.
-fn show(figure: &Figure, f: impl Fn(f64) -> String) -> String {
-    match figure.value {
-        Some(value) => f(value),
-        None => format!("unavailable ({})", out::printable(figure.reason.as_deref().unwrap_or("no reason given"))),
-    }
-}
-
-fn time(figure: &Figure) -> String {
-    show(figure, seconds)
-}
-
-/// Operations shown one by one.
-const MOST_OPS: usize = 6;
-/// Columns of a bar that stands for the whole run.
-const BAR: f64 = 30.0;
-
-/// What a person can read in ten seconds.
-fn page(out: &mut dyn Write, p: &Profile) -> std::io::Result<()> {
-    let (c, m, w) = (&p.compute, &p.memory, &p.workload);
-    let n = |f: &Figure| show(f, |v| format!("{v:.0}"));
-    let title = format!("{}  {}", out::printable(&p.model.name), out::printable(&p.model.description));
-    writeln!(out, "{}", out::paint(out::TITLE, title))?;
-    let threads = show(&w.threads, |v| out::threads(v as usize));
-    let how = format!(
-        "{} · {}, {threads} · batch {}, {} steps, {}, {}",
-        p.machine.cpu,
-        p.machine.isa,
-        n(&w.batch),
-        n(&w.steps),
-        w.dtype,
-        w.compilation
-    );
-    writeln!(out, "  {}", out::paint(out::DIM, how))?;
-    let line = |out: &mut dyn Write, name: &str, text: String| {
-        writeln!(out, "  {} {text}", out::paint(out::NAME, format!("{name:<11}")))
-    };
-    if let Some(partial) = &p.partial {
-        line(out, "partial", out::paint(out::BAD, out::printable(partial)))?;
-    }
-    let median = out::paint(out::GOOD, time(&c.time_p50));
-    let rest = format!("least {}, p95 {}, p99 {}", time(&c.time_min), time(&c.time_p95), time(&c.time_p99));
-    line(out, "a run", format!("{median} median · {rest} · {} samples (measured)", n(&w.runs)))?;
-    let rate = |f: &Figure, unit: &str| show(f, |v| format!("{}{unit}", out::rate(v)));
-    let tflops = show(&c.tflops, |v| format!("{}flop/s", out::rate(v * 1e12)));
-    let work = format!(
-        "{tflops} · {} · {} moved (derived)",
-        rate(&c.throughput, " sequence steps/s"),
-        show(&m.bandwidth, |v| format!("{v:.1} GB/s"))
-    );
-    line(out, "throughput", work)?;
-    line(out, "of roof", show(&c.of_roof, |v| format!("{v:.0}% (derived)")))?;
-    let sizes = [("arena", &m.arena), ("weights", &m.weights), ("held", &m.held), ("RSS", &m.rss)];
-    // What nobody measured here is in the JSON, with the reason.
-    let known = sizes.iter().filter_map(|(name, f)| Some(format!("{name} {}", bytes(f.value? as u64))));
-    line(out, "memory", known.collect::<Vec<_>>().join(" · "))?;
-    let watching = format!(
-        "watching added {} to a run ({}) and is taken off; operations sum to {} of the runs",
-        show(&c.overhead, |v| format!("{v:+.1}%")),
-        c.overhead.source.rsplit(", ").next().unwrap_or_default(),
-        show(&c.attributed, |v| format!("{v:.1}%"))
-    );
-    line(out, "operations", watching)?;
-    operations(out, &c.ops)?;
-    for comparison in &p.comparisons {
-        let gain = show(&comparison.speedup, |v| {
-            let spread = comparison.speedup.spread.map(|s| format!(" ({:.2} to {:.2})", s.low, s.high));
-            let off = show(&comparison.difference, |d| format!("{d:.1e}"));
-            format!(
-                "{v:.2}× as fast{}, {}; outputs differ by {off} at most",
-                spread.unwrap_or_default(),
-                time(&comparison.time)
-            )
-        });
-        line(out, "compared", format!("{}: {gain}", comparison.name))?;
-    }
-    if !p.sweep.is_empty() {
-        let mut table = out::Table::new(&[
-            "            ",
-            ">batch",
-            ">steps",
-            ">a run",
-            ">flop/s",
-            ">GB/s",
-            ">sequence steps/s",
-            ">memory",
-        ]);
-        for point in &p.sweep {
-            table.row([
-                String::new(),
-                n(&point.batch),
-                n(&point.steps),
-                time(&point.time),
-                show(&point.tflops, |v| out::rate(v * 1e12)),
-                show(&point.bandwidth, |v| format!("{v:.1}")),
-                show(&point.throughput, out::rate),
-                show(&point.memory, |v| bytes(v as u64)),
-            ]);
-        }
-        table.write(out)?;
-    }
-    for b in p.bottlenecks.iter().take(2) {
-        let win = format!("{} ({}) could be won", time(&b.could_win), show(&b.share, |v| format!("{v:.0}%")));
-        line(out, "bottleneck", format!("{}: {win}; {} (derived)", out::printable(&b.what), b.why))?;
-    }
-    for r in &p.recommendations {
-        line(out, "advice", recommendation(r))?;
-    }
-    if let Some(host) = p.devices.iter().find(|d| d.host) {
-        let error = show(&host.error, |v| format!("{v:+.0}% off"));
-        let elsewhere = |name: &str| {
-            let found = p.devices.iter().find(|d| !d.host && d.device == name)?;
-            Some(format!("{name} {}", seconds(found.time.value?)))
-        };
-        let there: Vec<String> = ["M1", "M1 Max", "M4"].into_iter().filter_map(elsewhere).collect();
-        line(out, "predicted", format!("here {} ({error}); {}", time(&host.time), there.join(", ")))?;
-    }
-    for r in p.requirements.iter().filter(|_| p.requirements.len() <= 6) {
-        let met = match r.met {
-            Some(true) => "reached",
-            Some(false) => "not reached",
-            None => "not known",
-        };
-        let asked = format!("{} {} {}, the guide: wants {}", r.device, r.level, r.metric, devices::number(&r.required));
-        line(out, "required", format!("{asked}, reaches {}: {met}", devices::number(&r.reached)))?;
-    }
-    for doubt in &p.doubts {
-        line(out, "doubt", out::printable(doubt))?;
-    }
-    Ok(())
-}
-
-/// A recommendation in a line: what, why, and what came of it.
-fn recommendation(r: &Recommendation) -> String {
-    let came = match r.verdict {
-        Verdict::Untested => match r.expected.value {
-            Some(v) => format!("up to {v:.1}× (predicted, not tried)"),
-            None => "not tried".into(),
-        },
-        Verdict::Gain => out::paint(out::GOOD, format!("{} as fast (measured)", factor(&r.measured))),
-        Verdict::None => format!("no difference: {} (measured)", factor(&r.measured)),
-        Verdict::Undecided => format!("undecided: {} (measured)", factor(&r.measured)),
-        Verdict::Loss => out::paint(out::BAD, format!("slower: {} (measured)", factor(&r.measured))),
-    };
-    format!("{}: {came} · {}", out::printable(&r.title), out::printable(&r.how))
-}
-
-fn factor(figure: &Figure) -> String {
-    let spread = figure.spread.map(|s| format!(" ({:.2} to {:.2})", s.low, s.high)).unwrap_or_default();
-    show(figure, |v| format!("{v:.2}×{spread}"))
-}
-
-/// The operations that take longest, each with its part of the run.
-fn operations(out: &mut dyn Write, ops: &[Op]) -> std::io::Result<()> {
-    let mut order: Vec<&Op> = ops.iter().collect();
-    order.sort_by(|a, b| b.self_time.value.unwrap_or(0.0).total_cmp(&a.self_time.value.unwrap_or(0.0)));
-    let (shown, rest) = order.split_at(order.len().min(MOST_OPS));
-    let cut = |text: &str, width: usize| {
-        let text = out::printable(text);
-        if text.chars().count() <= width { text } else { text.chars().take(width - 1).chain(['…']).collect() }
-    };
-    for op in shown {
-        let share = op.share.value.unwrap_or(0.0);
-        let bar = "█".repeat((share / 100.0 * BAR).round() as usize);
-        let what = if op.path.is_empty() { "(run)".into() } else { cut(&op.name, 18) };
-        let rate = op.gflops.value.filter(|g| *g > 0.0).map(|g| format!("{g:.1} Gflop/s"));
-        let bound = match op.bound {
-            Bound::Compute => "compute-bound",
-            Bound::Functions => "functions-bound",
-            Bound::Memory => "memory-bound",
-            Bound::Overhead => "overhead",
-            Bound::Unknown => "",
-        };
-        let notes: Vec<String> = rate.into_iter().chain((!bound.is_empty()).then(|| bound.into())).collect();
-        let is_loop = op.op == "scan";
-        let kernel = if is_loop { "the loop itself: rows in and out, states".into() } else { cut(&op.kernel, 44) };
-        let line = format!(
-            "    {:>8} {share:>5.1}% {bar:<30} {what:<18} {kernel}  {}",
-            time(&op.self_time),
-            out::paint(out::DIM, notes.join(", "))
-        );
-        writeln!(out, "{}", line.trim_end())?;
-    }
-    if !rest.is_empty() {
-        let sum: f64 = rest.iter().filter_map(|o| o.self_time.value).sum();
-        let share: f64 = rest.iter().filter_map(|o| o.share.value).sum();
-        let bar = "█".repeat((share / 100.0 * BAR).round() as usize);
-        writeln!(out, "    {:>8} {share:>5.1}% {bar:<30} {} more", seconds(sum), count(rest.len() as u64))?;
-    }
-    Ok(())
 }

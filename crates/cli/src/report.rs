@@ -16,11 +16,15 @@ const DOTS: f32 = 2.0;
   schwann profile --json > run.json && schwann report run.json --open
   schwann report main -o report.html           a profile that was saved with --save main
   schwann report run.json --plots plots        every plot as SVG and PNG
-  schwann report run.json --flame flame.svg --folded stacks.txt")]
+  schwann report run.json --flame flame.svg --folded stacks.txt
+  schwann report --schema > profile.schema.json")]
 pub(crate) struct Args {
     /// What `schwann profile --json` printed (a file that ends with .json), or a saved profile's name or id.
-    #[arg(value_name = "RUN")]
-    run: String,
+    #[arg(value_name = "RUN", required_unless_present = "schema")]
+    run: Option<String>,
+    /// Print the JSON Schema of a profile, for programs that read or check one.
+    #[arg(long, exclusive = true)]
+    schema: bool,
     /// Where the page goes; `-` for stdout. Without this and without other outputs: RUN with .html.
     #[arg(short, long, value_name = "FILE.html")]
     output: Option<PathBuf>,
@@ -41,9 +45,14 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> Result<Outcome> {
+    if args.schema {
+        out::print(&serde_json::to_string_pretty(&schwann::prof::export::schema())?)?;
+        return Ok(Outcome::Done);
+    }
+    let run = args.run.as_deref().context("no profile is named")?;
     let outputs = [&args.output, &args.flame, &args.folded].into_iter().flatten();
-    out::apart(outputs.map(PathBuf::as_path), args.run.ends_with(".json").then_some(Path::new(&args.run)))?;
-    let profiles = args.place.profiles(&args.run)?;
+    out::apart(outputs.map(PathBuf::as_path), run.ends_with(".json").then_some(Path::new(run)))?;
+    let profiles = args.place.profiles(run)?;
     if let Some(folder) = &args.plots {
         plots(&profiles, folder)?;
     }
@@ -64,7 +73,7 @@ pub(crate) fn run(args: &Args) -> Result<Outcome> {
     let page = match &args.output {
         Some(path) => Some(path.clone()),
         None if other && !args.open => None,
-        None => Some(beside(&args.run)?),
+        None => Some(beside(run)?),
     };
     if let Some(path) = page {
         out::deliver(&path, &report::html(&profiles))?;

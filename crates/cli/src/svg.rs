@@ -1,12 +1,15 @@
 //! Pictures of graphs and plans: SVG that needs nothing else, in light and dark.
 //!
 //! Text is monospaced, so its width is known without a font; what is too long for its box is cut, and whole in the
-//! box's tooltip. A loop's body is a panel of its own beside its graph; a plan also shows its arena, as time against
-//! address.
+//! box's tooltip. Everything goes from top to bottom, so that a picture is as wide as a page however large the network:
+//! weights and literals are named in the boxes that read them, what belongs to one layer (by the names of its weights and
+//! nodes) is a band with the layer's name, and a loop's body is a frame of its own below its graph. A plan also shows its
+//! arena, as time against address.
 
 mod layout;
 
 use anyhow::{Result, bail};
+use schwann::graph::Node;
 use schwann::plan::{self, Forecast, Place, Plan};
 use schwann::show::{self, xml as escape};
 use schwann::{Graph, Op};
@@ -22,6 +25,8 @@ const FONT: f64 = 12.0;
 const CHAR: f64 = FONT * 0.61;
 const LINE: f64 = 16.0;
 const PAD: f64 = 24.0;
+/// What a band has beyond its boxes on each side.
+const BAND: f64 = 12.0;
 
 /// What a box stands for; the colours are those of the DOT output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -97,10 +102,18 @@ struct Item {
 }
 
 /// Boxes and edges with a title; a picture is one of these for each graph and loop body.
+#[derive(Default)]
 struct Panel {
     title: String,
     items: Vec<Item>,
     edges: Vec<(usize, usize)>,
+    /// The layer that each box belongs to; empty where no structure is known.
+    groups: Vec<String>,
+}
+
+/// The layer that a name tells of: `encoder` for `encoder.weight` and for `encoder.shifted`.
+fn prefix(name: &str) -> Option<&str> {
+    name.split_once(['.', '/']).map(|(layer, _)| layer).filter(|layer| !layer.is_empty())
 }
 
 /// A graph as a picture.
@@ -111,10 +124,15 @@ pub(crate) fn graph(graph: &Graph, title: &str) -> Result<String> {
 }
 
 fn graph_panels(graph: &Graph, title: String, panels: &mut Vec<Panel>) -> Result<()> {
-    let mut panel = Panel { title, items: vec![], edges: vec![] };
+    let mut panel = Panel { title, ..Panel::default() };
     let mut bodies = vec![];
+    let nodes = graph.nodes();
+    // A weight or literal is a line in the boxes that read it; one that nobody reads but the caller has its own.
+    let given = |i: usize| graph.outputs().iter().any(|o| o.value.node as usize == i);
+    let constant = |i: usize| matches!(nodes[i].op, Op::Weight { .. } | Op::Const(_)) && !given(i);
+    let mut item_of = vec![None; nodes.len()];
     // The nodes' lines in text say what there is to say about each; the type is shown on a line of its own.
-    for (i, node) in graph.nodes().iter().enumerate() {
+    for (i, node) in nodes.iter().enumerate().filter(|(i, _)| !constant(*i)) {
         let types: Vec<String> = node.outs.iter().map(ToString::to_string).collect();
         let about = match &node.op {
             Op::Map { map, .. } => map.to_string(),
@@ -126,20 +144,44 @@ fn graph_panels(graph: &Graph, title: String, panels: &mut Vec<Panel>) -> Result
         };
         let mut lines = vec![node.name.clone()];
         lines.extend((about != node.name).then_some(about));
+        let with: Vec<&Node> =
+            node.inputs.iter().map(|v| v.node as usize).filter(|v| constant(*v)).map(|v| &nodes[v]).collect();
+        lines.extend((!with.is_empty()).then(|| with.iter().map(|n| said(n)).collect::<Vec<_>>().join(", ")));
         lines.push(types.join(", "));
+        let this = panel.items.len();
+        item_of[i] = Some(this);
         panel.items.push(Item { lines, kind: Kind::of(&node.op) });
-        panel.edges.extend(node.inputs.iter().map(|v| (v.node as usize, i)));
+        let sources: Vec<usize> = node.inputs.iter().filter_map(|v| item_of[v.node as usize]).collect();
+        // Named after its layer, or reading a layer's weights, or working on what that layer gave.
+        let own = with.iter().find_map(|n| prefix(&n.name)).or_else(|| prefix(&node.name)).map(str::to_owned);
+        let group = own.or_else(|| sources.iter().max().map(|s| panel.groups[*s].clone())).unwrap_or_default();
+        panel.groups.push(if matches!(node.op, Op::Input { .. }) { String::new() } else { group });
+        panel.edges.extend(sources.into_iter().map(|s| (s, this)));
         if let Op::Scan(scan) = &node.op {
             bodies.push((format!("one step of {}", node.name), &scan.body));
         }
     }
     for output in graph.outputs() {
-        panel.edges.push((output.value.node as usize, panel.items.len()));
+        let from = item_of[output.value.node as usize];
+        panel.edges.extend(from.map(|from| (from, panel.items.len())));
         panel.items.push(Item { lines: vec![output.name.clone()], kind: Kind::Output });
+        panel.groups.push(String::new());
     }
     check_size(&panel)?;
     panels.push(panel);
     bodies.into_iter().try_for_each(|(title, body)| graph_panels(body, title, panels))
+}
+
+/// A weight or literal in the box that reads it: `layer1.weight [784, 256]`, `0.5`.
+fn said(node: &Node) -> String {
+    match &node.op {
+        // Shortest digits that read back as the same f32.
+        Op::Const(t) if t.len() == 1 => format!("{}", t.to_f64()[0] as f32),
+        _ => {
+            let shape = node.outs.first().map(|ty| ty.shape.to_string()).unwrap_or_default();
+            format!("{} {shape}", node.name)
+        }
+    }
 }
 
 /// A plan as a picture: its steps, and its arena.
@@ -156,23 +198,22 @@ fn plan_panels(
     title: String,
     panels: &mut Vec<Panel>,
 ) -> Result<()> {
-    let mut panel = Panel { title, items: vec![], edges: vec![] };
+    let mut panel = Panel { title, ..Panel::default() };
     let mut writer: Vec<Option<usize>> = vec![None; plan.buffers.len()];
-    let mut given: BTreeMap<(bool, &str), usize> = BTreeMap::new();
+    let mut given: BTreeMap<&str, usize> = BTreeMap::new();
     let mut written: BTreeMap<&str, usize> = BTreeMap::new();
     let mut bodies = vec![];
     for (number, step) in plan.steps.iter().enumerate() {
-        let mut sources = vec![];
+        let (mut sources, mut with) = (vec![], vec![]);
         for place in &step.reads {
             match place {
                 Place::Buffer(b) => sources.extend(writer.get(*b).copied().flatten()),
                 Place::Output(name) => sources.extend(written.get(name.as_str())),
-                Place::Input(name) | Place::Constant(name) => {
-                    let is_input = matches!(place, Place::Input(_));
+                Place::Constant(name) => with.push(name.as_str()),
+                Place::Input(name) => {
                     let items = &mut panel.items;
-                    sources.push(*given.entry((is_input, name)).or_insert_with(|| {
-                        let kind = if is_input { Kind::Input } else { Kind::Constant };
-                        items.push(Item { lines: vec![name.clone()], kind });
+                    sources.push(*given.entry(name).or_insert_with(|| {
+                        items.push(Item { lines: vec![name.clone()], kind: Kind::Input });
                         items.len() - 1
                     }));
                 }
@@ -183,9 +224,11 @@ fn plan_panels(
         let predicted = forecast.map(|f| format!(", {} predicted", f.step(&place))).unwrap_or_default();
         let work = format!("{} flops, {}{predicted}", plan::count(step.cost.flops), plan::bytes(step.cost.bytes()));
         let name = format!("{number}: {}{}", step.name, if step.in_place { " (in place)" } else { "" });
-        panel
-            .items
-            .push(Item { lines: vec![name, step.kernel.clone(), step.out.clone(), work], kind: Kind::named(&step.op) });
+        with.dedup();
+        let mut lines = vec![name, step.kernel.clone()];
+        lines.extend((!with.is_empty()).then(|| format!("with {}", with.join(", "))));
+        lines.extend([step.out.clone(), work]);
+        panel.items.push(Item { lines, kind: Kind::named(&step.op) });
         sources.sort_unstable();
         sources.dedup();
         panel.edges.extend(sources.into_iter().map(|s| (s, this)));
@@ -216,6 +259,41 @@ fn plan_panels(
     bodies.into_iter().try_for_each(|(title, body, path)| plan_panels(body, forecast, &path, title, panels))
 }
 
+/// The band of each box: boxes of one layer that follow each other. One band for all where layers would only scatter.
+fn bands(panel: &Panel) -> Vec<usize> {
+    let count = panel.items.len();
+    let mut bands = vec![0; count];
+    // Inputs stand with whoever reads them first, outputs with what they are.
+    let mut groups = panel.groups.clone();
+    groups.resize(count, String::new());
+    for i in (0..count).rev() {
+        if groups[i].is_empty() {
+            let reader = panel.edges.iter().filter(|e| e.0 == i).map(|e| e.1).min();
+            let source = panel.edges.iter().filter(|e| e.1 == i).map(|e| e.0).max();
+            match (reader, source) {
+                (Some(near), None) | (None, Some(near)) => groups[i] = groups[near].clone(),
+                _ => {}
+            }
+        }
+    }
+    // Inputs come before everything: they belong to the first band that reads them, not to one of their own.
+    let is_input: Vec<bool> = panel.items.iter().map(|item| item.kind == Kind::Input).collect();
+    let mut band = 0;
+    let mut last: Option<&str> = None;
+    for i in (0..count).filter(|i| !is_input[*i]) {
+        if last.is_some_and(|last| last != groups[i]) {
+            band += 1;
+        }
+        last = Some(&groups[i]);
+        bands[i] = band;
+    }
+    for i in (0..count).filter(|i| is_input[*i]) {
+        bands[i] = panel.edges.iter().filter(|e| e.0 == i).map(|e| bands[e.1]).min().unwrap_or(0);
+    }
+    // A band for every other box groups nothing.
+    if band == 0 || (band + 1) * 3 > count * 2 { vec![0; count] } else { bands }
+}
+
 fn check_size(panel: &Panel) -> Result<()> {
     if panel.items.len() > MOST_BOXES {
         bail!(
@@ -230,21 +308,20 @@ const STYLE: &str = "\
 svg{background:#fff;font:12px ui-monospace,SFMono-Regular,Menlo,Consolas,'DejaVu Sans Mono','Liberation Mono',monospace}\
 text{fill:#1b1b1b}.n{font-weight:600}.s{fill:#4d4d4d}.t{font-weight:600;font-size:14px}\
 .b{stroke:#00000040;stroke-width:1}.e{fill:none;stroke:#777;stroke-width:1.2}.h{fill:#777}\
-.p{fill:none;stroke:#8866cc;stroke-dasharray:4 3}.a{stroke:#999;stroke-width:1}\
+.p{fill:none;stroke:#8866cc;stroke-dasharray:4 3}.g{fill:#00000009;stroke:#00000018}.a{stroke:#999;stroke-width:1}\
 .input{fill:#cfe8ff}.constant{fill:#eee}.product{fill:#ffd9b3}.loop{fill:#e0ccff}.elementwise{fill:#d5f0d0}\
 .other{fill:#fff3b0}.output{fill:#ffc9c9}.scratch{fill:#ddd}\
 @media(prefers-color-scheme:dark){svg{background:#16181d}text{fill:#eee}.s{fill:#b8bcc4}.b{stroke:#ffffff40}\
-.e{stroke:#8b919c}.h{fill:#8b919c}.input{fill:#1f4a70}.constant{fill:#3a3d44}.product{fill:#7a4a17}.loop{fill:#4d3580}\
+.e{stroke:#8b919c}.h{fill:#8b919c}.g{fill:#ffffff0c;stroke:#ffffff20}.input{fill:#1f4a70}.constant{fill:#3a3d44}.product{fill:#7a4a17}.loop{fill:#4d3580}\
 .elementwise{fill:#2b5a2b}.other{fill:#665811}.output{fill:#7a2b2b}.scratch{fill:#2b2e34}}";
 
 fn draw(panels: &[Panel], memory: Option<&Plan>) -> String {
     let mut body = String::new();
-    let (mut x, mut height, mut width) = (PAD, 0.0f64, 0.0f64);
+    let (mut height, mut width) = (0.0f64, 0.0f64);
     for (i, panel) in panels.iter().enumerate() {
-        let (w, h) = draw_panel(&mut body, panel, x, PAD, i > 0);
-        x += w + PAD;
-        width = x;
-        height = height.max(PAD + h);
+        let (w, h) = draw_panel(&mut body, panel, PAD, height + PAD, i > 0);
+        width = width.max(PAD + w + PAD);
+        height += PAD + h;
     }
     if let Some(plan) = memory.filter(|p| !p.buffers.is_empty() && p.arena_bytes > 0) {
         let (w, h) = draw_memory(&mut body, plan, PAD, height + PAD);
@@ -281,12 +358,14 @@ fn draw_panel(out: &mut String, panel: &Panel, x: f64, y: f64, framed: bool) -> 
     let widest = |lines: &Vec<String>| lines.iter().map(|l| l.chars().count()).max().unwrap_or(0) as f64;
     let sizes: Vec<(f64, f64)> =
         lines.iter().map(|l| (widest(l) * CHAR + 20.0, l.len() as f64 * LINE + 10.0)).collect();
-    let placed = layout::place(&sizes, &panel.edges);
-    let inset = if framed { 16.0 } else { 0.0 };
+    let bands = bands(panel);
+    let placed = layout::place(&sizes, &panel.edges, &bands);
+    // Bands reach a little beyond their boxes.
+    let inset = if framed { 16.0 } else { 0.0 } + if placed.bands.len() > 1 { BAND } else { 0.0 };
     let title = shorten(&panel.title, 90);
     let width = placed.width.max(title.chars().count() as f64 * CHAR * 14.0 / FONT) + 2.0 * inset;
-    let (left, top) = (x + inset, y + 30.0 + inset);
-    let height = 30.0 + placed.height + 2.0 * inset;
+    let (left, top) = (x + inset, y + 36.0 + inset);
+    let height = 36.0 + placed.height + 2.0 * inset;
     if framed {
         let _ = write!(
             out,
@@ -294,6 +373,24 @@ fn draw_panel(out: &mut String, panel: &Panel, x: f64, y: f64, framed: bool) -> 
         );
     }
     let _ = writeln!(out, "<text class=\"t\" x=\"{left:.1}\" y=\"{:.1}\">{}</text>", y + 14.0 + inset, escape(&title));
+    for (band, &(from, to)) in placed.bands.iter().enumerate() {
+        let in_band = |i: &usize| bands[*i] == band && !panel.groups.get(*i).is_none_or(String::is_empty);
+        let name = (0..bands.len()).find(in_band).map(|i| panel.groups[i].as_str()).unwrap_or_default();
+        if name.is_empty() {
+            continue;
+        }
+        // The name stands above the boxes.
+        let (y, tall) = (from + top - 22.0, to - from + 30.0);
+        let wide = placed.width + 2.0 * BAND;
+        let _ = write!(
+            out,
+            "<rect class=\"g\" x=\"{:.1}\" y=\"{y:.1}\" width=\"{wide:.1}\" height=\"{tall:.1}\" rx=\"8\"/><text class=\"s\" x=\"{:.1}\" y=\"{:.1}\">{}</text>",
+            left - BAND,
+            left - BAND + 6.0,
+            y + 14.0,
+            escape(&shorten(name, 24))
+        );
+    }
     for route in &placed.routes {
         // A piece of no length has no direction, and an arrow at its end would point anywhere.
         let mut route = route.clone();

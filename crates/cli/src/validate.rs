@@ -27,7 +27,7 @@ Examples:
   schwann validate net.safetensors --device m1 --require minimum   a guide's table"
 )]
 pub(crate) struct Args {
-    /// A file, or a built-in model: P, W, L, G.
+    /// A file, or a built-in model (`schwann profile --help` lists them).
     #[arg(value_name = "MODEL")]
     model: String,
     /// Every run is to be done within this, such as 1ms or 500us; one in a thousand may not be.
@@ -42,7 +42,7 @@ pub(crate) struct Args {
     /// Sequence steps a second that are needed, such as 1000/s.
     #[arg(long, value_name = "RATE", value_parser = rate)]
     throughput: Option<f64>,
-    /// A device that is not here, such as \"Raspberry Pi 5\": predicted. Without it, this machine: measured.
+    /// A device that is not here, such as Raspberry Pi 5: predicted. Without it, this machine: measured.
     #[arg(long, value_name = "NAME")]
     device: Option<String>,
     /// Hold it against a guide's table for the device: `minimum` or `target`.

@@ -1,16 +1,15 @@
 //! `schwann wiring`: neural circuits as text, picture, DOT or JSON, with what they are in numbers.
 
-use crate::{Outcome, out};
+use crate::{Outcome, load, out};
 use anyhow::{Context, Result, anyhow, bail};
 use schwann::nn;
 use schwann::nn::wiring::{AutoNcp, FullyConnected, Ncp, Random, Wiring, WiringConfig};
+use schwann::nn::{Layer, Units};
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 
 /// The JSON of the largest circuit that a person would look at.
 const MOST_JSON_BYTES: u64 = 256 << 20;
-/// Where the terminal does not say how wide it is.
-const WIDTH: usize = 80;
 
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
@@ -21,6 +20,7 @@ const WIDTH: usize = 80;
   schwann wiring random --units 20 --sparsity 0.6 --inputs 4 --dot | dot -Tpng > circuit.png
   schwann wiring full --units 12 --outputs 3 --inputs 4 --json > circuit.json
   schwann wiring show circuit.json --svg circuit.svg
+  schwann wiring show model.safetensors                             the circuit inside a model
 
 The same options and seed give the same circuit as the Python package ncps.")]
 pub(crate) struct Args {
@@ -48,9 +48,10 @@ enum Circuit {
     #[command(after_help = "Examples:
   schwann wiring full --units 12 --outputs 3 --inputs 4")]
     Full(FullArgs),
-    /// A circuit from a file that --json wrote.
+    /// A circuit from a file that --json wrote, or the one inside a model.
     #[command(after_help = "Examples:
   schwann wiring show circuit.json
+  schwann wiring show model.safetensors --svg circuit.svg
   schwann wiring full --units 12 --inputs 4 --json | schwann wiring show - --dot")]
     Show(ShowArgs),
 }
@@ -167,8 +168,11 @@ struct FullArgs {
 
 #[derive(clap::Args)]
 struct ShowArgs {
-    /// A circuit's JSON; `-` is stdin.
+    /// A circuit's JSON (`-` is stdin), a model's file, or a built-in model.
     file: PathBuf,
+    /// Of a model with several circuits, the one of this layer, counted from 0.
+    #[arg(long, value_name = "N")]
+    layer: Option<usize>,
     #[command(flatten)]
     form: Form,
 }
@@ -206,11 +210,50 @@ pub(crate) fn run(args: &Args) -> Result<Outcome> {
             out::apart(a.form.svg.as_deref(), [a.file.as_path()])?;
             let stdin = a.file == Path::new("-");
             let name = || if stdin { "stdin".into() } else { a.file.display().to_string() };
-            (read(&a.file).with_context(|| format!("{} is no circuit", name()))?, &a.form)
+            let json = stdin || a.file.extension().is_some_and(|e| e.eq_ignore_ascii_case("json"));
+            let wiring = match json {
+                true => read(&a.file).with_context(|| format!("{} is no circuit", name()))?,
+                false => of_model(&a.file, a.layer).with_context(|| format!("{} has no circuit to show", name()))?,
+            };
+            (wiring, &a.form)
         }
     };
     show(&wiring, form)?;
     Ok(Outcome::Done)
+}
+
+/// The circuit inside a model.
+fn of_model(path: &Path, layer: Option<usize>) -> Result<Wiring> {
+    let model = match load::named(&path.to_string_lossy())? {
+        load::Network::Model(model) => model,
+        load::Network::Graph(_) => bail!("it is a graph without layers; expected a model or a circuit's JSON"),
+    };
+    let built = |units: &Units, inputs: usize| match units {
+        Units::Wired(wiring) => {
+            let mut wiring = wiring.clone();
+            wiring.build(inputs).map(|()| Some(wiring))
+        }
+        Units::Count(_) => Ok(None),
+    };
+    let mut found = vec![];
+    for (i, layer) in model.layers().iter().enumerate() {
+        let wiring = match layer {
+            Layer::Cfc(cell) => built(&cell.units, cell.input_size)?,
+            Layer::Ltc(cell) => built(&cell.units, cell.input_size)?,
+            _ => None,
+        };
+        found.extend(wiring.map(|wiring| (i, wiring)));
+    }
+    let places: Vec<String> = found.iter().map(|(i, _)| i.to_string()).collect();
+    match (layer, found.len()) {
+        (_, 0) => bail!("none of its layers has a wiring: they are dense"),
+        (None, 1) => Ok(found.remove(0).1),
+        (None, n) => bail!("it has {n} circuits, in layers {}; say which with --layer", places.join(", ")),
+        (Some(wanted), _) => match found.into_iter().find(|(i, _)| *i == wanted) {
+            Some((_, wiring)) => Ok(wiring),
+            None => bail!("layer {wanted} has no wiring; layers with one: {}", places.join(", ")),
+        },
+    }
 }
 
 fn drawn(options: impl Into<WiringConfig>, inputs: usize) -> Result<Wiring> {
@@ -268,7 +311,7 @@ fn show(wiring: &Wiring, form: &Form) -> Result<()> {
     if form.json {
         return out::print(&wiring.to_json());
     }
-    let width = std::env::var("COLUMNS").ok().and_then(|text| text.parse().ok()).unwrap_or(WIDTH);
+    let width = std::env::var("COLUMNS").ok().and_then(|text| text.parse().ok()).unwrap_or_else(out::width);
     let mut out = out::stdout();
     writeln!(out, "{}", out::paint(out::TITLE, wiring.config().title()))?;
     // The writer takes colours out where they are not wanted.

@@ -96,7 +96,7 @@ fn every_form_is_written() {
         serde_json::from_str::<serde_json::Value>(&text).unwrap();
     }
     f.refused(&["baseline", "export", "main", "--format", "xml"], &["xml", "bencher"]);
-    let schema: serde_json::Value = serde_json::from_str(&f.ok(&["schema"])).unwrap();
+    let schema: serde_json::Value = serde_json::from_str(&f.ok(&["report", "--schema"])).unwrap();
     assert!(schema["properties"]["compute"].is_object());
 }
 
@@ -154,7 +154,7 @@ fn the_gate_has_an_exit_code() {
     f.refused(&["gate"], &["--baseline"]);
     f.refused(&["gate", "--model", "P"], &["--against"]);
     f.refused(&["gate", "--max-regress", "3", "--baseline", "main", "--candidate", "a.json"], &["3%"]);
-    f.refused(&["gate", "--model", "Q", "--against", "P"], &["`Q`", "P, W, L"]);
+    f.refused(&["gate", "--model", "Q", "--against", "P"], &["`Q`", "wired-cfc, dense-cfc"]);
     f.refused(&["gate", "--model", "P", "--against-program", "/bin/echo"], &["/bin/echo"]);
 }
 

@@ -395,23 +395,27 @@ fn circuits_are_timed_in_the_form_that_scripts_read() {
         assert!(one["kind"] == "train" && loss("last_loss") < loss("first_loss"), "{one}");
     }
     let all = folder.ok(&bench(&["--batch=1", "--steps=1", "--threads=1,2"]));
-    for words in
-        ["P       CfC: 64 neurons", "L       LTC: 64 neurons, 423 synapses", "of peak", "functions/s", "measured"]
-    {
+    for words in [
+        "projected-cfc CfC: 64 neurons",
+        "wired-ltc LTC: 64 neurons, 423 synapses",
+        "of peak",
+        "functions/s",
+        "measured",
+    ] {
         assert!(all.contains(words), "expected `{words}` in\n{all}");
     }
     let small = &["--model=P,W", "--units=12", "--outputs=3", "--sparsity=0.8", "--backbone-layers=1", "--batch=1"][..];
-    assert!(folder.ok(&bench(small)).contains("W       CfC: 12 neurons"));
+    assert!(folder.ok(&bench(small)).contains("wired-cfc CfC: 12 neurons"));
     let shapes = folder.ok(&bench(&["--model=W", "--units=8", "--outputs=2", "--json"]));
     let batches: Vec<Value> = shapes.lines().map(|l| serde_json::from_str::<Value>(l).unwrap()["B"].clone()).collect();
     assert_eq!(batches, [1, 1, 32, 256]);
 
-    folder.refused(&bench(&["--model=Q"]), &["--model is Q", "P, W, L"]);
+    folder.refused(&bench(&["--model=Q"]), &["--model is Q", "wired-cfc, dense-cfc"]);
     folder.refused(&bench(&["--batch=0"]), &["--batch", "from 1"]);
     folder.refused(&bench(&["--model=W", "--units=10"]), &["--outputs is 16 of 10 units"]);
     folder.refused(&bench(&["--model=W", "--sparsity=-1"]), &["--sparsity is -1"]);
-    folder.refused(&bench(&["--model=P", "--sparsity=0.5"]), &["--sparsity is for circuits"]);
-    folder.refused(&bench(&["--model=L", "--backbone-layers=1"]), &["--backbone-layers is for P"]);
+    folder.refused(&bench(&["--model=P", "--sparsity=0.5"]), &["--sparsity is for wired-cfc"]);
+    folder.refused(&bench(&["--model=L", "--backbone-layers=1"]), &["--backbone-layers is for projected-cfc"]);
     folder.refused(&bench(&["--model=P", "--backbone-layers=999"]), &["--backbone-layers is 999"]);
     folder.refused(&bench(&["--model=m.safetensors", "--units=4"]), &["--units is for P, W and L"]);
     folder.refused(&["bench", "circuits", "--seconds=0"], &["more than 0"]);

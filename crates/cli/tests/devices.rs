@@ -122,9 +122,6 @@ fn a_calibration_fits_into_the_memory_that_it_is_given() {
         let json: serde_json::Value = serde_json::from_slice(&out.stdout).unwrap();
         assert!(json["figures"].as_array().is_some_and(|f| f.len() > 20), "{json}");
     }
-    // Too little for anything is an error, and no abort.
-    let out = limited(&folder, 30_000, "devices calibrate --quick");
-    assert!(out.status.code().is_some(), "killed: {out:?}");
 }
 
 #[test]

@@ -22,7 +22,10 @@ fn the_json_is_one_document_whose_figures_say_where_they_come_from() {
     let document: Value = serde_json::from_slice(&out.stdout).unwrap();
     assert_eq!(document["schema"], 1);
     let profiles = document["profiles"].as_array().unwrap();
-    assert_eq!(profiles.iter().map(|p| p["model"]["name"].as_str().unwrap()).collect::<Vec<_>>(), ["W", "P"]);
+    assert_eq!(
+        profiles.iter().map(|p| p["model"]["name"].as_str().unwrap()).collect::<Vec<_>>(),
+        ["wired-cfc", "projected-cfc"]
+    );
     for profile in profiles {
         let time = &profile["compute"]["time_p50"];
         assert!(time["value"].as_f64().is_some_and(|t| t > 0.0), "{time}");
@@ -42,16 +45,26 @@ fn the_page_has_the_time_the_operations_and_what_is_unknown() {
     let out = schwann(&[&["profile", "P"], &QUICK[..]].concat());
     assert_eq!(out.status.code(), Some(0), "{}", text(&out.stderr));
     let page = text(&out.stdout);
-    for part in ["batch 2, 3 steps", "median", "samples (measured)", "of roof     unavailable (", "arena", "gemm"] {
+    for part in [
+        "batch 2, 3 steps",
+        "a run, the median of",
+        "this machine's limit:",
+        "(this machine's limits were not measured",
+        "arena",
+        "gemm",
+    ] {
         assert!(page.contains(part), "`{part}` is not in:\n{page}");
     }
     assert!(!page.contains('\u{1b}'), "colours in a pipe");
+    assert!(page.starts_with("projected-cfc: CfC"), "a built-in model is shown by its name:\n{page}");
+    let wide = page.lines().find(|line| line.chars().count() > 80);
+    assert_eq!(wide, None, "a pipe has 80 columns");
 }
 
 #[test]
 fn bad_input_is_refused_with_what_was_expected() {
     for (args, words) in [
-        (&["profile", "nothing.safetensors"][..], &["nothing.safetensors", "P, W, L, G"][..]),
+        (&["profile", "nothing.safetensors"][..], &["nothing.safetensors", "wired-cfc, dense-cfc"][..]),
         (&["profile", "W", "--batch", "0"], &["--batch", "from 1 to"]),
         (&["profile", "W", "--runs", "many"], &["--runs", "whole number"]),
         (&["profile", "W", "--sweep=1,0"], &["--sweep", "from 1 to"]),

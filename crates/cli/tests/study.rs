@@ -133,7 +133,16 @@ fn without_a_command_two_models_are_profiled_and_a_report_is_written() {
     let place = Place::new("alone");
     place.run(0, &["devices", "calibrate", "--quick"]);
     let (page, _) = place.run(0, &[]);
-    for part in ["W  CfC", "G  CfC", "of roof", "bottleneck", "advice", "predicted", "compared", "(measured)"] {
+    for part in [
+        "wired-cfc: CfC",
+        "dense-cfc: CfC",
+        "what this machine",
+        "Most to win",
+        "What to do",
+        "predicted",
+        "Other ways",
+        "(measured)",
+    ] {
         assert!(page.contains(part), "`{part}` is not in:\n{page}");
     }
     let report = place.0.join("data/reports/latest.html");
@@ -160,11 +169,14 @@ fn requirements_are_an_exit_code_and_the_doctor_says_what_is_not_known() {
     let (_, said) = place.run(2, &["validate", "W", "--deadline", "1"]);
     assert!(said.contains("such as 1ms"), "{said}");
     let here = ["validate", "W", "--seconds", "0.5"];
-    let (said, _) =
-        place.run(0, &[&here[..], &["--deadline", "10s", "--memory", "1GB", "--throughput", "1/s"]].concat());
-    for part in ["this machine", "deadline", "pass", "(measured)", "95% confidence", "(derived)"] {
+    let (said, _) = place.run(0, &[&here[..], &["--memory", "1GB", "--throughput", "0.001/s"]].concat());
+    for part in ["this machine", "throughput", "pass", "(measured)", "(derived)"] {
         assert!(said.contains(part), "`{part}` in {said}");
     }
+    // On a busy machine there may be too few runs to be sure; a fail it is not.
+    let out = place.schwann(&[&here[..], &["--deadline", "1000s"]].concat());
+    assert!([Some(0), Some(3)].contains(&out.status.code()), "{out:?}");
+    assert!(String::from_utf8_lossy(&out.stdout).contains("95%"), "{out:?}");
     let (said, _) = place.run(1, &[&here[..], &["--deadline", "1ns", "--memory", "1B"]].concat());
     assert!(said.contains("fail"), "{said}");
     // Too few runs to tell one in a thousand.

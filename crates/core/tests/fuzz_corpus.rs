@@ -26,6 +26,14 @@ fn the_graph_corpus_holds() {
 }
 
 #[test]
+fn the_graph_corpus_compiles_and_runs_or_is_refused() {
+    replay("graph_json", fuzz_targets::graph_run);
+    for graph in graphs().unwrap() {
+        fuzz_targets::graph_run(graph.to_json().as_bytes());
+    }
+}
+
+#[test]
 fn the_safetensors_corpus_holds() {
     replay("safetensors", fuzz_targets::safetensors);
 }

@@ -8,27 +8,54 @@ pub const INPUTS: usize = 8;
 /// Batch sizes and sequence lengths that figures are quoted for.
 pub const SHAPES: [(usize, usize); 4] = [(1, 1), (1, 16), (32, 16), (256, 64)];
 
-/// Names of the built-in models, each with what it is.
-pub const NAMES: [(&str, &str); 4] = [
-    ("P", "CfC with 64 units and a backbone of 2 × 64, projected to 16"),
-    ("W", "CfC on a circuit, AutoNCP(64, 16)"),
-    ("L", "LTC on a circuit, AutoNCP(64, 16)"),
-    ("G", "CfC with 64 units and a backbone of 2 × 64"),
+/// A built-in model.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BuiltIn {
+    /// Its name.
+    pub name: &'static str,
+    /// A letter that stands for it on the command line.
+    pub short: &'static str,
+    /// What it is.
+    pub about: &'static str,
+}
+
+/// The built-in models.
+pub const BUILT_IN: [BuiltIn; 4] = [
+    BuiltIn { name: "wired-cfc", short: "W", about: "CfC on a sparse circuit of 64 neurons, AutoNCP(64, 16)" },
+    BuiltIn { name: "dense-cfc", short: "G", about: "CfC with 64 units and a backbone of 2 × 64" },
+    BuiltIn { name: "projected-cfc", short: "P", about: "the dense CfC, projected to 16 outputs" },
+    BuiltIn { name: "wired-ltc", short: "L", about: "LTC on a sparse circuit of 64 neurons, AutoNCP(64, 16)" },
 ];
 
 /// The two that are profiled where nothing else is said: a circuit, and a dense network of the same size.
-pub const DEFAULT: [&str; 2] = ["W", "G"];
+pub const DEFAULT: [&str; 2] = ["wired-cfc", "dense-cfc"];
+
+/// The built-in model of that name or letter.
+pub fn find(name: &str) -> Option<&'static BuiltIn> {
+    BUILT_IN.iter().find(|m| m.name == name || m.short == name)
+}
+
+/// A built-in model's whole name; any other name as it is.
+pub fn full_name(name: &str) -> &str {
+    find(name).map_or(name, |m| m.name)
+}
+
+/// The built-in models, one a line, for help texts.
+pub fn listed() -> String {
+    let line = |m: &BuiltIn| format!("  {:<14} {}", m.name, m.about);
+    BUILT_IN.iter().map(line).collect::<Vec<_>>().join("\n")
+}
 
 /// Sizes that can be changed.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Sizes {
     /// Neurons.
     pub units: usize,
-    /// Features out, of P, W and L.
+    /// Features out; the dense CfC has as many as units.
     pub outputs: usize,
-    /// Layers of the backbone, of P and G.
+    /// Layers of the backbone, of the dense and the projected CfC.
     pub backbone_layers: usize,
-    /// About the share of pairs without a synapse, of W and L; `None` for the usual one.
+    /// About the share of pairs without a synapse, of wired models; `None` for the usual one.
     pub sparsity: Option<f64>,
 }
 
@@ -38,7 +65,7 @@ impl Default for Sizes {
     }
 }
 
-/// The model of that name; `None` where there is none.
+/// The model of that name or letter; `None` where there is none.
 pub fn built_in(name: &str, sizes: &Sizes) -> Option<Result<Model, Error>> {
     let wired = || {
         let mut options = AutoNcp::new(sizes.units, sizes.outputs);
@@ -53,11 +80,28 @@ pub fn built_in(name: &str, sizes: &Sizes) -> Option<Result<Model, Error>> {
         backbone_layers: Some(sizes.backbone_layers),
         ..Cfc::new(INPUTS, sizes.units)
     };
-    Some(match name {
-        "P" => Model::new(dense(Some(sizes.outputs)), 1),
-        "G" => Model::new(dense(None), 1),
-        "W" => wired().and_then(|w| Model::new(Cfc::new(INPUTS, w), 1)),
-        "L" => wired().and_then(|w| Model::new(Ltc::new(INPUTS, w), 1)),
+    Some(match find(name)?.name {
+        "projected-cfc" => Model::new(dense(Some(sizes.outputs)), 1),
+        "dense-cfc" => Model::new(dense(None), 1),
+        "wired-cfc" => wired().and_then(|w| Model::new(Cfc::new(INPUTS, w), 1)),
+        "wired-ltc" => wired().and_then(|w| Model::new(Ltc::new(INPUTS, w), 1)),
         _ => return None,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_model_of_the_list_is_there_by_name_and_by_letter() {
+        for model in BUILT_IN {
+            for name in [model.name, model.short] {
+                built_in(name, &Sizes::default()).unwrap_or_else(|| panic!("no {name}")).unwrap();
+                assert_eq!(full_name(name), model.name);
+            }
+        }
+        assert!(DEFAULT.iter().all(|name| find(name).is_some_and(|m| m.name == *name)));
+        assert!(built_in("X", &Sizes::default()).is_none() && full_name("X") == "X");
+    }
 }

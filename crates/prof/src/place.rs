@@ -1,21 +1,23 @@
-//! Where this program keeps what it learns: calibrations, baselines, reports.
+//! Where this program keeps what it learns (calibrations, baselines, reports) and reads what it is told (its settings).
 
+use etcetera::BaseStrategy;
 use std::path::PathBuf;
+
+fn set(name: &str) -> Option<PathBuf> {
+    std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from)
+}
 
 /// The directory for data: `$SCHWANN_DATA`, else `schwann` in the system's usual place; `None` where nothing says where
 /// the user's home is.
 pub fn data_dir() -> Option<PathBuf> {
-    let set = |name: &str| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
-    if let Some(own) = set("SCHWANN_DATA") {
-        return Some(own);
-    }
-    if cfg!(target_os = "macos") {
-        return set("HOME").map(|home| home.join("Library/Application Support/schwann"));
-    }
-    if cfg!(windows) {
-        return set("LOCALAPPDATA").map(|local| local.join("schwann"));
-    }
-    // A path that is not absolute is to be ignored, says the standard.
-    let data = set("XDG_DATA_HOME").filter(|p| p.is_absolute());
-    data.or_else(|| set("HOME").map(|home| home.join(".local/share"))).map(|data| data.join("schwann"))
+    let usual = || Some(etcetera::base_strategy::choose_native_strategy().ok()?.data_dir().join("schwann"));
+    // On Windows what a machine learned of itself does not roam to others.
+    let local = || set("LOCALAPPDATA").filter(|_| cfg!(windows)).map(|local| local.join("schwann"));
+    set("SCHWANN_DATA").or_else(local).or_else(usual)
+}
+
+/// The file of the user's settings: `$SCHWANN_CONFIG`, else `schwann/config.toml` in `~/.config` (`$XDG_CONFIG_HOME`).
+pub fn config_file() -> Option<PathBuf> {
+    let usual = || Some(etcetera::choose_base_strategy().ok()?.config_dir().join("schwann/config.toml"));
+    set("SCHWANN_CONFIG").or_else(usual)
 }

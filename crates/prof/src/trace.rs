@@ -57,6 +57,9 @@ impl Event {
     }
 }
 
+/// What the times of a trace include, among what is said about it.
+const WATCHED: &str = "times";
+
 /// A number that changes over time: memory, a counter, a sensor.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Track {
@@ -100,10 +103,29 @@ impl Recording {
         trace.tracks.extend(self.read_tracks());
         trace.about.insert("machine".into(), format!("{}, {}", profile.machine.cpu, profile.machine.isa));
         trace.about.insert("profile".into(), profile.id.clone());
+        trace.about.insert(WATCHED.into(), self.watched());
         if self.truncated {
             trace.about.insert("truncated".into(), "there were more calls than are kept".into());
         }
         trace
+    }
+
+    /// What watching did to the times of the calls, in words: recorded runs beside those that followed them.
+    fn watched(&self) -> String {
+        let each = |s: &Stretch| {
+            let (recorded, rest) = (s.recorded_s - s.start_s, (s.end_s - s.recorded_s) / (s.runs - 1) as f64);
+            (recorded / rest - 1.0) * 100.0
+        };
+        let mut added: Vec<f64> = self.stretches.iter().filter(|s| s.runs > 1).map(each).collect();
+        added.sort_by(f64::total_cmp);
+        let calls = "every call of a recorded run is watched, and its time includes what that costs";
+        match added.get(added.len() / 2).filter(|a| a.is_finite()) {
+            Some(percent) if *percent >= 0.5 => {
+                format!("{calls}: recorded runs took {percent:.0}% longer than those after them (measured)")
+            }
+            Some(_) => format!("{calls}: nothing that stands out beside the runs after them (measured)"),
+            None => format!("{calls}: how much is not known, as no other run was timed beside them"),
+        }
     }
 
     /// What was read over each stretch, from its beginning on to the next. Counts are given for one run, so that
@@ -239,6 +261,10 @@ impl Trace {
 
     fn write_events(&self, pid: usize, lines: &mut Lines<'_>) -> io::Result<()> {
         lines.write(&json!({"ph": "M", "pid": pid, "name": "process_name", "args": {"name": self.process}}))?;
+        if let Some(words) = self.about.get(WATCHED) {
+            // Shown beside the process's name.
+            lines.write(&json!({"ph": "M", "pid": pid, "name": "process_labels", "args": {"labels": words}}))?;
+        }
         let threads = self.by_thread();
         let used = threads.iter().filter_map(|t| t.first()).map(|e| e.thread);
         for thread in used.chain(0..self.threads.len()).collect::<std::collections::BTreeSet<_>>() {

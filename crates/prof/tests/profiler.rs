@@ -405,6 +405,7 @@ fn a_trace_shows_what_the_counters_read_over_each_stretch_of_runs() {
         assert!(recording.events.iter().any(|e| within(&e)), "a stretch without its recorded run");
     }
     let trace = recording.told(&profile);
+    assert!(trace.about["times"].contains("includes what that costs"), "{:?}", trace.about);
     trace.check().unwrap();
     let track = |name: &str| trace.tracks.iter().find(|t| t.name == name).unwrap_or_else(|| panic!("no track {name}"));
     let runs = recording.stretches[0].runs as f64;

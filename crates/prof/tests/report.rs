@@ -239,3 +239,36 @@ fn events_that_overlap_without_nesting_are_found() {
     assert_eq!((overlap.thread, overlap.second.as_str()), (1, "late"));
     assert!(overlap.to_string().contains("neither lies inside"), "{overlap}");
 }
+
+#[test]
+fn what_is_not_there_is_one_line_and_requirements_come_last_without_a_cross() {
+    let profile = sample::full();
+    let page = report::html(std::slice::from_ref(&profile));
+    let panel = |name: &str| {
+        let from = page.find(&format!("data-panel=\"{name}\"")).unwrap_or_else(|| panic!("no panel {name}"));
+        let len = page[from..].find("</section>").unwrap();
+        (from, &page[from..from + len])
+    };
+    let (_, hardware) = panel("hardware");
+    let absent = profile.hardware.values().filter(|f| f.value.is_none()).count();
+    assert!(absent > 0 && hardware.contains(&format!("{absent} more are not there")), "{hardware}");
+    let table = &hardware[..hardware.find("<details>").unwrap()];
+    assert!(!table.contains("unavailable"), "{table}");
+    let (at, summary) = panel("summary");
+    let (requirements_at, requirements) = panel("requirements");
+    assert!(!summary.contains("not met") && !requirements.contains("× not"), "a small model is no failure of a chip");
+    for other in ["time", "bottlenecks", "recommendations", "devices", "hardware"] {
+        assert!(at < panel(other).0 && panel(other).0 < requirements_at, "{other}");
+    }
+    let (_, ways) = panel("comparisons");
+    assert!(!ways.contains("as fast"), "{ways}");
+}
+
+#[test]
+fn a_page_of_something_that_was_stopped_says_so_first() {
+    let mut profile = sample::full();
+    profile.stopped_at("7 of 200 samples");
+    let page = report::html(std::slice::from_ref(&profile));
+    let (partial, longest) = (page.find("7 of 200 samples").unwrap(), page.find("takes longest").unwrap());
+    assert!(partial < longest);
+}

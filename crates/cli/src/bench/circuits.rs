@@ -1,6 +1,6 @@
 //! `schwann bench circuits`: whole neural circuits, run or trained, through the calls that a program makes.
 //!
-//! P, W and L are what ncps' users have: a dense CfC with a backbone, a CfC on a circuit, an LTC on a circuit. Every run
+//! The built-in models are what ncps' users have: a dense CfC with a backbone, a CfC and an LTC on a circuit. Every run
 //! starts from states of zero, as ncps does where no state is given.
 
 use crate::{Outcome, load, out, stop};
@@ -22,23 +22,28 @@ const RATE: f32 = 1e-3;
 /// Seconds to measure multiply-adds in registers.
 const PEAK_SECONDS: f64 = 0.3;
 
-#[derive(clap::Args)]
-#[command(
-    after_help = "Models: P is CfC(8, 64 units, projected to 16, backbone 2 × 64); W is CfC(8, AutoNCP(64, 16)); \
-L is LTC(8, AutoNCP(64, 16)); anything else is a model's file. Times are of one call of Session::run for a whole batch \
+/// What follows the options in `--help`.
+const AFTER_HELP: &str = "Times are of one call of Session::run for a whole batch \
 of sequences, starting from states of zero, as ncps does. With --train a call is a full step: forward, loss (mean \
 squared error against a random target), gradients of every parameter, and Adam's update of the weights.
 
 Examples:
   schwann bench circuits                                        three models, four shapes
-  schwann bench circuits --model P --batch 32 --steps 16 --threads 1
-  schwann bench circuits --model W --batch 32 --steps 16 --train --json
-  schwann bench circuits --model P,W --units 128 --sparsity 0.8
-  schwann bench circuits --model circuit.safetensors"
+  schwann bench circuits --model projected-cfc --batch 32 --steps 16
+  schwann bench circuits --model wired-cfc --batch 32 --steps 16 --train --json
+  schwann bench circuits --model projected-cfc,wired-cfc --units 128 --sparsity 0.8
+  schwann bench circuits --model circuit.safetensors";
+
+#[derive(clap::Args)]
+#[command(
+    after_help = format!("Built-in models:
+{}
+
+{AFTER_HELP}", models::listed())
 )]
 pub(super) struct Args {
-    /// P, W, L or a model's file; several with commas.
-    #[arg(long, value_name = "P|W|L|FILE", value_delimiter = ',', default_values = ["P", "W", "L"])]
+    /// Built-in models (listed below) or a model's file; several with commas.
+    #[arg(long, value_name = "MODEL", value_delimiter = ',', default_values = ["projected-cfc", "wired-cfc", "wired-ltc"])]
     model: Vec<String>,
     /// Sequences in a batch.
     #[arg(long, value_name = "B", value_parser = load::size)]
@@ -55,16 +60,16 @@ pub(super) struct Args {
     /// Time full training steps.
     #[arg(long)]
     train: bool,
-    /// Neurons, of P, W and L.
+    /// Neurons, of a built-in model.
     #[arg(long, value_name = "N", value_parser = load::size)]
     units: Option<usize>,
-    /// Features out, of P, W and L.
+    /// Features out, of a built-in model.
     #[arg(long, value_name = "N", value_parser = load::size)]
     outputs: Option<usize>,
-    /// Layers of the backbone, of P.
+    /// Layers of the backbone, of projected-cfc and dense-cfc.
     #[arg(long, value_name = "N")]
     backbone_layers: Option<usize>,
-    /// About the share of pairs without a synapse, of W and L, from 0.1 to 1.
+    /// About the share of pairs without a synapse, of wired-cfc and wired-ltc, from 0.1 to 1.
     #[arg(long, value_name = "SHARE", allow_negative_numbers = true)]
     sparsity: Option<f64>,
     /// The instruction set, where it is not to be the widest.
@@ -173,7 +178,7 @@ pub(super) fn run(args: &Args) -> Result<Outcome> {
     let isa = args.isa.unwrap_or_else(Isa::detect).name();
     writeln!(out, "{} {machine}, {isa}, {} cores", out::paint(out::TITLE, "machine"), cpu::cores())?;
     for (name, model) in &models {
-        writeln!(out, "{} {}", out::paint(out::TITLE, format!("{:<7}", out::printable(name))), describe(model))?;
+        writeln!(out, "{} {}", out::paint(out::TITLE, out::printable(models::full_name(name))), describe(model))?;
     }
     writeln!(out)?;
     table.write(&mut out)?;
@@ -213,22 +218,23 @@ fn models(args: &Args) -> Result<Vec<(String, Model)>> {
             (None, file) => {
                 let given = [("--units", args.units.is_some()), ("--outputs", args.outputs.is_some())];
                 if let Some((flag, _)) = given.iter().find(|(_, given)| *given) {
-                    bail!("{flag} is for P, W and L; --model is {file}, whose sizes are its own");
+                    bail!("{flag} is for built-in models; --model is {file}, whose sizes are its own");
                 }
                 if !Path::new(file).exists() {
-                    bail!("--model is {file}; expected P, W, L or a model's file");
+                    let names = models::BUILT_IN.map(|m| m.name).join(", ");
+                    bail!("--model is {file}; expected a model's file or one of {names}");
                 }
                 load::model(Path::new(file))?
             }
         };
         models.push((name.clone(), model));
     }
-    let any = |names: &[&str]| args.model.iter().any(|m| names.contains(&m.as_str()));
-    if args.sparsity.is_some() && !any(&["W", "L"]) {
-        bail!("--sparsity is for circuits, W and L; --model is {}", args.model.join(","));
+    let any = |names: &[&str]| args.model.iter().any(|m| names.contains(&models::full_name(m)));
+    if args.sparsity.is_some() && !any(&["wired-cfc", "wired-ltc"]) {
+        bail!("--sparsity is for wired-cfc and wired-ltc; --model is {}", args.model.join(","));
     }
-    if args.backbone_layers.is_some() && !any(&["P"]) {
-        bail!("--backbone-layers is for P; --model is {}", args.model.join(","));
+    if args.backbone_layers.is_some() && !any(&["projected-cfc", "dense-cfc"]) {
+        bail!("--backbone-layers is for projected-cfc and dense-cfc; --model is {}", args.model.join(","));
     }
     Ok(models)
 }
@@ -357,7 +363,7 @@ fn train(
 fn row(r: &Record<'_>, peak: Option<f64>) -> [String; 11] {
     let (min, median) = (r.min_ms / 1e3, r.median_ms / 1e3);
     [
-        out::printable(r.model),
+        out::printable(models::full_name(r.model)),
         r.batch.to_string(),
         r.steps.to_string(),
         r.threads.to_string(),

@@ -91,14 +91,18 @@ pub(super) fn show(as_json: bool) -> Result<()> {
     });
     line(&mut out, "caches", &caches.unwrap_or_else(|why| format!("unknown ({why})")))?;
     let [(_, all), (_, free)] = memory();
-    line(&mut out, "memory", &format!("{}, {} free", number(&all), number(&free)))?;
+    let [all, free] = [all, free].map(|f| f.value.map_or("unknown".into(), |b| bytes(b as u64)));
+    line(&mut out, "memory", &format!("{all}, {free} free"))?;
     line(&mut out, "system", &f.os)?;
     writeln!(out)?;
     match &host.calibration {
         Ok(Some(c)) => calibration_page(&mut out, c)?,
         Ok(None) => {
-            let text = "not calibrated yet: `schwann devices calibrate` measures it in some ten seconds";
-            writeln!(out, "{} {text}", out::paint(out::TITLE, "speed"))?;
+            folded(
+                &mut out,
+                "speed",
+                "not calibrated yet; `schwann devices calibrate` measures it in some ten seconds",
+            )?;
         }
         Err(why) => folded(&mut out, "speed", why)?,
     }

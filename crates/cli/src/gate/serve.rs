@@ -25,7 +25,7 @@ const WARM_UP: f64 = 0.03;
 
 #[derive(clap::Args)]
 pub(super) struct Args {
-    /// P, W, L or a network's file.
+    /// A built-in model or a network's file.
     #[arg(long)]
     model: String,
     #[command(flatten)]

@@ -4,10 +4,14 @@
 //! the order with the fewest crossings is kept; then each layer's boxes move as near to their neighbours as the space
 //! between them allows, which is isotonic regression and has an exact solution.
 
+use std::collections::HashMap;
+
 /// Space between boxes of a layer, and between layers.
 const GAP_X: f64 = 22.0;
 const GAP_Y: f64 = 40.0;
 const SWEEPS: usize = 24;
+/// A row of boxes is no wider than this: what does not fit goes into the next row.
+const MOST_WIDTH: f64 = 1180.0;
 
 /// A finished layout.
 pub(super) struct Layout {
@@ -17,6 +21,8 @@ pub(super) struct Layout {
     pub(super) routes: Vec<Vec<(f64, f64)>>,
     pub(super) width: f64,
     pub(super) height: f64,
+    /// Top and bottom of each band.
+    pub(super) bands: Vec<(f64, f64)>,
 }
 
 /// A box or a point of a long edge.
@@ -36,26 +42,32 @@ impl Point {
     }
 }
 
-/// Places boxes of these sizes; every edge goes from an earlier to a later one.
-pub(super) fn place(sizes: &[(f64, f64)], edges: &[(usize, usize)]) -> Layout {
-    let layer = layers(sizes.len(), edges);
+/// Places boxes of these sizes; every edge goes from an earlier to a later one. Bands, one number a box, follow each
+/// other from top to bottom.
+pub(super) fn place(sizes: &[(f64, f64)], edges: &[(usize, usize)], bands: &[usize]) -> Layout {
+    let layer = layers(sizes, edges, bands);
     let mut points: Vec<Point> = sizes
         .iter()
         .enumerate()
         .map(|(i, s)| Point { layer: layer[i], width: s.0, item: Some(i), x: 0.0, above: vec![], below: vec![] })
         .collect();
-    // Every edge as a chain of points, one in each layer it crosses.
+    // Every edge as a chain of points, one in each layer it crosses; edges from one box share theirs, as a trunk does.
     let mut chains = Vec::with_capacity(edges.len());
+    let mut trunk: HashMap<(usize, usize), usize> = HashMap::new();
     for &(from, to) in edges {
         let mut chain = vec![from];
         for layer in layer[from] + 1..layer[to] {
-            points.push(Point { layer, width: 8.0, item: None, x: 0.0, above: vec![], below: vec![] });
-            chain.push(points.len() - 1);
+            chain.push(*trunk.entry((from, layer)).or_insert_with(|| {
+                points.push(Point { layer, width: 8.0, item: None, x: 0.0, above: vec![], below: vec![] });
+                points.len() - 1
+            }));
         }
         chain.push(to);
         for pair in chain.windows(2) {
-            points[pair[0]].below.push(pair[1]);
-            points[pair[1]].above.push(pair[0]);
+            if !points[pair[0]].below.contains(&pair[1]) {
+                points[pair[0]].below.push(pair[1]);
+                points[pair[1]].above.push(pair[0]);
+            }
         }
         chains.push(chain);
     }
@@ -101,29 +113,65 @@ pub(super) fn place(sizes: &[(f64, f64)], edges: &[(usize, usize)]) -> Layout {
             route
         })
         .collect();
-    Layout { at, routes, width, height: (y - GAP_Y).max(0.0) }
+    let mut reach = vec![(f64::INFINITY, 0.0f64); bands.iter().max().map_or(0, |m| m + 1)];
+    for (i, &band) in bands.iter().enumerate() {
+        let (from, to) = reach[band];
+        reach[band] = (from.min(tops[layer[i]]), to.max(tops[layer[i]] + heights[layer[i]]));
+    }
+    Layout { at, routes, width, height: (y - GAP_Y).max(0.0), bands: reach }
 }
 
-/// The layer of each box: after everything it depends on. What depends on nothing sits just above its first reader.
-fn layers(count: usize, edges: &[(usize, usize)]) -> Vec<usize> {
+/// The layer of each box: after everything it depends on and after every band before its own, in a row that has room.
+/// What depends on nothing sits just above its first reader where its band allows it.
+fn layers(sizes: &[(f64, f64)], edges: &[(usize, usize)], bands: &[usize]) -> Vec<usize> {
+    let count = sizes.len();
+    let mut into: Vec<Vec<usize>> = vec![vec![]; count];
+    let mut readers: Vec<Vec<usize>> = vec![vec![]; count];
+    for &(from, to) in edges {
+        into[to].push(from);
+        readers[from].push(to);
+    }
     let mut layer = vec![0usize; count];
-    let mut sorted = edges.to_vec();
-    sorted.sort_unstable();
-    for &(from, to) in &sorted {
-        layer[to] = layer[to].max(layer[from] + 1);
+    let mut used: Vec<f64> = vec![];
+    let mut start = 0;
+    let last = bands.iter().max().copied().unwrap_or(0);
+    for band in 0..=last {
+        let mut end = start;
+        for i in (0..count).filter(|i| bands[*i] == band) {
+            let mut row = into[i].iter().map(|s| layer[*s] + 1).max().unwrap_or(start).max(start);
+            let width = sizes[i].0 + GAP_X;
+            loop {
+                if used.len() <= row {
+                    used.resize(row + 1, 0.0);
+                }
+                if used[row] == 0.0 || used[row] + width <= MOST_WIDTH {
+                    break;
+                }
+                row += 1;
+            }
+            used[row] += width;
+            layer[i] = row;
+            end = end.max(row + 1);
+        }
+        start = end;
     }
-    let mut has_source = vec![false; count];
-    let mut first_reader = vec![usize::MAX; count];
-    for &(from, to) in &sorted {
-        has_source[to] = true;
-        first_reader[from] = first_reader[from].min(layer[to]);
-    }
-    for i in 0..count {
-        if !has_source[i] && first_reader[i] != usize::MAX {
-            layer[i] = first_reader[i] - 1;
+    for i in (0..count).filter(|i| into[*i].is_empty()) {
+        let Some(first) = readers[i].iter().map(|r| layer[*r]).min() else { continue };
+        let width = sizes[i].0 + GAP_X;
+        // Up to where its band ends, which is where its readers are or before.
+        let within = (0..count).filter(|j| bands[*j] == bands[i]).map(|j| layer[j]).max().unwrap_or(0);
+        let row = (first.max(1) - 1).min(within);
+        if row > layer[i] && used[row] + width <= MOST_WIDTH {
+            used[layer[i]] -= width;
+            used[row] += width;
+            layer[i] = row;
         }
     }
-    layer
+    // Rows that nobody is left in.
+    let mut kept: Vec<usize> = layer.clone();
+    kept.sort_unstable();
+    kept.dedup();
+    layer.iter().map(|l| kept.binary_search(l).unwrap_or(*l)).collect()
 }
 
 /// Orders every row by the mean place of its neighbours, down and up, and keeps the order with the fewest crossings.
@@ -254,7 +302,11 @@ fn isotonic(wanted: &[(f64, f64)], widths: &[f64]) -> Vec<f64> {
         }
         blocks.push(block);
     }
-    let values = blocks.into_iter().flat_map(|(value, _, n)| std::iter::repeat_n(value, n));
+    // All of it between the page's edges, or from the left one on where it does not fit.
+    let first = widths.first().map_or(0.0, |w| w / 2.0);
+    let last = MOST_WIDTH - widths.last().map_or(0.0, |w| w / 2.0) - offset.last().copied().unwrap_or(0.0);
+    let bound = |value: f64| value.min(last).max(first);
+    let values = blocks.into_iter().flat_map(|(value, _, n)| std::iter::repeat_n(bound(value), n));
     values.zip(offset).map(|(v, o)| v + o).collect()
 }
 
@@ -294,7 +346,7 @@ mod tests {
         let sizes: Vec<(f64, f64)> = (0..40).map(|i| (40.0 + (i * 37 % 90) as f64, 30.0)).collect();
         let edges: Vec<(usize, usize)> =
             (1..40usize).flat_map(|i| [(i / 2, i), (i / 3, i)]).filter(|(a, b)| a < b).collect();
-        let layout = place(&sizes, &edges);
+        let layout = place(&sizes, &edges, &[0; 40]);
         assert!(!overlaps(&layout, &sizes));
         for (route, (from, to)) in layout.routes.iter().zip(&edges) {
             assert!(route.windows(2).all(|p| p[0].1 <= p[1].1), "{from} to {to}: {route:?}");
@@ -323,8 +375,32 @@ mod tests {
     }
 
     #[test]
+    fn however_many_boxes_there_are_they_fit_a_page() {
+        // All of them read the same input, and two hundred would stand side by side.
+        let sizes = vec![(150.0, 30.0); 201];
+        let edges: Vec<(usize, usize)> = (1..201).map(|i| (0, i)).collect();
+        let layout = place(&sizes, &edges, &[0; 201]);
+        assert!(!overlaps(&layout, &sizes));
+        assert!(layout.at.iter().all(|p| p.0 >= -1e-6 && p.0 + 150.0 <= 1400.0), "{}", layout.width);
+    }
+
+    #[test]
+    fn a_band_begins_below_the_one_before() {
+        let sizes = vec![(80.0, 30.0); 9];
+        let edges = [(0, 1), (0, 2), (1, 3), (2, 4), (3, 5), (0, 6), (6, 7), (7, 8)];
+        let bands = [0, 0, 0, 0, 0, 0, 1, 1, 1];
+        let layout = place(&sizes, &edges, &bands);
+        assert!(!overlaps(&layout, &sizes));
+        assert!(layout.bands[0].1 <= layout.bands[1].0, "{:?}", layout.bands);
+        for (i, band) in bands.into_iter().enumerate() {
+            let (from, to) = layout.bands[band];
+            assert!(layout.at[i].1 >= from && layout.at[i].1 + 30.0 <= to, "{i}");
+        }
+    }
+
+    #[test]
     fn nothing_gives_an_empty_picture() {
-        let layout = place(&[], &[]);
+        let layout = place(&[], &[], &[]);
         assert_eq!((layout.width, layout.height), (0.0, 0.0));
     }
 }

@@ -4,8 +4,9 @@
 //! one name it gives one without a word, it takes names that are no UTF-8 for CP 437, and the bounds below would stay ours.
 //!
 //! Bounds: an entry's declared size must be possible for its compressed bytes (deflate cannot do better than 1 to 1032),
-//! entries may not share bytes (so one compressed block cannot be unpacked a thousand times), and the sum of declared
-//! sizes must be within the [`Limits`]; no entry is read beyond what it declared.
+//! a large entry may not be packed as well as only zeros are, entries may not share bytes (so one compressed block cannot
+//! be unpacked a thousand times), and the sum of declared sizes must be within the [`Limits`]; no entry is read beyond what
+//! it declared.
 
 use super::{Limits, excerpt, npy, write_file};
 use crate::error::{Error, Result};
@@ -24,6 +25,10 @@ const END64: u32 = 0x0606_4b50;
 const LOCATOR64: u32 = 0x0706_4b50;
 /// What deflate can do at best: 258 bytes in two bits.
 const BEST_RATIO: u64 = 1032;
+/// Arrays up to this may unpack to any size that their bytes can; zeros pack well.
+const FREE_BYTES: u64 = 256 << 20;
+/// Larger ones that pack better than this are made to fill a memory, not to hold numbers.
+const USUAL_RATIO: u64 = 128;
 
 fn bad(problem: impl Into<String>) -> Error {
     Error::File { path: None, format: FORMAT, problem: problem.into() }
@@ -206,12 +211,16 @@ impl<R: Read> Read for Summed<R> {
 fn unpack(member: &Member<'_>, limits: &Limits, accept: impl FnMut(&[usize]) -> Result<(), String>) -> Result<Tensor> {
     let shown = excerpt(member.name);
     let fail = |problem: String| bad(format!("entry {shown}: {problem}"));
+    let possible = member.size <= (member.data.len() as u64).saturating_mul(BEST_RATIO);
     let from: Box<dyn Read + '_> = match member.method {
         0 if member.size == member.data.len() as u64 => Box::new(member.data),
         0 => return Err(fail(format!("stored in {} bytes but declares {}", member.data.len(), member.size))),
-        8 if member.size <= (member.data.len() as u64).saturating_mul(BEST_RATIO) => {
-            Box::new(DeflateDecoder::new(member.data))
+        8 if possible && member.size > FREE_BYTES && member.size / USUAL_RATIO > member.data.len() as u64 => {
+            let packed = member.data.len();
+            let problem = format!("{packed} bytes that unpack to {}, which numbers hardly do", member.size);
+            return Err(fail(format!("{problem}; save it without compression (`numpy.savez`)")));
         }
+        8 if possible => Box::new(DeflateDecoder::new(member.data)),
         8 => {
             return Err(fail(format!("declares {} bytes, more than {} can unpack to", member.size, member.data.len())));
         }

@@ -4,9 +4,13 @@
 //! read can be used, and writing it and reading it again gives the same.
 #![allow(dead_code, reason = "each fuzzer uses one of these")]
 
+use schwann_core::backend::reference::{self, Precision};
+use schwann_core::cases::random::Random;
 use schwann_core::io::safetensors::Reader;
 use schwann_core::io::{Limits, graph_of, npy, npz};
-use schwann_core::{Bindings, DType, Graph};
+use schwann_core::memory::Budget;
+use schwann_core::pass::PassOptions;
+use schwann_core::{Bindings, CompileOptions, DType, Error, Graph, Program, Tensor};
 use std::collections::BTreeMap;
 
 /// A graph's JSON: what parses is well formed, can be shown and costed, and reads back equal.
@@ -22,6 +26,59 @@ pub(crate) fn graph_json(data: &[u8]) {
     }
     let again = Graph::from_json(&graph.to_json()).expect("what was written reads back");
     assert_eq!(graph, again);
+}
+
+/// A graph's JSON through compile and run: refused, or the same from the reference and from kernels, fused and not, within
+/// a few megabytes and a little time.
+pub(crate) fn graph_run(data: &[u8]) {
+    let Ok(text) = std::str::from_utf8(data) else { return };
+    let Ok(mut graph) = Graph::from_json(text) else { return };
+    let small = |graph: &Graph, ty: &schwann_core::Type, bindings: &Bindings| {
+        let size = ty.shape.eval(bindings).ok().and_then(|s| schwann_core::tensor::count(&s));
+        size.is_some_and(|n| n <= 1 << 16) && graph.nodes().len() <= 1 << 12
+    };
+    let names: Vec<(String, schwann_core::Type)> =
+        graph.weight_types().map(|(n, t)| (n.to_owned(), t.clone())).collect();
+    for (name, ty) in names {
+        let Some(shape) = ty.shape.as_fixed().filter(|_| small(&graph, &ty, &Bindings::new())) else { return };
+        let mut random = Random::named(&name);
+        graph.set_weight(&name, random.any(ty.dtype, &shape)).expect("of its own type");
+    }
+    for size in [1, 3] {
+        let bindings = graph.symbols().iter().fold(Bindings::new(), |b, symbol| b.with(symbol, size));
+        let mut inputs = BTreeMap::new();
+        for (name, value) in graph.inputs() {
+            let ty = graph.ty(value);
+            if !small(&graph, ty, &bindings) {
+                return;
+            }
+            let Ok(shape) = ty.shape.eval(&bindings) else { return };
+            inputs.insert(name.to_owned(), Random::named(name).any(ty.dtype, &shape));
+        }
+        // The reference computes everything that is written down; a fuzzer has no time for what is large.
+        if !graph.cost(&bindings).is_ok_and(|c| c.flops.saturating_add(c.bytes()) < 1 << 22) {
+            return;
+        }
+        let want = reference::run(&graph, &inputs, Precision::Storage);
+        for passes in [PassOptions::default(), PassOptions::none()] {
+            let options = CompileOptions::default().threads(1).passes(passes).budget(Budget::bytes(64 << 20));
+            let program = match Program::compile(&graph, &options) {
+                Ok(program) => program,
+                Err(e @ (Error::Internal(_) | Error::Pass { .. } | Error::Verify { .. })) => panic!("{e}"),
+                Err(_) => continue,
+            };
+            let given: Vec<(&str, &Tensor)> = inputs.iter().map(|(n, t)| (n.as_str(), t)).collect();
+            match (&want, program.session().run(&given)) {
+                (_, Err(e @ Error::Internal(_))) => panic!("{e}"),
+                (Ok(want), Ok(got)) => {
+                    for (want, got) in want.iter().zip(got) {
+                        assert_eq!((want.shape(), want.dtype()), (got.shape(), got.dtype()));
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
 }
 
 /// Safetensors: what opens can be read or refused tensor by tensor, and reads back after writing.

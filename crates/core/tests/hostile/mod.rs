@@ -252,6 +252,10 @@ pub(crate) fn cases() -> Vec<Case> {
         raw(Format::Npz, b"", "not a zip archive"),
         raw(Format::Npz, &[0; 100], "not a zip archive"),
         raw(Format::Npz, &zip.bytes()[1..], "expected 0x02014b50"),
+        npz(
+            &Zip { size: Some(300 << 20), data: vec![0; 400_000], ..Zip::deflated(vec![0; 8]) },
+            "400000 bytes that unpack to 314572800, which numbers hardly do; save it without compression",
+        ),
         npz(&Zip { entries: 2, ..zip.clone() }, "begins with 0x06054b50; expected 0x02014b50"),
         npz(&Zip { entries: 65535, ..zip.clone() }, "64-bit directory's locator begins with"),
         npz(&Zip { entries: 2, copies: 2, ..zip.clone() }, "shares its bytes with another"),

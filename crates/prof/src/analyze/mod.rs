@@ -2,9 +2,11 @@
 //! change. Everything here reads the document; only [`prove`] runs anything.
 
 mod advice;
+mod cliff;
 mod doctor;
 
 pub use advice::{Advice, prove, recommend, tried};
+pub use cliff::cliffs;
 pub use doctor::{Check, State, diagnose};
 
 use crate::device::{Entry, Published};

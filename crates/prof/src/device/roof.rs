@@ -139,11 +139,13 @@ pub fn packed_product(dtype: DType, [m, k, n]: [usize; 3]) -> Result<(Graph, Vec
     Ok((b.build()?, vec![("x".into(), numbers(dtype, &[m, k], -1.0, 1.0)?)]))
 }
 
-/// A function of a function of a vector, several deep, and how many evaluations that is: operands stay in the
-/// first-level cache and results in registers, so that little but the functions is timed.
-fn functions(op: Option<Unary>) -> Result<(Graph, Vec<(String, Tensor)>, usize)> {
-    const COUNT: usize = 1024;
-    const DEEP: usize = 8;
+/// Elements of a vector of functions, and how many functions deep it is.
+const COUNT: usize = 1024;
+const DEEP: usize = 8;
+
+/// A function of a function of a vector, several deep: operands stay in the first-level cache and results in registers,
+/// so that little but the functions is timed.
+fn functions(op: Option<Unary>) -> Result<(Graph, Vec<(String, Tensor)>)> {
     let mut b = GraphBuilder::new();
     let mut x = b.input("x", DType::F32, &[COUNT][..])?;
     let other = b.input("other", DType::F32, &[COUNT][..])?;
@@ -161,8 +163,7 @@ fn functions(op: Option<Unary>) -> Result<(Graph, Vec<(String, Tensor)>, usize)>
     let y = b.add(x, other)?;
     b.output("y", y)?;
     let data = || numbers(DType::F32, &[COUNT], -2.0, 2.0);
-    let each = if op.is_some() { 1 } else { 3 };
-    Ok((b.build()?, vec![("x".into(), data()?), ("other".into(), data()?)], COUNT * DEEP * each))
+    Ok((b.build()?, vec![("x".into(), data()?), ("other".into(), data()?)]))
 }
 
 /// Ten steps that do next to nothing: what a step costs beyond its work.
@@ -211,7 +212,8 @@ pub fn peak_flops(isa: Isa, threads: usize, seconds: f64) -> Result<f64> {
 /// Evaluations of a function a second on one thread, in the first-level cache; `None` is the gate of a recurrent cell,
 /// which is three of them.
 pub fn functions_per_s(isa: Isa, op: Option<Unary>, seconds: f64) -> Result<f64> {
-    let (graph, inputs, evaluations) = functions(op)?;
+    let (graph, inputs) = functions(op)?;
+    let evaluations = COUNT * DEEP * if op.is_some() { 1 } else { 3 };
     let cpu = Cpu::with_isa(isa, 1)?;
     Ok(evaluations as f64 / Ready::new(&graph, inputs, &cpu, PassOptions::default())?.time(seconds)?.min_s)
 }

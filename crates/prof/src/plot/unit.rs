@@ -121,6 +121,57 @@ pub fn show(figure: &Figure) -> String {
     known(figure).map_or_else(|| "unknown".into(), |value| quantity(value, &figure.unit))
 }
 
+/// A percentage without its sign, and never `-0`.
+pub fn percent(value: f64, decimals: usize) -> String {
+    let text = format!("{value:.decimals$}");
+    match text.strip_prefix('-') {
+        Some(plain) if plain.chars().all(|c| matches!(c, '0' | '.')) => plain.to_owned(),
+        _ => text,
+    }
+}
+
+/// A change in percent with its direction: `+3.1%`, `0.0%`, `-2.0%`.
+pub fn change(value: f64, decimals: usize) -> String {
+    let text = percent(value, decimals);
+    let plus = value > 0.0 && text.chars().any(|c| matches!(c, '1'..='9'));
+    format!("{}{text}%", if plus { "+" } else { "" })
+}
+
+/// How many times as fast something is, told in the direction that is above one, with its interval where it has one:
+/// `1.40× faster (1.38 to 1.42)`, `9.1× slower (8.9 to 9.3)`. An interval that holds 1 shows no difference, and says so.
+pub fn faster(speedup: &Figure) -> String {
+    let Some(ratio) = known(speedup).filter(|r| *r > 0.0) else {
+        return format!("unknown ({})", speedup.reason.as_deref().unwrap_or("no reason is given"));
+    };
+    let two = |v: f64| {
+        if v >= 9.95 {
+            format!("{v:.0}")
+        } else if v >= 3.0 {
+            format!("{v:.1}")
+        } else {
+            format!("{v:.2}")
+        }
+    };
+    let side = |v: f64| match v {
+        v if (v - 1.0).abs() < 0.0005 => "as fast".to_owned(),
+        v if v < 1.0 => format!("{}% slower", percent((1.0 / v - 1.0) * 100.0, 1)),
+        v => format!("{}% faster", percent((v - 1.0) * 100.0, 1)),
+    };
+    match speedup.spread {
+        Some(s) if s.low <= 1.0 && s.high >= 1.0 && s.low > 0.0 => {
+            format!("no difference that stands out ({} to {})", side(s.low), side(s.high))
+        }
+        spread => {
+            let (word, up) = if ratio < 1.0 { ("slower", 1.0 / ratio) } else { ("faster", ratio) };
+            let ends = spread.filter(|s| s.low > 0.0).map(|s| {
+                let (low, high) = if ratio < 1.0 { (1.0 / s.high, 1.0 / s.low) } else { (s.low, s.high) };
+                format!(" ({} to {})", two(low), two(high))
+            });
+            format!("{}× {word}{}", two(up), ends.unwrap_or_default())
+        }
+    }
+}
+
 /// Three digits that count.
 pub fn digits(value: f64) -> String {
     let size = value.abs();
@@ -183,6 +234,35 @@ mod tests {
 
     fn plain_spaces(text: String) -> String {
         text.replace(['\u{a0}', THIN], " ")
+    }
+
+    #[test]
+    fn ratios_are_told_in_the_direction_above_one() {
+        use schwann_core::figure::{Ends, Spread};
+        let told = |value: f64, ends: Option<(f64, f64)>| {
+            let figure = Figure::measured(value, "×", "turns");
+            faster(&match ends {
+                Some((low, high)) => figure.with_spread(Spread { low, high, ends: Ends::Confidence95, samples: 30 }),
+                None => figure,
+            })
+        };
+        assert_eq!(told(0.11, None), "9.1× slower");
+        assert_eq!(told(0.5, Some((0.4, 0.625))), "2.00× slower (1.60 to 2.50)");
+        assert_eq!(told(1.64, Some((1.6, 1.68))), "1.64× faster (1.60 to 1.68)");
+        assert_eq!(told(1.01, Some((0.98, 1.04))), "no difference that stands out (2.0% slower to 4.0% faster)");
+        assert!(faster(&Figure::unavailable("×", "turns", "it does not run")).contains("it does not run"));
+    }
+
+    #[test]
+    fn no_percentage_is_minus_zero() {
+        assert_eq!(
+            [percent(-0.4, 0), percent(-0.04, 1), percent(-0.6, 0), percent(12.34, 1)],
+            ["0", "0.0", "-1", "12.3"]
+        );
+        assert_eq!(
+            [change(-0.04, 1), change(0.04, 1), change(3.06, 1), change(-2.0, 0)],
+            ["0.0%", "0.0%", "+3.1%", "-2%"]
+        );
     }
 
     #[test]

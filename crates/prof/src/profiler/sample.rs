@@ -2,7 +2,7 @@
 
 use super::rig::Rig;
 use super::{Profiler, Result};
-use crate::stats::{median, quantile_sorted, sorted};
+use crate::stats::median;
 use schwann_core::backend::{Recorder, Time};
 use schwann_kernels::clock;
 use std::hint::black_box;
@@ -71,8 +71,7 @@ impl Samples {
     /// The watched runs of the middle half by time: what disturbed single runs is not in them, and their mean lies
     /// where the median does.
     pub(super) fn usual_blocks(&self) -> impl Iterator<Item = &Block> {
-        let sorted = sorted(&self.blocks.iter().map(Block::each).collect::<Vec<_>>());
-        let (low, high) = (quantile_sorted(&sorted, 0.25), quantile_sorted(&sorted, 0.75));
+        let (low, high) = middle_half(self.blocks.iter().map(Block::each).collect());
         self.blocks.iter().filter(move |b| (low..=high).contains(&b.each()))
     }
 
@@ -88,6 +87,15 @@ impl Samples {
         let cost = (watched - self.median()) / readings;
         if cost.is_finite() { cost.clamp(0.0, 2.0 * self.reading_s) } else { 0.0 }
     }
+}
+
+/// The least and the greatest of the middle half. Both are among the times, so that of two or three none is left out:
+/// quantiles lie between times, and between two of them there may be nothing.
+fn middle_half(mut times: Vec<f64>) -> (f64, f64) {
+    times.sort_by(f64::total_cmp);
+    let quarter = times.len() / 4;
+    let at = |i: usize| times.get(i).copied().unwrap_or(f64::NAN);
+    (at(quarter), at(times.len().saturating_sub(1 + quarter)))
 }
 
 /// Seconds of one reading of the tick counter.
@@ -207,5 +215,22 @@ impl Profiler<'_> {
         }
         samples.seconds_per_tick = rate.seconds_per_tick();
         Ok(samples)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::middle_half;
+
+    #[test]
+    fn the_middle_half_of_any_number_of_runs_has_some() {
+        for n in 1..20 {
+            let times: Vec<f64> = (0..n).map(|i| 1.0 + f64::from(i * 7 % n)).collect();
+            let (low, high) = middle_half(times.clone());
+            let inside = times.iter().filter(|t| (low..=high).contains(t)).count();
+            assert!(inside >= times.len().div_ceil(2).min(times.len()), "{inside} of {n}");
+        }
+        assert_eq!(middle_half(vec![2.0, 1.0]), (1.0, 2.0));
+        assert_eq!(middle_half(vec![4.0, 1.0, 2.0, 3.0]), (2.0, 3.0));
     }
 }

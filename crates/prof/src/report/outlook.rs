@@ -1,22 +1,23 @@
 //! What follows: other devices, requirements, what costs most, what to change; and the machine's counters.
 
-use super::cell::{Cell, Table, escape, figure, why};
+use super::cell::{Cell, Table, escape, figure, marked, why};
 use super::{Panel, plotted};
 use crate::Profile;
-use crate::plot::unit::known;
+use crate::plot::unit::{faster, known};
 use crate::plot::{self, Size};
 use crate::profile::Verdict;
+use std::collections::BTreeMap;
 use std::fmt::Write;
 
 pub(super) fn panels(profile: &Profile) -> Vec<Panel> {
     vec![
-        devices(profile),
-        predictions(profile),
-        requirements(profile),
-        efficiency(profile),
         bottlenecks(profile),
         recommendations(profile),
+        devices(profile),
+        predictions(profile),
         hardware(profile),
+        efficiency(profile),
+        requirements(profile),
     ]
 }
 
@@ -141,19 +142,21 @@ fn recommendations(profile: &Profile) -> Panel {
         let (class, words) = match r.verdict {
             Verdict::Gain => ("good", "✓ proven gain"),
             Verdict::None => ("dim", "no difference"),
-            Verdict::Loss => ("bad", "× worse"),
+            Verdict::Loss => ("dim", "worse"),
             Verdict::Untested => ("dim", "not tried"),
             Verdict::Undecided => ("dim", "tried, undecided"),
         };
         let _ = write!(
             body,
             "<li><b>{}</b><p>{}</p><p><code>{}</code></p><div class=\"aside\"><span class=\"state {class}\">{words}</span> \
-             <small>expected {}</small> <small>measured {}</small></div></li>",
+             <small>{}</small></div></li>",
             escape(&r.title),
             escape(&r.evidence),
             escape(&r.how),
-            figure(&r.expected),
-            figure(&r.measured)
+            match r.verdict {
+                Verdict::Untested => format!("expected {}", figure(&r.expected)),
+                _ => marked(&r.measured, &faster(&r.measured)),
+            }
         );
     }
     body += "</ul>";
@@ -170,17 +173,30 @@ fn hardware(profile: &Profile) -> Panel {
         return Panel::new("hardware", "Counters and sensors", say, body);
     }
     let mut table = Table::new("Counters and sensors", "sortable", &["what", ">value", "from, or why not"]);
+    // What is not there is one line, with the reasons behind it.
+    let mut absent: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+    let mut there = 0;
     for (name, of) in &profile.hardware {
-        let words = match known(of) {
-            Some(_) => escape(&of.source),
-            None => {
-                format!("<span class=\"dim\">{}</span>", escape(of.reason.as_deref().unwrap_or("no reason is given")))
-            }
+        if known(of).is_none() {
+            let why = of.reason.as_deref().unwrap_or("no reason is given");
+            absent.entry(why).or_default().push(name.replace('_', " "));
+            continue;
+        }
+        there += 1;
+        let words = Cell::html(escape(&of.source), None).class("words");
+        table.row("", [Cell::name(&name.replace('_', " "), ""), Cell::figure(of), words]);
+    }
+    let mut body = if there > 0 { table.html() } else { String::new() };
+    if !absent.is_empty() {
+        let count: usize = absent.values().map(Vec::len).sum();
+        let line = |(why, names): (&&str, &Vec<String>)| {
+            format!("<li><b>{}</b><p class=\"dim\">{}</p></li>", escape(&names.join(", ")), escape(why))
         };
-        table.row(
-            "",
-            [Cell::name(&name.replace('_', " "), ""), Cell::figure(of), Cell::html(words, None).class("words")],
+        let _ = write!(
+            body,
+            "<details><summary>{count} more are not there on this machine, and why</summary><ul class=\"items\">{}</ul></details>",
+            absent.iter().map(line).collect::<String>()
         );
     }
-    Panel::new("hardware", "Counters and sensors", say, table.html()).class("long")
+    Panel::new("hardware", "Counters and sensors", say, body).class("long")
 }

@@ -1,8 +1,9 @@
 //! What was seen on this machine: times, operations, memory, other ways and other sizes.
 
-use super::cell::{Cell, Column, Table, escape, figure, pairs, plural, why};
+use super::cell::{Cell, Column, Table, escape, figure, marked, pairs, plural, why};
 use super::{Panel, plotted};
-use crate::plot::unit::known;
+use crate::analyze::cliffs;
+use crate::plot::unit::{faster, known};
 use crate::plot::{self, Size, bound_ink, bound_words, by_time};
 use crate::profile::{Bound, Op};
 use crate::{Profile, flame};
@@ -139,7 +140,7 @@ fn latency(profile: &Profile) -> Panel {
 
 fn comparisons(profile: &Profile) -> Panel {
     let all = &profile.comparisons;
-    let say = "The same workload other ways, measured in turns with this one. Above 1 is faster.";
+    let say = "The same workload other ways, measured in turns with this one.";
     if all.is_empty() {
         let body = why("Nothing was compared.", "add --compare to run the workload in other ways too");
         return Panel::new("comparisons", "Other ways", say, body).class("half");
@@ -147,15 +148,12 @@ fn comparisons(profile: &Profile) -> Panel {
     let mut table = Table::new(
         "Other ways to run the workload",
         "sortable",
-        &["way", ">time", ">this one", ">as fast", ">outputs differ by"],
+        &["way", ">time", ">this one", "which is", ">outputs differ by"],
     );
     for way in all {
-        let speed = match &way.speedup.spread {
-            Some(s) if known(&way.speedup).is_some() => {
-                let range = format!("{:.2} to {:.2}", s.low, s.high);
-                format!("{}<small>{range}</small>", figure(&way.speedup))
-            }
-            _ => figure(&way.speedup),
+        let speed = match known(&way.speedup) {
+            Some(_) => marked(&way.speedup, &faster(&way.speedup)),
+            None => figure(&way.speedup),
         };
         table.row(
             "",
@@ -163,7 +161,7 @@ fn comparisons(profile: &Profile) -> Panel {
                 Cell::name(&way.name, ""),
                 Cell::figure(&way.time),
                 Cell::figure(&way.base),
-                Cell::html(speed, known(&way.speedup)).class("n"),
+                Cell::html(speed, known(&way.speedup)).class("words"),
                 Cell::figure(&way.difference),
             ],
         );
@@ -209,7 +207,8 @@ fn memory(profile: &Profile) -> Panel {
 
 fn sweep(profile: &Profile) -> Panel {
     let points = &profile.sweep;
-    let say = "Other batch sizes and lengths. The ringed point is this profile's own size.";
+    let cliffs: String = cliffs(profile).iter().map(|cliff| format!(" <b>{}.</b>", escape(cliff))).collect();
+    let say = format!("Other batch sizes and lengths. The ringed point is this profile's own size.{cliffs}");
     let mut body = plotted(plot::sweep, profile, Size { height: 320.0, ..Size::WIDE }, "No sweep.", "");
     if !points.is_empty() {
         let mut table = Table::new(

@@ -1,10 +1,11 @@
 //! The picture in ten seconds: one sentence, six figures, and what follows from them.
 
 use super::Panel;
-use super::cell::{escape, figure, plural, spread_words};
+use super::cell::{escape, figure, marked, plural, spread_words};
 use crate::Profile;
+use crate::analyze::cliffs;
 use crate::plot::by_time;
-use crate::plot::unit::known;
+use crate::plot::unit::{faster, known};
 use crate::profile::Verdict;
 use schwann_core::Figure;
 use std::fmt::Write;
@@ -13,7 +14,6 @@ use std::fmt::Write;
 #[derive(Clone, Copy)]
 enum Tone {
     Good,
-    Bad,
     Warn,
     Plain,
 }
@@ -22,7 +22,6 @@ impl Tone {
     fn mark(self) -> String {
         let (class, sign, word) = match self {
             Tone::Good => ("good", "✓", "good"),
-            Tone::Bad => ("bad", "×", "not met"),
             Tone::Warn => ("warn", "!", "doubt"),
             Tone::Plain => ("dim", "→", "note"),
         };
@@ -96,13 +95,24 @@ fn verdicts(profile: &Profile) -> String {
         let title = escape(&advice.title);
         match advice.verdict {
             Verdict::Gain => {
-                say(Tone::Good, format!("<b>Proven:</b> {title}, {} as fast.", figure(&advice.measured)));
+                say(
+                    Tone::Good,
+                    format!("<b>Proven:</b> {title}: {}.", marked(&advice.measured, &faster(&advice.measured))),
+                );
             }
             Verdict::Loss => {
-                say(Tone::Bad, format!("<b>Tried, and worse:</b> {title}, {} as fast.", figure(&advice.measured)))
+                let came = marked(&advice.measured, &faster(&advice.measured));
+                say(Tone::Plain, format!("<b>Tried, and worse:</b> {title}: {came}."));
             }
-            Verdict::Untested | Verdict::None | Verdict::Undecided => {}
+            Verdict::None | Verdict::Undecided => {
+                let came = marked(&advice.measured, &faster(&advice.measured));
+                say(Tone::Plain, format!("<b>Tried:</b> {title}: {came}."));
+            }
+            Verdict::Untested => {}
         }
+    }
+    for cliff in cliffs(profile) {
+        say(Tone::Warn, format!("{}.", escape(&cliff)));
     }
     let untested = profile.recommendations.iter().filter(|r| r.verdict == Verdict::Untested).count();
     if untested > 0 {

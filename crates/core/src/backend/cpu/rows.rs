@@ -84,6 +84,8 @@ impl Independent {
             turned.node(id as u32, node)?;
         }
         for output in self.body.outputs() {
+            // Rows are turned by words.
+            (self.body.ty(output.value).dtype.size() == 4).then_some(())?;
             turned.new.push_output(output.name.clone(), *turned.map.get(&output.value)?).ok()?;
         }
         Some(turned.new)

@@ -1,0 +1,338 @@
+//! A profile on a terminal: what matters first (time, rate, where it goes, what to do), the rest after it, in as many
+//! columns as there are.
+
+use crate::{devices, out};
+use schwann::Figure;
+use schwann::plan::{bytes, count, seconds};
+use schwann::prof::analyze::cliffs;
+use schwann::prof::plot::unit::{faster, percent};
+use schwann::prof::profile::{Bound, Comparison, Op, Profile, Recommendation, Verdict};
+use std::io::{Result, Write};
+
+/// Operations shown one by one.
+const MOST_OPS: usize = 6;
+/// Columns of a bar that stands for the whole run.
+const BAR: usize = 10;
+/// Columns of the names of details.
+const NAME: usize = 12;
+
+/// A figure for people; without a value, why.
+fn show(figure: &Figure, f: impl Fn(f64) -> String) -> String {
+    match figure.value {
+        Some(value) => f(value),
+        None => format!("unavailable ({})", out::printable(figure.reason.as_deref().unwrap_or("no reason given"))),
+    }
+}
+
+fn time(figure: &Figure) -> String {
+    show(figure, seconds)
+}
+
+fn whole(figure: &Figure) -> String {
+    show(figure, |v| format!("{v:.0}"))
+}
+
+/// Where the page goes, and how wide it is.
+struct Page<'a> {
+    out: &'a mut dyn Write,
+    width: usize,
+}
+
+impl Page<'_> {
+    /// Text from this column on, broken between words.
+    fn text(&mut self, indent: usize, text: &str) -> Result<()> {
+        writeln!(self.out, "{}", out::wrap(text, &" ".repeat(indent), &" ".repeat(indent), self.width))
+    }
+
+    fn heading(&mut self, text: &str) -> Result<()> {
+        writeln!(self.out, "\n{}", out::wrap(&out::paint(out::TITLE, text), "  ", "  ", self.width))
+    }
+
+    /// A name, and what there is to say of it.
+    fn detail(&mut self, name: &str, text: &str) -> Result<()> {
+        let first = format!("  {} ", out::paint(out::NAME, format!("{name:<NAME$}")));
+        writeln!(self.out, "{}", out::wrap(text, &first, &" ".repeat(NAME + 3), self.width))
+    }
+}
+
+/// What a person can read in ten seconds, and then the details.
+pub(super) fn write(out: &mut dyn Write, p: &Profile, width: usize) -> Result<()> {
+    let mut page = Page { out, width };
+    let (c, m, w) = (&p.compute, &p.memory, &p.workload);
+    let title = out::paint(out::TITLE, out::printable(&p.model.name));
+    page.text(0, &format!("{title}: {}", out::printable(&p.model.description)))?;
+    let threads = show(&w.threads, |v| out::threads(v as usize));
+    let steps = show(&w.steps, |v| format!("{v:.0} step{}", if v == 1.0 { "" } else { "s" }));
+    let how = format!(
+        "{}, {}, {threads}, batch {}, {steps}, {}, {}",
+        out::printable(&p.machine.cpu),
+        p.machine.isa,
+        whole(&w.batch),
+        w.dtype,
+        w.compilation
+    );
+    page.text(2, &out::paint(out::DIM, how))?;
+    if let Some(partial) = &p.partial {
+        page.text(2, &out::paint(out::BAD, format!("partial: {}", out::printable(partial))))?;
+    }
+    writeln!(page.out)?;
+    let median = out::paint(out::GOOD, time(&c.time_p50));
+    let most = show(&c.time_p95, |v| format!("95 of 100 within {}", seconds(v)));
+    page.text(2, &format!("{median} a run, the median of {} samples; {most} (measured)", whole(&w.runs)))?;
+    let flops = show(&c.tflops, |v| format!("{}flop/s", out::rate(v * 1e12)));
+    let roof = match c.of_roof.value {
+        Some(v) => format!("{}% of what this machine could do (derived)", percent(v, 0)),
+        None => format!("of this machine's limit: {}", show(&c.of_roof, |_| String::new())),
+    };
+    let rate = show(&c.throughput, |v| format!("{} sequence steps/s", out::rate(v)));
+    page.text(2, &format!("{rate}, {flops} (derived); {roof}"))?;
+
+    page.heading("Where the time goes (measured)")?;
+    operations(&mut page, &c.ops)?;
+    if !p.bottlenecks.is_empty() || !p.recommendations.is_empty() {
+        page.heading("What to do")?;
+        for r in &p.recommendations {
+            recommendation(&mut page, r)?;
+        }
+        if let Some(b) = p.bottlenecks.first() {
+            let win = format!("{} a run ({}%)", time(&b.could_win), show(&b.share, |v| percent(v, 0)));
+            let (what, why) = (out::printable(&b.what), out::printable(&b.why));
+            page.text(2, &format!("Most to win: {win} at {what}: {why} (derived)"))?;
+        }
+    }
+    if !p.comparisons.is_empty() {
+        page.heading("Other ways to run it (measured in turns with this one)")?;
+        comparisons(&mut page, &p.comparisons)?;
+    }
+    if !p.sweep.is_empty() {
+        page.heading("Other sizes (times measured, rates derived)")?;
+        sweep(&mut page, p)?;
+    }
+
+    page.heading("Details")?;
+    page.detail(
+        "times",
+        &format!("least {}, p95 {}, p99 {} (measured)", time(&c.time_min), time(&c.time_p95), time(&c.time_p99)),
+    )?;
+    let sizes = [("arena", &m.arena), ("weights", &m.weights), ("held", &m.held), ("RSS", &m.rss)];
+    // What nobody measured here is in the JSON, with the reason.
+    let known = sizes.iter().filter_map(|(name, f)| Some(format!("{name} {}", bytes(f.value? as u64))));
+    let moved = show(&m.bandwidth, |v| format!("{v:.1} GB/s moved"));
+    page.detail("memory", &format!("{}; {moved}", known.collect::<Vec<_>>().join(", ")))?;
+    let watching = format!(
+        "watching added {}% to a run ({}), which is taken off; operations sum to {}% of the runs",
+        show(&c.overhead, |v| percent(v, 1)),
+        c.overhead.source.rsplit(", ").next().unwrap_or_default(),
+        show(&c.attributed, |v| percent(v, 1))
+    );
+    page.detail("measurement", &watching)?;
+    elsewhere(&mut page, p)?;
+    for r in p.requirements.iter().filter(|_| p.requirements.len() <= 6) {
+        let met = match r.met {
+            Some(true) => out::paint(out::GOOD, "reached"),
+            Some(false) => "not reached".into(),
+            None => "not known".into(),
+        };
+        let asked =
+            format!("{} {} {}: the guide asks for {}", r.device, r.level, r.metric, devices::number(&r.required));
+        page.detail("guide", &format!("{asked}; {} is {met}", devices::number(&r.reached)))?;
+    }
+    for doubt in &p.doubts {
+        page.detail("doubt", &out::printable(doubt))?;
+    }
+    Ok(())
+}
+
+/// What it would take on some other devices.
+fn elsewhere(page: &mut Page<'_>, p: &Profile) -> Result<()> {
+    let Some(host) = p.devices.iter().find(|d| d.host) else { return Ok(()) };
+    let error = match host.error.value {
+        Some(v) if v.abs() < 0.5 => "as measured".into(),
+        Some(v) if v < 0.0 => format!("{:.0}% below what was measured", -v),
+        Some(v) => format!("{v:.0}% above what was measured"),
+        None => "nothing measured to compare it with".into(),
+    };
+    let there = |name: &str| {
+        let found = p.devices.iter().find(|d| !d.host && d.device == name)?;
+        Some(format!("{name} {}", seconds(found.time.value?)))
+    };
+    let there: Vec<String> = ["M1", "M1 Max", "M4"].into_iter().filter_map(there).collect();
+    page.detail("predicted", &format!("here {}, {error}; {}", time(&host.time), there.join(", ")))
+}
+
+/// A recommendation: what, what came of it, and how it is done.
+fn recommendation(page: &mut Page<'_>, r: &Recommendation) -> Result<()> {
+    let came = match r.verdict {
+        Verdict::Untested => match r.expected.value {
+            Some(v) => format!("up to {v:.1}× faster (predicted, not tried; --prove tries it)"),
+            None => "not tried".into(),
+        },
+        Verdict::Gain => out::paint(out::GOOD, format!("{} (measured)", faster(&r.measured))),
+        Verdict::None | Verdict::Undecided => format!("{} (measured)", faster(&r.measured)),
+        Verdict::Loss => format!("leave it: {} (measured)", faster(&r.measured)),
+    };
+    page.text(2, &format!("{}: {came}", out::printable(&r.title)))?;
+    page.text(4, &out::paint(out::DIM, out::printable(&r.how)))
+}
+
+fn comparisons(page: &mut Page<'_>, all: &[Comparison]) -> Result<()> {
+    for comparison in all {
+        let text = match comparison.speedup.value {
+            None => show(&comparison.speedup, |_| String::new()),
+            Some(_) => {
+                let off = match comparison.difference.value {
+                    Some(0.0) => "the same outputs".into(),
+                    Some(d) => format!("outputs differ by {d:.1e} at most"),
+                    None => "outputs not compared".to_owned(),
+                };
+                format!("{}; {} a run, {off}", faster(&comparison.speedup), time(&comparison.time))
+            }
+        };
+        let name = format!("{}:", out::printable(&comparison.name));
+        page.text(2, &format!("{} {text}", out::paint(out::NAME, name)))?;
+    }
+    Ok(())
+}
+
+fn sweep(page: &mut Page<'_>, p: &Profile) -> Result<()> {
+    let mut table =
+        out::Table::new(&[">  batch", ">steps", ">a run", ">flop/s", ">GB/s", ">sequence steps/s", ">memory"]);
+    for point in &p.sweep {
+        table.row([
+            whole(&point.batch),
+            whole(&point.steps),
+            point.time.value.map_or("–".into(), seconds),
+            point.tflops.value.map_or("–".into(), |v| out::rate(v * 1e12)),
+            point.bandwidth.value.map_or("–".into(), |v| format!("{v:.1}")),
+            point.throughput.value.map_or("–".into(), out::rate),
+            point.memory.value.map_or("–".into(), |v| bytes(v as u64)),
+        ]);
+    }
+    table.write(page.out)?;
+    for point in p.sweep.iter().filter(|point| point.time.value.is_none()) {
+        let why = point.time.reason.as_deref().unwrap_or("no reason given");
+        page.text(2, &format!("batch {}: unavailable ({})", whole(&point.batch), out::printable(why)))?;
+    }
+    for cliff in cliffs(p) {
+        page.text(2, &out::paint(out::BAD, cliff))?;
+    }
+    Ok(())
+}
+
+/// What limits an operation, in a word.
+fn limit(bound: Bound) -> &'static str {
+    match bound {
+        Bound::Compute => "arithmetic",
+        Bound::Functions => "functions",
+        Bound::Memory => "memory",
+        Bound::Overhead => "overhead",
+        Bound::Unknown => "",
+    }
+}
+
+/// A node's name where a person gave it one: `add_26` is a number in a list, and says nothing.
+fn given_name(op: &Op) -> Option<String> {
+    let numbered =
+        op.name.rsplit_once('_').is_some_and(|(_, n)| !n.is_empty() && n.chars().all(|c| c.is_ascii_digit()));
+    (!numbered && !op.path.is_empty()).then(|| out::printable(&op.name))
+}
+
+/// What an operation does, in words that fit.
+fn what(op: &Op, width: usize) -> String {
+    let kernel = match op.op.as_str() {
+        "scan" => "the loop itself: rows in and out, states".into(),
+        _ => out::printable(&op.kernel),
+    };
+    out::cut(&given_name(op).map_or(kernel.clone(), |name| format!("{name}: {kernel}")), width)
+}
+
+/// The operations that take longest, each with its part of the run.
+fn operations(page: &mut Page<'_>, ops: &[Op]) -> Result<()> {
+    let mut order: Vec<&Op> = ops.iter().collect();
+    order.sort_by(|a, b| b.self_time.value.unwrap_or(0.0).total_cmp(&a.self_time.value.unwrap_or(0.0)));
+    let (shown, rest) = order.split_at(order.len().min(MOST_OPS));
+    let wide = page.width.saturating_sub(2 + 4 + 2 + 8 + 2 + BAR + 2 + 2 + 10);
+    let mut row = |share: f64, time: String, what: String, limit: &str| {
+        let bar = "█".repeat((share / 100.0 * BAR as f64).round() as usize);
+        let gap = " ".repeat(wide.saturating_sub(out::columns(&what)));
+        let share = percent(share, 0) + "%";
+        let limit = if limit.is_empty() { String::new() } else { format!("{gap}  {}", out::paint(out::DIM, limit)) };
+        writeln!(page.out, "  {share:>4}  {time:>8}  {bar:<BAR$}  {what}{limit}")
+    };
+    for op in shown {
+        row(
+            op.share.value.unwrap_or(0.0),
+            op.self_time.value.map_or("–".into(), seconds),
+            what(op, wide),
+            limit(op.bound),
+        )?;
+    }
+    if !rest.is_empty() {
+        let sum: f64 = rest.iter().filter_map(|o| o.self_time.value).sum();
+        let share: f64 = rest.iter().filter_map(|o| o.share.value).sum();
+        row(share, seconds(sum), format!("{} more", count(rest.len() as u64)), "")?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use schwann_prof::example;
+
+    fn page(profile: &Profile, width: usize) -> String {
+        let mut text = vec![];
+        write(&mut text, profile, width).unwrap();
+        anstream::adapter::strip_str(std::str::from_utf8(&text).unwrap()).to_string()
+    }
+
+    #[test]
+    fn no_line_is_wider_than_the_terminal_and_words_stay_whole() {
+        let mut long = example::profile();
+        long.model.description = "a rather long description of a network ".repeat(6);
+        long.doubts.push("something or other was running beside this and took its time ".repeat(4));
+        for profile in [example::profile(), example::nothing(), long] {
+            for width in [70, 80, 120] {
+                let text = page(&profile, width);
+                for line in text.lines() {
+                    assert!(out::columns(line) <= width, "{} columns: {line}", out::columns(line));
+                }
+                if width == 80 {
+                    assert!(text.split_whitespace().any(|w| w == "run,") || text.contains("unavailable"), "{text}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn time_rate_operations_and_advice_come_before_the_details() {
+        let text = page(&example::profile(), 80);
+        let order = ["a run, the median", "sequence steps/s", "Where the time goes", "What to do", "Details", "p99"];
+        let places: Vec<_> =
+            order.map(|part| text.find(part).unwrap_or_else(|| panic!("no `{part}` in\n{text}"))).into();
+        assert!(places.windows(2).all(|w| w[0] < w[1]), "{places:?}\n{text}");
+    }
+
+    #[test]
+    fn ratios_are_told_in_the_direction_above_one_and_nothing_is_minus_zero() {
+        let mut profile = example::profile();
+        for (i, c) in profile.comparisons.iter_mut().enumerate() {
+            c.speedup.value = Some([0.11, 1.6, 0.4][i % 3]);
+            c.speedup.spread = None;
+        }
+        profile.compute.overhead.value = Some(-0.04);
+        let text = page(&profile, 80);
+        assert!(text.contains("9.1× slower") && !text.contains("× as fast"), "{text}");
+        assert!(!text.contains("-0%") && !text.contains("-0.0%") && !text.contains("tflop/s"), "{text}");
+    }
+
+    #[test]
+    fn a_larger_batch_that_does_less_is_said() {
+        let mut profile = example::profile();
+        assert!(!page(&profile, 80).contains("less than batch"));
+        let slow = profile.sweep[0].throughput.value.unwrap() * 0.5;
+        profile.sweep[1].throughput.value = Some(slow);
+        let text = page(&profile, 80).split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(text.contains("A cliff at batch 8") && text.contains("less than batch 1"), "{text}");
+    }
+}
