@@ -132,7 +132,7 @@ enum What {
         #[arg(long, value_name = "NAME")]
         name: Option<String>,
         /// Only this model.
-        #[arg(long, value_name = "MODEL")]
+        #[arg(long, value_name = "MODEL", value_parser = crate::load::model_name)]
         model: Option<String>,
         /// Print JSON.
         #[arg(long)]

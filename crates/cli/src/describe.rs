@@ -39,7 +39,7 @@ pub(crate) fn man(args: &Man) -> Result<Outcome> {
     pages(&command, "schwann", &mut |name, command| {
         let mut page = vec![];
         clap_mangen::Man::new(command).title(name.to_uppercase()).render(&mut page)?;
-        std::fs::write(args.dir.join(format!("{name}.1")), page)?;
+        schwann::io::write_bytes(args.dir.join(format!("{name}.1")), &page).map_err(std::io::Error::other)?;
         written += 1;
         Ok(())
     })

@@ -22,7 +22,7 @@ Examples:
 )]
 pub(crate) struct Args {
     /// A file, or a built-in model (`schwann profile --help` lists them).
-    #[arg(value_name = "MODEL")]
+    #[arg(value_name = "MODEL", value_parser = load::model_name)]
     model: Option<String>,
     /// Sequences in a batch.
     #[arg(long, value_name = "B", default_value_t = 32, value_parser = load::size)]

@@ -53,10 +53,10 @@ pub(crate) struct Args {
     #[arg(long, value_name = "PROFILE", requires = "baseline", conflicts_with_all = ["model", "against", "against_program"])]
     candidate: Option<String>,
     /// The candidate, measured now: a built-in model (`schwann profile --help` lists them) or a network's file.
-    #[arg(long, value_name = "MODEL")]
+    #[arg(long, value_name = "MODEL", value_parser = load::model_name)]
     model: Option<String>,
     /// What the candidate is held against, measured in turns with it: a built-in model or a network's file.
-    #[arg(long, value_name = "MODEL", requires = "model", conflicts_with_all = ["baseline", "against_program"])]
+    #[arg(long, value_name = "MODEL", value_parser = load::model_name, requires = "model", conflicts_with_all = ["baseline", "against_program"])]
     against: Option<String>,
     /// Another build of this program, whose run of the same model is measured in turns with this one's.
     #[arg(long, value_name = "PROGRAM", requires = "model", conflicts_with = "baseline")]

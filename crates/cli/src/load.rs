@@ -98,6 +98,11 @@ pub(crate) fn named(name: &str) -> Result<Network> {
     network(Path::new(name))
 }
 
+/// Reads a model: a file, or a built-in model's whole name where its short form was given.
+pub(crate) fn model_name(text: &str) -> Result<String, String> {
+    Ok(models::full_name(text).to_owned())
+}
+
 /// Reads a size: sequences in a batch, steps, units.
 pub(crate) fn size(text: &str) -> Result<usize, String> {
     match text.parse() {

@@ -32,7 +32,7 @@ Examples:
 )]
 pub(crate) struct Args {
     /// A model's or graph's file, or a built-in model.
-    #[arg(value_name = "MODEL")]
+    #[arg(value_name = "MODEL", value_parser = load::model_name)]
     model: String,
     /// The device, such as M1 Max; `host` for this machine. Without it, a table of all.
     #[arg(long, value_name = "NAME")]

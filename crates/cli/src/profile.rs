@@ -44,7 +44,7 @@ Examples:
 )]
 pub(crate) struct Args {
     /// Files, or built-in models (listed below).
-    #[arg(value_name = "MODEL")]
+    #[arg(value_name = "MODEL", value_parser = load::model_name)]
     models: Vec<String>,
     /// Sequences in a batch (32).
     #[arg(long, value_name = "B", value_parser = load::size)]
@@ -174,7 +174,7 @@ pub(crate) fn everything() -> Args {
 pub(crate) fn run(args: &Args) -> Result<Outcome> {
     let names: Vec<&str> = match &args.models[..] {
         [] => models::DEFAULT.to_vec(),
-        given => given.iter().map(|name| models::full_name(name)).collect(),
+        given => given.iter().map(String::as_str).collect(),
     };
     let outputs = [&args.html, &args.trace].into_iter().flatten();
     out::apart(outputs.map(PathBuf::as_path), names.iter().map(Path::new))?;

@@ -28,7 +28,7 @@ Examples:
 )]
 pub(crate) struct Args {
     /// A file, or a built-in model (`schwann profile --help` lists them).
-    #[arg(value_name = "MODEL")]
+    #[arg(value_name = "MODEL", value_parser = load::model_name)]
     model: String,
     /// Every run is to be done within this, such as 1ms or 500us; one in a thousand may not be.
     #[arg(long, value_name = "TIME", value_parser = duration)]

@@ -192,7 +192,7 @@ fn a_saved_profile_is_held_against_the_model_only_if_all_of_it_is_alike() {
     assert!(f.ok(&gate(&["--baseline", "plain", "--model", "P"])).contains("by the yardstick"));
     assert!(f.ok(&gate(&["--baseline", "nodes", "--model", "P"])).contains("by the yardstick"));
     f.refused(&gate(&["--baseline", "plain", "--model", "P", "--batch", "3"]), &["batch 2 and 3", "--anyway"]);
-    f.refused(&gate(&["--baseline", "plain", "--model", "W"]), &["model P", "--anyway"]);
+    f.refused(&gate(&["--baseline", "plain", "--model", "W"]), &["model projected-cfc", "and wired-cfc", "--anyway"]);
     f.refused(&gate(&["--baseline", "plain", "--candidate", "nodes"]), &["compilation fused and node by node"]);
 }
 

@@ -417,7 +417,7 @@ fn circuits_are_timed_in_the_form_that_scripts_read() {
     folder.refused(&bench(&["--model=P", "--sparsity=0.5"]), &["--sparsity is for wired-cfc"]);
     folder.refused(&bench(&["--model=L", "--backbone-layers=1"]), &["--backbone-layers is for projected-cfc"]);
     folder.refused(&bench(&["--model=P", "--backbone-layers=999"]), &["--backbone-layers is 999"]);
-    folder.refused(&bench(&["--model=m.safetensors", "--units=4"]), &["--units is for P, W and L"]);
+    folder.refused(&bench(&["--model=m.safetensors", "--units=4"]), &["--units is for built-in models"]);
     folder.refused(&["bench", "circuits", "--seconds=0"], &["more than 0"]);
 }
 

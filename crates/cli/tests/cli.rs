@@ -22,6 +22,7 @@ impl Folder {
     fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_schwann"));
         command.args(args).current_dir(&self.0).env_remove("NO_COLOR").env_remove("CLICOLOR_FORCE");
+        command.env("SCHWANN_DATA", self.0.join("data"));
         command
     }
     fn run(&self, args: &[&str]) -> Output {
@@ -105,15 +106,21 @@ fn a_graph_is_shown_in_every_form() {
         assert!(folder.ok(&[&plan[..], &["--svg", "-"]].concat()).starts_with("<svg"));
         let json = folder.json(&[&plan[..], &["--json"]].concat());
         assert!(json["steps"].as_array().is_some_and(|s| !s.is_empty()));
-        assert!(json["estimate"].is_null());
+        assert!(json["estimate"]["time"].is_null());
     }
 }
 
 #[test]
-fn a_plan_predicts_from_what_it_measures() {
+fn a_plan_is_predicted_from_a_calibration_and_says_how_to_get_one() {
     let folder = Folder::with("predict", "mlp");
-    let text = folder.ok(&["graph", "net.safetensors", "--plan", "--set", "B=8", "--threads", "1"]);
-    assert!(text.contains("predicted") && text.contains("measured just now"), "{text}");
+    let plan = ["graph", "net.safetensors", "--plan", "--set", "B=8", "--threads", "1"];
+    let without = folder.run(&plan);
+    let said = String::from_utf8_lossy(&without.stderr).into_owned();
+    assert!(without.status.success() && said.contains("schwann devices calibrate"), "{said}");
+    assert!(!String::from_utf8_lossy(&without.stdout).contains("predicted"));
+    folder.ok(&["devices", "calibrate", "--quick"]);
+    let text = folder.ok(&plan);
+    assert!(text.contains("predicted") && text.contains(" to "), "{text}");
     let json = folder.json(&["graph", "net.safetensors", "--plan", "--set", "B=8", "--threads", "1", "--json"]);
     assert_eq!(json["estimate"]["time"]["provenance"], "predicted");
     let text = folder.ok(&["graph", "net.safetensors", "--fusion", "--set", "B=8"]);

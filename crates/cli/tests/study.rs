@@ -112,7 +112,7 @@ fn a_study_from_calibration_to_gate() {
     assert!(table.starts_with("no difference of 1% or more") || table.starts_with("undecided"), "{table}");
     let gate = ["gate", "--baseline", "main", "--candidate", "run.json", "--max-regress", "3%", "--undecided", "pass"];
     let (said, _) = place.run(0, &gate);
-    assert!(said.contains("run.json against main is +0.0%"), "{said}");
+    assert!(said.contains("run.json against main is 0.0%"), "{said}");
     // One question has one answer on a page, whoever asks it.
     for advice in profile["recommendations"].as_array().unwrap() {
         let way = match advice["title"].as_str().unwrap() {

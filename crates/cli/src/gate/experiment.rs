@@ -70,8 +70,8 @@ pub(super) struct Args {
     /// Seconds that a start of the process measures.
     #[arg(long, value_name = "S", default_value_t = START_SECONDS, value_parser = load::seconds)]
     start_seconds: f64,
-    /// a built-in model or a network's file.
-    #[arg(long, value_name = "MODEL", default_value = "wired-cfc")]
+    /// A built-in model or a network's file.
+    #[arg(long, value_name = "MODEL", value_parser = load::model_name, default_value = "wired-cfc")]
     model: String,
     /// Sequences in a batch (32).
     #[arg(long, value_name = "B", value_parser = load::size)]

@@ -4,7 +4,7 @@
 //! A line that says who it is, then for each line read one line with the seconds of a sample.
 
 use super::{START_SECONDS, Seen, Shape, bar, note};
-use crate::{Outcome, out, profile};
+use crate::{Outcome, load, out, profile};
 use anyhow::{Context, Result, anyhow, bail};
 use schwann::prof::baseline::{Rule, Ruling};
 use schwann::prof::profiler::Timed;
@@ -26,7 +26,7 @@ const WARM_UP: f64 = 0.03;
 #[derive(clap::Args)]
 pub(super) struct Args {
     /// A built-in model or a network's file.
-    #[arg(long)]
+    #[arg(long, value_parser = load::model_name)]
     model: String,
     #[command(flatten)]
     shape: Shape,

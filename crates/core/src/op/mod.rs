@@ -274,7 +274,8 @@ pub enum MapInstr {
     Trunc(u16),
 }
 
-/// An elementwise program over inputs that stretch to one shape, evaluated in `f32`; the last value is the result.
+/// An elementwise program over inputs that stretch to one shape, evaluated in `f32`; the last value is the result, rounded to
+/// the nearest integer where it is stored as one.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Map {
     /// Straight-line code in dependency order.

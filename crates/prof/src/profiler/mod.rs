@@ -457,9 +457,15 @@ impl<'a> Profiler<'a> {
         };
         let (samples, compared, sizes) =
             (profile.compute.samples.values.len(), profile.comparisons.len(), profile.sweep.len());
+        let no_starts = profile.compute.starts.is_none();
         for (missing, done, of, what) in [
             (stopped, samples, self.options.runs, "samples"),
-            (profile.compute.starts.is_none() && self.check_cancelled().is_err(), 0, STARTS, "starts of the process"),
+            (
+                self.starter.is_some() && no_starts && self.check_cancelled().is_err(),
+                0,
+                STARTS,
+                "starts of the process",
+            ),
             (compared < self.ways.len(), compared, self.ways.len(), "comparisons"),
             (sizes < self.sweep.len(), sizes, self.sweep.len(), "other sizes"),
         ] {

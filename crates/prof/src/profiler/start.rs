@@ -143,10 +143,11 @@ impl<'a> Profiler<'a> {
             return Ok(None);
         }
         let seconds = start_seconds(self.options.seconds);
+        let options = [self.options.clone()];
         let (mut times, mut yardsticks, mut readings) = (vec![], vec![], vec![]);
         for i in 0..STARTS {
             self.tell("other starts of the process", i as f64 / STARTS as f64);
-            let found = self.start(&[self.options.clone()], true, seconds)?;
+            let found = self.start(&options, true, seconds)?;
             let times_of = found.sides.first().map_or(&[][..], |s| s);
             let reading = Reading::of(&found.yardstick, times_of);
             readings.push(reading.ok_or_else(|| Error::Start { what: "it measured nothing".into() })?);

@@ -97,10 +97,12 @@ impl Call<'_> {
         Ok(data)
     }
 
-    /// A program's result as an element: converted from `f32` like any other float.
+    /// A program's result as an element. Unlike a cast, which cuts, a program's result is rounded to the nearest integer,
+    /// the even one of two: what a quantization wants, which programs are made of.
     fn store(&self, dtype: DType, v: f64) -> f64 {
         // Rounded to f32 first, so that a conversion to an integer sees what a backend's f32 would hold.
         let v = if self.precision == Precision::Storage { f64::from(v as f32) } else { v };
-        scalar::cast(DType::F32, dtype, v)
+        let whole = matches!(dtype, DType::I8 | DType::U8 | DType::I32);
+        scalar::cast(DType::F32, dtype, if whole { v.round_ties_even() } else { v })
     }
 }
