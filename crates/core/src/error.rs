@@ -1,5 +1,5 @@
 //! What can go wrong: each error says what was wrong, where, and what was expected. Names in it are shown as
-//! [`show`](crate::show) has it, since they come from files.
+//! [`show`] has it, since they come from files.
 
 use crate::show::{self, line, name};
 use std::path::PathBuf;

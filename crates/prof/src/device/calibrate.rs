@@ -216,9 +216,18 @@ fn quantile(sorted: &[f64], part: f64) -> f64 {
     sorted.get(((sorted.len().saturating_sub(1)) as f64 * part).round() as usize).copied().unwrap_or(f64::NAN)
 }
 
+/// Takes the stack that kernels need. The first thread's stack grows as it is used, and under a limit of the address
+/// space the buffers that are measured may leave it nothing to grow into, which ends the process.
+#[inline(never)]
+fn take_stack() {
+    let mut room = [0u8; 1 << 20];
+    std::hint::black_box(&mut room);
+}
+
 impl Calibration {
     /// Measures this machine; `tell` hears what is being done.
     pub fn measure(isa: Isa, pace: Pace, tell: &mut dyn FnMut(Progress)) -> Result<Calibration> {
+        take_stack();
         let start = Instant::now();
         let mut watch = Watch::begin();
         let (limit_s, latency_s, piece_s) = pace.seconds();
