@@ -627,3 +627,15 @@ fn the_verifier_finds_a_graph_that_lies_about_its_types() {
     assert!(graph.push(Op::Unary(Unary::Not), vec![x], "bad").is_err(), "and pushing refuses first");
     assert!(graph.verify().is_ok(), "what was refused left no trace");
 }
+
+#[test]
+fn a_part_of_an_empty_input_is_empty_wherever_it_begins() {
+    let mut b = GraphBuilder::new();
+    let x = b.input("x", DType::F32, shape!["B", 8]).unwrap();
+    let part = b.slice(x, 1, 1, 2).unwrap();
+    let y = b.tanh(part).unwrap();
+    b.output("y", y).unwrap();
+    let program = Program::compile(&b.build().unwrap(), &CompileOptions::default().threads(1)).unwrap();
+    let x = Tensor::zeros(DType::F32, &[0, 8]).unwrap();
+    assert_eq!(program.session().run(&[("x", &x)]).unwrap()[0].shape(), [0, 1]);
+}

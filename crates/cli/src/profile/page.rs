@@ -1,10 +1,11 @@
 //! A profile on a terminal: what matters first (time, rate, where it goes, what to do), the rest after it, in as many
 //! columns as there are.
 
-use crate::{devices, out};
+use crate::{devices, out, predict};
 use schwann::Figure;
 use schwann::plan::{bytes, count, seconds};
 use schwann::prof::analyze::cliffs;
+use schwann::prof::device::predict::NEVER_COMPARED;
 use schwann::prof::plot::unit::{faster, percent};
 use schwann::prof::profile::{Bound, Comparison, Op, Profile, Recommendation, Verdict};
 use std::io::{Result, Write};
@@ -154,10 +155,13 @@ fn elsewhere(page: &mut Page<'_>, p: &Profile) -> Result<()> {
     };
     let there = |name: &str| {
         let found = p.devices.iter().find(|d| !d.host && d.device == name)?;
-        Some(format!("{name} {}", seconds(found.time.value?)))
+        found.time.value?;
+        let (likely, between) = predict::band(&found.time);
+        Some(format!("{name} {likely} ({between})"))
     };
     let there: Vec<String> = ["M1", "M1 Max", "M4"].into_iter().filter_map(there).collect();
-    page.detail("predicted", &format!("here {}, {error}; {}", time(&host.time), there.join(", ")))
+    let (likely, between) = predict::band(&host.time);
+    page.detail("predicted", &format!("here {likely} ({between}), {error}; {}, {NEVER_COMPARED}", there.join(", ")))
 }
 
 /// A recommendation: what, what came of it, and how it is done.

@@ -221,7 +221,7 @@ fn quantile(sorted: &[f64], part: f64) -> f64 {
 #[inline(never)]
 fn take_stack() {
     let mut room = [0u8; 1 << 20];
-    std::hint::black_box(&mut room);
+    black_box(&mut room);
 }
 
 impl Calibration {

@@ -137,6 +137,9 @@ pub fn change(value: f64, decimals: usize) -> String {
     format!("{}{text}%", if plus { "+" } else { "" })
 }
 
+/// An interval whose ends are further apart than this says nothing, not even that there is no difference.
+const WIDE: f64 = 1.1;
+
 /// How many times as fast something is, told in the direction that is above one, with its interval where it has one:
 /// `1.40× faster (1.38 to 1.42)`, `9.1× slower (8.9 to 9.3)`. An interval that holds 1 shows no difference, and says so.
 pub fn faster(speedup: &Figure) -> String {
@@ -154,12 +157,15 @@ pub fn faster(speedup: &Figure) -> String {
     };
     let side = |v: f64| match v {
         v if (v - 1.0).abs() < 0.0005 => "as fast".to_owned(),
+        v if v <= 0.5 => format!("{}× slower", two(1.0 / v)),
+        v if v >= 2.0 => format!("{}× faster", two(v)),
         v if v < 1.0 => format!("{}% slower", percent((1.0 / v - 1.0) * 100.0, 1)),
         v => format!("{}% faster", percent((v - 1.0) * 100.0, 1)),
     };
     match speedup.spread {
         Some(s) if s.low <= 1.0 && s.high >= 1.0 && s.low > 0.0 => {
-            format!("no difference that stands out ({} to {})", side(s.low), side(s.high))
+            let word = if s.high / s.low > WIDE { "cannot be told" } else { "no difference that stands out" };
+            format!("{word} ({} to {})", side(s.low), side(s.high))
         }
         spread => {
             let (word, up) = if ratio < 1.0 { ("slower", 1.0 / ratio) } else { ("faster", ratio) };
@@ -250,6 +256,7 @@ mod tests {
         assert_eq!(told(0.5, Some((0.4, 0.625))), "2.00× slower (1.60 to 2.50)");
         assert_eq!(told(1.64, Some((1.6, 1.68))), "1.64× faster (1.60 to 1.68)");
         assert_eq!(told(1.01, Some((0.98, 1.04))), "no difference that stands out (2.0% slower to 4.0% faster)");
+        assert_eq!(told(0.9, Some((0.1, 2.5))), "cannot be told (10× slower to 2.50× faster)");
         assert!(faster(&Figure::unavailable("×", "turns", "it does not run")).contains("it does not run"));
     }
 

@@ -514,7 +514,8 @@ impl Lower<'_> {
             Home::Const(i) => self.memory.slot(Space::Const(i)),
             Home::Buffer(b) => UNPLACED + b as u32,
         };
-        Ref { slot, offset: place.offset, len: bytes }
+        // A part of nothing begins where nothing does: its offset may lie beyond the memory's end.
+        Ref { slot, offset: if bytes == 0 { 0 } else { place.offset }, len: bytes }
     }
 
     /// A value to read, contiguous.
