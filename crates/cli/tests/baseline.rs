@@ -163,11 +163,11 @@ fn the_gate_measures_now() {
     let f = Folder::new("live");
     let tiny = ["--batch", "1", "--steps", "1", "--seconds", "5"];
     let gate = |more: &[&'static str]| -> Vec<&'static str> { [&["gate", "--json"], more, &tiny[..]].concat() };
-    // L takes many times as long as P: no machine is so noisy.
-    let json = f.ends(1, &gate(&["--model", "L", "--against", "P"]));
+    // L takes about twice as long as W.
+    let json = f.ends(1, &gate(&["--model", "L", "--against", "W"]));
     let json: serde_json::Value = serde_json::from_str(&json).unwrap();
     assert_eq!((json["design"].as_str(), json["decision"].as_str()), (Some("in turns"), Some("regressed")));
-    f.ok(&gate(&["--model", "P", "--against", "L"]));
+    f.ok(&gate(&["--model", "W", "--against", "L"]));
     // This program against itself may take any time, but not ten times as much.
     let own = env!("CARGO_BIN_EXE_schwann");
     f.ok(&[&gate(&["--model", "P", "--against-program", own])[..], &["--max-regress", "900%"]].concat());
