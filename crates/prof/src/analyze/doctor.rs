@@ -2,6 +2,7 @@
 //! What could not be looked at is said to be so; it is no pass.
 
 use super::{advice, share_of};
+use crate::plot::unit::percent;
 use crate::profile::{Bound, Profile};
 use schemars::JsonSchema;
 use schwann_core::Figure;
@@ -222,7 +223,7 @@ fn model(list: &mut Checklist, p: &Profile) {
     list.note("alignment", state, finding, ragged.as_ref().map(|a| a.recommendation.how.as_str()));
     let memory_bound = share_of(p, |op| op.bound == Bound::Memory);
     let finding = if known {
-        format!("{memory_bound:.0}% of a run waits for memory; every tensor is contiguous")
+        format!("{}% of a run waits for memory; every tensor is contiguous", percent(memory_bound, 0))
     } else {
         "every tensor is contiguous; what waits for memory is not known without a calibration".into()
     };
