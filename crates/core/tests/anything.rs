@@ -603,8 +603,12 @@ fn check(choices: &[u16]) -> Result<(), String> {
     }
     // Gradients are graphs too: they are refused, or compile and run.
     if let Ok(backward) = gradient(&graph, &graph.outputs()[0].name, &["x0"]) {
-        let program = Program::compile(&backward, &CompileOptions::default().threads(1));
-        let program = program.map_err(|e| format!("gradient: {e}\n{graph}"))?;
+        let program = match Program::compile(&backward, &CompileOptions::default().threads(1)) {
+            Ok(program) => program,
+            // As above: what is wrong about a literal index is found early.
+            Err(Error::Value { .. }) if expected.iter().any(|(want, _)| want.is_err()) => return Ok(()),
+            Err(e) => return Err(format!("gradient: {e}\n{graph}")),
+        };
         let inputs = inputs(&backward, &Bindings::new().with("B", 2).with("T", 3), 1);
         let given: Vec<(&str, &Tensor)> = inputs.iter().map(|(n, t)| (n.as_str(), t)).collect();
         if let Err(Error::Internal(e) | Error::Verify { problem: e, .. }) = program.session().run(&given) {
