@@ -326,8 +326,11 @@ fn against_record(args: &Args, rule: &Rule, base: &str, model: &str, seen: &RefC
 fn one(side: Side, by_yardstick: bool, seconds: f64) -> Result<Reading> {
     let found = start::start(vec![side], by_yardstick, seconds)?;
     let times = found.sides.first().context("a start of this program measured nothing")?;
-    let over = if by_yardstick { found.yardstick } else { vec![1.0; times.len()] };
-    Reading::of(&over, times).context("a start of this program measured nothing")
+    let reading = match by_yardstick {
+        true => Reading::over_yardstick(&found.yardstick, times),
+        false => Reading::of(&vec![1.0; times.len()], times),
+    };
+    reading.context("a start of this program measured nothing")
 }
 
 /// One start of two sides in turns: the second's time over the first's.

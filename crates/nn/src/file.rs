@@ -165,6 +165,11 @@ pub fn import_ncps(path: impl AsRef<Path>) -> Result<Model> {
     open(path).and_then(|reader| import(&reader)).map_err(|e| e.in_file(path))
 }
 
+/// The same from a file's content.
+pub fn import_ncps_bytes(bytes: impl Into<Vec<u8>>) -> Result<Model> {
+    import(&Reader::from_bytes(bytes)?)
+}
+
 /// The weights of such a file that are kept there in more digits than `f32` has: they are rounded when they are read.
 pub fn rounded_weights(path: impl AsRef<Path>) -> Result<Vec<String>> {
     let path = path.as_ref();

@@ -7,7 +7,7 @@ use crate::scope::{GraphOptions, Outer, Scope, Timespans};
 use crate::{Activation, Affine, Cfc, Embedding, Error, Gru, LayerNorm, Linear, Lstm, Ltc, Result, Rnn, Softmax};
 use schwann_core::grad::gradient;
 use schwann_core::{CompileOptions, DType, Dim, Graph, Program, Shape, Tensor, shape};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// Layers, each on the output of the one before.
@@ -153,7 +153,8 @@ impl Model {
                 None => return Err(Error::weight(&param.name, "missing", type_of(param))),
             }
         }
-        if let Some(extra) = weights.keys().find(|name| !params.iter().any(|p| p.name == **name)) {
+        let known: BTreeSet<&str> = params.iter().map(|p| p.name.as_str()).collect();
+        if let Some(extra) = weights.keys().find(|name| !known.contains(name.as_str())) {
             let got = format!("{}, and not of this model", weights[extra]);
             return Err(Error::weight(extra, got, format!("only {}", listed(&params))));
         }

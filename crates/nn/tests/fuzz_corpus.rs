@@ -4,27 +4,126 @@ mod fuzz_targets;
 
 use schwann_core::Tensor;
 use schwann_core::io::safetensors;
-use schwann_nn::wiring::WiringConfig;
+use schwann_nn::wiring::{AutoNcp, FullyConnected, Ncp, Random, Wiring, WiringConfig};
+use schwann_nn::{
+    Activation, Affine, Cfc, Embedding, Gru, LayerNorm, Linear, Lstm, Ltc, Model, Result, Rnn, Sequential, Softmax,
+};
 use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+fn corpus(target: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus").join(target)
+}
+
+fn replay(target: &str, run: fn(&[u8])) {
+    let files: Vec<PathBuf> = std::fs::read_dir(corpus(target)).unwrap().map(|e| e.unwrap().path()).collect();
+    assert!(!files.is_empty(), "the corpus of {target} is missing");
+    for file in files {
+        let data = std::fs::read(&file).unwrap();
+        let result = std::panic::catch_unwind(|| run(&data));
+        assert!(result.is_ok(), "{target} fails on {}", file.display());
+    }
+}
 
 #[test]
-fn what_is_read_of_wirings_reads_back_and_the_rest_is_refused() {
-    let whole = [
-        r#"{"type":"fully_connected","units":4,"output_dim":2}"#,
-        r#"{"type":"auto_ncp","units":12,"output_size":2}"#,
-        r#"{"type":"random","units":5,"sparsity_level":0.5}"#,
+fn the_wiring_corpus_holds() {
+    replay("wiring", fuzz_targets::wiring);
+}
+
+#[test]
+fn the_model_corpus_holds() {
+    replay("model", fuzz_targets::model);
+}
+
+/// The JSON of a wiring of every kind, and of how each is drawn.
+fn wirings() -> Result<Vec<String>> {
+    let configs: [WiringConfig; 4] = [
+        FullyConnected::new(4).into(),
+        Random::new(5, 0.5).into(),
+        Ncp::new(4, 3, 2).into(),
+        AutoNcp::new(12, 2).into(),
     ];
-    for text in whole {
+    let mut texts = vec![];
+    for config in configs {
+        texts.push(config.to_json());
+        let mut wiring = config.to_wiring()?;
+        texts.push(wiring.to_json());
+        wiring.build(2)?;
+        texts.push(wiring.to_json());
+    }
+    let mut custom = Wiring::new(3, 1)?;
+    custom.add_synapse(1, 0, -1)?;
+    custom.build(1)?;
+    custom.add_sensory_synapse(0, 2, 1)?;
+    custom.set_layers(vec![vec![1, 2], vec![0]])?;
+    texts.push(custom.to_json());
+    Ok(texts)
+}
+
+/// Small networks that use every layer between them.
+fn networks() -> Vec<Sequential> {
+    vec![
+        Cfc::new(2, 3).into(),
+        Ltc::new(2, AutoNcp::new(8, 2).wiring().unwrap()).into(),
+        Cfc::new(2, AutoNcp::new(8, 2).wiring().unwrap()).into(),
+        vec![
+            Embedding::new(5, 2).into(),
+            Gru::new(2, 3).into(),
+            Lstm { proj_size: Some(2), ..Lstm::new(3, 4) }.into(),
+            Rnn::new(2, 2).into(),
+        ]
+        .into(),
+        vec![
+            Affine::new(2).into(),
+            Linear::new(2, 3).into(),
+            LayerNorm::new(3).into(),
+            Activation::Elu { alpha: 0.5 }.into(),
+            Softmax { log: false }.into(),
+        ]
+        .into(),
+    ]
+}
+
+#[test]
+fn wirings_read_back_and_what_is_cut_or_huge_is_refused() -> Result<()> {
+    for text in wirings()? {
+        assert!(Wiring::from_json(&text).is_ok() || WiringConfig::from_json(&text).is_ok(), "{text}");
         fuzz_targets::wiring(text.as_bytes());
-        // Cut anywhere, and with sizes that no memory holds.
         (0..text.len()).for_each(|end| fuzz_targets::wiring(&text.as_bytes()[..end]));
         for huge in ["18446744073709551615", "1099511627776", "-1", "1e300", "null"] {
-            for digit in ["4", "12", "5", "2"] {
+            for digit in 0..10 {
                 fuzz_targets::wiring(text.replace(&format!(":{digit}"), &format!(":{huge}")).as_bytes());
             }
         }
     }
     assert!(WiringConfig::from_json("[[[[").is_err());
+    Ok(())
+}
+
+#[test]
+fn every_layer_holds() -> Result<()> {
+    for network in networks() {
+        fuzz_targets::model(&Model::new(network, 1)?.to_bytes()?);
+    }
+    Ok(())
+}
+
+#[test]
+#[ignore = "writes the seeds from which the corpora grew"]
+fn write_seeds() -> Result<()> {
+    for target in ["wiring", "model"] {
+        std::fs::create_dir_all(corpus(target)).unwrap();
+    }
+    for (i, text) in wirings()?.iter().enumerate() {
+        std::fs::write(corpus("wiring").join(format!("seed-{i}")), text).unwrap();
+    }
+    for (i, network) in networks().into_iter().enumerate() {
+        let model = Model::new(network, 1)?;
+        let layers = serde_json::to_string(model.layers()).unwrap();
+        std::fs::write(corpus("model").join(format!("seed-{i}.json")), layers).unwrap();
+        std::fs::write(corpus("model").join(format!("seed-{i}")), model.to_bytes()?).unwrap();
+    }
+    Ok(())
 }
 
 #[test]
@@ -41,6 +140,6 @@ fn a_model_that_claims_what_it_does_not_have_is_refused() {
         let metadata = BTreeMap::from([(schwann_nn::MODEL_KEY.to_owned(), form.to_owned())]);
         let bytes = safetensors::to_bytes([("w", &weight)], &metadata).unwrap();
         fuzz_targets::model(&bytes);
-        assert!(schwann_nn::Model::from_bytes(bytes).is_err(), "{form}");
+        assert!(Model::from_bytes(bytes).is_err(), "{form}");
     }
 }

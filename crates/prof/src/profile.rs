@@ -210,7 +210,7 @@ pub struct Starts {
     pub yardstick_name: String,
     /// Median seconds of the yardstick, by start.
     pub yardstick: Series,
-    /// Median over the turns of a run's time over the yardstick's, by start.
+    /// A run's time over the yardstick's, each the one that a tenth of the turns stay below, by start.
     pub ratio: Series,
     /// The standard error of that by the scatter within a start, as a part of it.
     pub error: Series,

@@ -103,6 +103,14 @@ pub(super) fn map(list: &mut List<'_>) {
             m.result(y)
         });
     }
+    // A number kept as a flag is 0 or 1 for whoever reads it, in memory or not.
+    list.add("map", "number-as-flag", Tolerance::EXACT, |m| {
+        let x = m.given(Tensor::new(&[SPECIAL.len()], &SPECIAL)?)?;
+        let code = vec![Input(0), number(0.25), bin(Binary::Mul, 0, 1)];
+        let flag = m.push(Op::Map { map: Map { code }, dtype: DType::Bool }, &[x])?;
+        let y = m.cast(flag, DType::F32)?;
+        m.result(y)
+    });
     list.add("map", "mixed-types", Tolerance::CHAIN, |m| {
         let (a, b, c) = (m.random.ints(&[5, 1], -100, 100), m.random.bools(&[7]), m.random.any(DType::U8, &[5, 7]));
         let h = m.random.floats_as(DType::F16, &[7], -1.0, 1.0);

@@ -237,6 +237,40 @@ pub(super) fn cells(list: &mut List<'_>) {
         }
         Ok(())
     });
+    // Results narrower than a word, of as many rows as fill the lanes: such rows cannot be turned a word at a time.
+    list.add("scan", "narrow-results", Tolerance::CHAIN, |m| {
+        let mut b = GraphBuilder::new();
+        let (s, x) = (b.input("s", DType::F32, [33, 4])?, b.input("x", DType::F32, [33, 4])?);
+        let s = b.add(s, x)?;
+        let zero = b.scalar(0.0)?;
+        let (half, positive) = (b.cast(x, DType::F16)?, b.gt(x, zero)?);
+        b.output("s_next", s)?;
+        b.output("half", half)?;
+        b.output("positive", positive)?;
+        let (s, x) = (m.uniform(&[33, 4])?, m.uniform(&[33, 5, 4])?);
+        let scan = Scan { body: b.build()?, states: 1, sequences: 1, axis: 1, reverse: false };
+        for value in m.push_scan(scan, &[s, x])? {
+            m.result(value)?;
+        }
+        Ok(())
+    });
+    // What a loop of no steps would refuse, it never meets, though it is the same in every step.
+    list.add("scan", "no-steps/index-out-of-range", Tolerance::EXACT, |m| {
+        let mut b = GraphBuilder::new();
+        let (s, x) = (b.input("s", DType::F32, [2])?, b.input("x", DType::F32, [2])?);
+        let (table, index) = (b.input("table", DType::F32, [3])?, b.input("index", DType::I32, [2])?);
+        let row = b.gather(table, index, 0)?;
+        let s = b.add(s, row)?;
+        let y = b.add(s, x)?;
+        b.output("s_next", s)?;
+        b.output("y", y)?;
+        let (s, x, table) = (m.uniform(&[2])?, m.uniform(&[0, 2])?, m.uniform(&[3])?);
+        let index = m.given(Tensor::new(&[2], &[7, -1])?)?;
+        for value in m.scan(b.build()?, &[s], &[x], &[table, index], 0)? {
+            m.result(value)?;
+        }
+        Ok(())
+    });
     // Unequal sequences: vectors, numbers and flags of one length; the flag resets the state.
     list.add("scan", "reset-by-flag", Tolerance::CHAIN, |m| {
         let mut b = GraphBuilder::new();

@@ -194,7 +194,10 @@ fn flows_on(node: &Node) -> bool {
     match &node.op {
         Op::Cast { .. } => matches!(out, DType::F32 | DType::Bool),
         Op::Quantize { .. } => false,
-        Op::Map { .. } => matches!(out, DType::F32 | DType::Bool),
+        // What is not 0 is stored as true, which is 1; only a comparison gives that by itself.
+        Op::Map { map, .. } => {
+            out == DType::F32 || out == DType::Bool && matches!(map.code.last(), Some(MapInstr::Compare(..)))
+        }
         _ => true,
     }
 }

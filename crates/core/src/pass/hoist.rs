@@ -3,7 +3,7 @@
 use super::PassOptions;
 use super::merge::with_body;
 use crate::error::Result;
-use crate::graph::{Graph, Value};
+use crate::graph::{Graph, Node, Value};
 use crate::op::{Op, Scan};
 use std::collections::HashMap;
 
@@ -23,10 +23,26 @@ pub(super) fn hoist(graph: &Graph, _: &PassOptions) -> Result<Graph> {
     r.finish()
 }
 
+/// Whether a node may be refused when it runs: for indices that are out of range, or not known to be in it.
+fn may_refuse(body: &Graph, node: &Node) -> bool {
+    let in_range = |end: Option<usize>| match (&body.node(node.inputs[1]).op, end) {
+        (Op::Const(indices), Some(end)) => indices.to_f64().iter().all(|i| (0.0..end as f64).contains(i)),
+        _ => false,
+    };
+    match &node.op {
+        Op::Gather { axis } => !in_range(body.ty(node.inputs[0]).shape.dims()[*axis].as_fixed()),
+        Op::SegmentSum { segments, .. } => !in_range(segments.as_fixed()),
+        Op::SynapseSum { .. } | Op::SynapseRatio { .. } => true,
+        _ => false,
+    }
+}
+
 /// The scan with everything that depends on fixed inputs alone computed in `outer` and handed in.
 fn hoist_scan(scan: &Scan, mut inputs: Vec<Value>, outer: &mut Graph) -> Result<(Scan, Vec<Value>)> {
     let body = &scan.body;
     let first_fixed = scan.states + scan.sequences;
+    let steps = inputs.get(scan.states).and_then(|v| outer.ty(*v).shape.dims().get(scan.axis)?.as_fixed());
+    let runs = steps.is_some_and(|n| n > 0);
     // Body values that are the same in every step, and what they are outside.
     let mut outside: HashMap<Value, Value> = HashMap::new();
     for (i, (_, value)) in body.inputs().enumerate().skip(first_fixed) {
@@ -34,10 +50,12 @@ fn hoist_scan(scan: &Scan, mut inputs: Vec<Value>, outer: &mut Graph) -> Result<
     }
     for (id, node) in body.nodes().iter().enumerate() {
         let value = Value { node: id as u32, slot: 0 };
-        // A nested scan stays in: moving several outputs is not worth the bookkeeping.
+        // A nested scan stays in: moving several outputs is not worth the bookkeeping. So does what may be refused when it
+        // runs, unless the loop surely runs: a loop of no steps must not fail because of its body.
         let movable = match &node.op {
             Op::Input { .. } | Op::Scan(_) => false,
             Op::Const(_) => true,
+            _ if !runs && may_refuse(body, node) => false,
             _ => node.inputs.iter().all(|v| outside.contains_key(v)),
         };
         if movable {

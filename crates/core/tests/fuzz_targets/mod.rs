@@ -4,7 +4,10 @@
 //! read can be used, and writing it and reading it again gives the same.
 #![allow(dead_code, reason = "each fuzzer uses one of these")]
 
-use schwann_core::backend::reference::{self, Precision};
+#[path = "../drawn/mod.rs"]
+mod drawn;
+
+use schwann_core::backend::reference::{self, HostValue, Precision};
 use schwann_core::cases::random::Random;
 use schwann_core::io::safetensors::Reader;
 use schwann_core::io::{Limits, graph_of, npy, npz};
@@ -59,7 +62,9 @@ pub(crate) fn graph_run(data: &[u8]) {
         if !graph.cost(&bindings).is_ok_and(|c| c.flops.saturating_add(c.bytes()) < 1 << 22) {
             return;
         }
+        let hosted = inputs.iter().map(|(n, t)| (n.clone(), HostValue::from_tensor(t))).collect();
         let want = reference::run(&graph, &inputs, Precision::Storage);
+        let want = want.and_then(|want| Ok((want, reference::run_f64(&graph, &hosted)?)));
         for passes in [PassOptions::default(), PassOptions::none()] {
             let options = CompileOptions::default().threads(1).passes(passes).budget(Budget::bytes(64 << 20));
             let program = match Program::compile(&graph, &options) {
@@ -70,15 +75,21 @@ pub(crate) fn graph_run(data: &[u8]) {
             let given: Vec<(&str, &Tensor)> = inputs.iter().map(|(n, t)| (n.as_str(), t)).collect();
             match (&want, program.session().run(&given)) {
                 (_, Err(e @ Error::Internal(_))) => panic!("{e}"),
-                (Ok(want), Ok(got)) => {
-                    for (want, got) in want.iter().zip(got) {
-                        assert_eq!((want.shape(), want.dtype()), (got.shape(), got.dtype()));
+                (Ok((want, exact)), Ok(got)) => {
+                    for ((want, exact), got) in want.iter().zip(exact).zip(got) {
+                        drawn::compare(want, &exact.data, got).unwrap_or_else(|e| panic!("{e}"));
                     }
                 }
                 _ => {}
             }
         }
     }
+}
+
+/// Bytes as the choices that draw a graph: whatever builds compiles and runs, and gives what the reference gives.
+pub(crate) fn graph_drawn(data: &[u8]) {
+    let choices: Vec<u16> = data.chunks_exact(2).map(|two| u16::from_le_bytes([two[0], two[1]])).collect();
+    drawn::check(&choices[..choices.len().min(400)]).unwrap_or_else(|e| panic!("{e}"));
 }
 
 /// Safetensors: what opens can be read or refused tensor by tensor, and reads back after writing.

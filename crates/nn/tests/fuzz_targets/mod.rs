@@ -2,8 +2,12 @@
 //! or a value, and a value that was read can be written and reads back.
 #![allow(dead_code, reason = "each fuzzer uses one of these")]
 
-use schwann_nn::Model;
+use schwann_core::io::safetensors;
+use schwann_core::{Bindings, CompileOptions, Program, Tensor, Type};
 use schwann_nn::wiring::{Wiring, WiringConfig};
+use schwann_nn::{CONFIG_KEY, GraphOptions, Layer, MODEL_KEY, Model, import_ncps_bytes};
+use serde_json::Value;
+use std::collections::BTreeMap;
 
 /// The JSON of a wiring, or of how one is drawn.
 pub(crate) fn wiring(data: &[u8]) {
@@ -12,12 +16,64 @@ pub(crate) fn wiring(data: &[u8]) {
         let again = Wiring::from_json(&wiring.to_json()).expect("what was written reads back");
         assert_eq!(wiring, again);
     }
-    let _ = WiringConfig::from_json(text);
+    if let Ok(config) = WiringConfig::from_json(text) {
+        let again = WiringConfig::from_json(&config.to_json()).expect("what was written reads back");
+        assert_eq!(config, again);
+        // A circuit that is drawn takes memory by the square of its neurons; a fuzzer has none to spare.
+        if serde_json::from_str(text).is_ok_and(|json| small(&json))
+            && let Ok(wiring) = config.to_wiring()
+        {
+            assert_eq!(Wiring::from_json(&wiring.to_json()).expect("what was drawn reads back"), wiring);
+        }
+    }
 }
 
-/// A model's file: its metadata, and the weights that must fit it.
+/// A model's file, or the JSON of its layers alone: what is read can be written, reads back, and compiles and runs.
 pub(crate) fn model(data: &[u8]) {
-    let Ok(model) = Model::from_bytes(data) else { return };
+    for read in [Model::from_bytes(data), import_ncps_bytes(data)] {
+        read.iter().for_each(holds);
+    }
+    let Ok(text) = std::str::from_utf8(data) else { return };
+    let weight = Tensor::scalar(1.0f32);
+    for key in [MODEL_KEY, CONFIG_KEY] {
+        let metadata = BTreeMap::from([(key.to_owned(), text.to_owned())]);
+        let bytes = safetensors::to_bytes([("w", &weight)], &metadata).expect("one number and a text");
+        for read in [Model::from_bytes(&*bytes), import_ncps_bytes(&*bytes)] {
+            read.iter().for_each(holds);
+        }
+    }
+    // Layers without their weights, which are drawn; what a file of weights would refuse for its size is left out.
+    let Ok(json) = serde_json::from_str::<Value>(text) else { return };
+    let layers = json.get("layers").unwrap_or(&json).clone();
+    let layers = if layers.is_array() { layers } else { Value::Array(vec![layers]) };
+    if !small(&layers) {
+        return;
+    }
+    let Ok(layers) = serde_json::from_value::<Vec<Layer>>(layers) else { return };
+    Model::new(layers, 1).iter().for_each(holds);
+}
+
+/// Whether no number in it is large.
+fn small(json: &Value) -> bool {
+    match json {
+        Value::Number(n) => n.as_f64().is_some_and(|n| n.abs() <= 40.0),
+        Value::Array(list) => list.len() <= 40 && list.iter().all(small),
+        Value::Object(map) => map.values().all(small),
+        _ => true,
+    }
+}
+
+fn holds(model: &Model) {
     let written = model.to_bytes().expect("what was read can be written");
-    Model::from_bytes(written).expect("what was written reads back");
+    assert_eq!(&Model::from_bytes(written).expect("what was written reads back"), model);
+    let Ok(graph) = model.graph(&GraphOptions::default()) else { return };
+    graph.verify().expect("layers build a graph that is well formed");
+    let program = Program::compile(&graph, &CompileOptions::default().threads(1)).expect("what layers build compiles");
+    let bindings = graph.symbols().iter().fold(Bindings::new(), |b, symbol| b.with(symbol, 2));
+    let value = |ty: &Type| Ok(Tensor::zeros(ty.dtype, &ty.shape.eval(&bindings)?)?);
+    let inputs: schwann_core::Result<Vec<(&str, Tensor)>> =
+        graph.inputs().map(|(name, v)| Ok((name, value(graph.ty(v))?))).collect();
+    let inputs = inputs.expect("sizes of 2");
+    let given: Vec<(&str, &Tensor)> = inputs.iter().map(|(name, t)| (*name, t)).collect();
+    program.session().run(&given).expect("what compiles runs");
 }

@@ -13,13 +13,18 @@
 //! Asking again after more starts is another chance to err, and so is every other question on the same page: the
 //! confidence of 99% is for all looks and all questions together (Bonferroni: the chance to err is shared out equally).
 //!
-//! Two records that were made apart differ by what the machine did in between, too. What is left of that after dividing by
-//! a yardstick that was timed in turns ([`crate::profiler::YARDSTICK`]) is added to the interval.
+//! Two records that were made apart differ by what the machine did in between, too. Two sides in turns share a disturbance;
+//! two records do not, and disturbances only ever add time: another program on the same core costs 30%, and half of a
+//! record's starts may meet one. So a record is read by its undisturbed part: of each start the time that one turn in ten
+//! stays below, over that of a yardstick timed in turns with it ([`crate::profiler::YARDSTICK`]), and of the starts the
+//! lowest six of 24. Where fewer are undisturbed, those six scatter widely, and the interval is wide.
+//! What the yardstick does not see of the machine's changes is added.
 
 use super::{Interval, median, quantile_sorted, sorted};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use statrs::distribution::{ContinuousCDF, Normal, StudentsT};
+use std::ops::Range;
 use std::time::Instant;
 
 /// How sure the answers of one page are, together.
@@ -30,8 +35,14 @@ pub const LEAST_CHANGE: f64 = 0.01;
 const LOOKS: [usize; 4] = [4, 8, 13, 20];
 /// How many times as long as wanted it may take to come to the first look.
 const PATIENCE: f64 = 8.0;
-/// The part of the starts that is left out at each end.
+/// Starts after which an answer is looked for where one side is a record.
+const LOOKS_AT_RECORD: [usize; 1] = [24];
+/// The part of the starts that is left out at each end, where both sides ran in turns.
 const TRIM: f64 = 0.2;
+/// So many of a record's starts, the lowest, are taken for undisturbed: a quarter of what a profile keeps.
+const QUIET_STARTS: usize = 6;
+/// And this part of a start's turns.
+const QUIET_TURNS: f64 = 0.1;
 /// How far two records of the same program lie apart because they were made at different times (one standard deviation,
 /// as a part of the time): with the yardstick taken off, and without one.
 const APART: f64 = 0.003;
@@ -52,15 +63,28 @@ impl Reading {
     /// Of blocks that were timed in turns; `None` without any.
     pub fn of(base: &[f64], candidate: &[f64]) -> Option<Reading> {
         let pairs = base.iter().zip(candidate).filter(|(b, c)| **b > 0.0 && **c > 0.0);
-        let logs: Vec<f64> = pairs.map(|(b, c)| (c / b).ln()).filter(|r| r.is_finite()).collect();
-        let logs = sorted(&logs);
-        // The standard error of a median of independent samples, whatever their distribution: half of what lies between the
-        // ranks that are one deviation of the binomial from the middle. They are not quite independent, which is why this
-        // is only a floor.
-        let reach = 0.5 / (logs.len() as f64).sqrt();
-        let at = |part: f64| quantile_sorted(&logs, part);
-        let log = at(0.5);
-        (!logs.is_empty()).then(|| Reading { log, error: (at(0.5 + reach) - at(0.5 - reach)) / 2.0 })
+        Reading::quantile(pairs.map(|(b, c)| (c / b).ln()).collect(), 0.5)
+    }
+
+    /// Of one side's blocks and, in turns with them, the yardstick's: the time that a tenth of the turns stay below, over
+    /// the yardstick's; what disturbs only adds.
+    pub fn over_yardstick(yardstick: &[f64], times: &[f64]) -> Option<Reading> {
+        let logs = |times: &[f64]| times.iter().filter(|t| **t > 0.0).map(|t| t.ln()).collect::<Vec<_>>();
+        let (below, above) = (
+            Reading::quantile(logs(yardstick), QUIET_TURNS)?,
+            Reading::quantile(logs(times), QUIET_TURNS)?,
+        );
+        Some(Reading { log: above.log - below.log, error: above.error.hypot(below.error) })
+    }
+
+    /// A quantile of logarithms, with the standard error that it has of independent samples, whatever their distribution:
+    /// half of what lies between the ranks that are one deviation of the binomial from it. They are not quite independent,
+    /// which is why this is only a floor.
+    fn quantile(logs: Vec<f64>, part: f64) -> Option<Reading> {
+        let logs = sorted(&logs.into_iter().filter(|l| l.is_finite()).collect::<Vec<_>>());
+        let reach = (part * (1.0 - part) / logs.len() as f64).sqrt();
+        let at = |part: f64| quantile_sorted(&logs, part.clamp(0.0, 1.0));
+        (!logs.is_empty()).then(|| Reading { log: at(part), error: (at(part + reach) - at(part - reach)) / 2.0 })
     }
 }
 
@@ -141,6 +165,7 @@ impl Question {
         tick: &mut dyn FnMut(f64),
     ) -> Result<Option<Judgement>, E> {
         let clock = Instant::now();
+        let looks = if record.is_some() { &LOOKS_AT_RECORD[..] } else { &LOOKS };
         let mut readings = vec![];
         loop {
             readings.push(start()?);
@@ -148,13 +173,13 @@ impl Question {
             tick(spent);
             // The next start would take as long as these did. Fewer than the first look's say next to nothing: only what
             // is very slow ends before it.
-            let enough = if readings.len() < LOOKS[0] { seconds * PATIENCE } else { seconds };
+            let enough = if readings.len() < looks[0] { seconds * PATIENCE } else { seconds };
             let over = readings.len() >= 2 && spent * (1.0 + 1.0 / readings.len() as f64) > enough;
-            let last = readings.len() >= LOOKS[LOOKS.len() - 1];
-            if !(over || last || LOOKS.contains(&readings.len())) {
+            let last = readings.len() >= looks[looks.len() - 1];
+            if !(over || last || looks.contains(&readings.len())) {
                 continue;
             }
-            let chance = self.chance(LOOKS.len());
+            let chance = self.chance(looks.len());
             let ratio = match record {
                 None => together(&readings, chance),
                 Some(record) => {
@@ -195,7 +220,7 @@ pub struct Record {
     pub yardstick: bool,
 }
 
-/// A mean of starts without the greatest and the least, the variance of that mean, and its degrees of freedom.
+/// A mean of some of the starts, the variance of that mean, and its degrees of freedom.
 struct Mean {
     mean: f64,
     variance: f64,
@@ -203,16 +228,24 @@ struct Mean {
 }
 
 impl Mean {
-    /// `None` of fewer than two.
-    fn of(starts: &[Reading]) -> Option<Mean> {
-        let mut logs: Vec<f64> = starts.iter().map(|r| r.log).filter(|l| l.is_finite()).collect();
+    /// Without the greatest and the least; `None` of fewer than two.
+    fn middle(starts: &[Reading]) -> Option<Mean> {
+        Mean::of(starts, |n| {
+            let out = (TRIM * n as f64) as usize;
+            out..n - out
+        })
+    }
+
+    /// Of the starts that nothing disturbed; `None` of fewer than two.
+    fn undisturbed(starts: &[Reading]) -> Option<Mean> {
+        Mean::of(starts, |n| 0..n.min(QUIET_STARTS))
+    }
+
+    /// Of those that are kept of so many in rising order.
+    fn of(starts: &[Reading], kept: impl Fn(usize) -> Range<usize>) -> Option<Mean> {
+        let logs = sorted(&starts.iter().map(|r| r.log).filter(|l| l.is_finite()).collect::<Vec<_>>());
         let n = logs.len();
-        if n < 2 {
-            return None;
-        }
-        logs.sort_unstable_by(f64::total_cmp);
-        let out = (TRIM * n as f64) as usize;
-        let kept = &logs[out..n - out];
+        let kept = logs.get(kept(n)).filter(|kept| kept.len() > 1)?;
         let h = kept.len() as f64;
         let mean = kept.iter().sum::<f64>() / h;
         // What was left out counts as the nearest that was kept.
@@ -240,13 +273,13 @@ fn interval(log: f64, half: f64) -> Option<Interval> {
 }
 
 fn together(starts: &[Reading], chance: f64) -> Option<Interval> {
-    let m = Mean::of(starts)?;
+    let m = Mean::middle(starts)?;
     interval(m.mean, student(m.freedom, chance) * m.variance.sqrt())
 }
 
 fn apart(base: &Record, candidate: &Record, chance: f64) -> Option<Interval> {
     let between = if base.yardstick && candidate.yardstick { APART } else { APART_WITHOUT_YARDSTICK };
-    match (Mean::of(&base.starts), Mean::of(&candidate.starts)) {
+    match (Mean::undisturbed(&base.starts), Mean::undisturbed(&candidate.starts)) {
         (Some(b), Some(c)) => {
             // Welch: the two need not scatter alike.
             let sum = b.variance + c.variance;

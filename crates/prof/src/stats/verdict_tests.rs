@@ -40,10 +40,18 @@ impl Machine {
         question.ask(1e9, None, &mut start, &mut |_| ()).unwrap().unwrap().answer
     }
 
-    /// Eight starts by the yardstick, of which a little of the machine's own change is left.
-    fn record(&mut self, ratio: f64) -> Record {
+    /// Starts by the yardstick, of which a little of the machine's own change is left. Beside some of them another program
+    /// runs: the model then needs a third more time, and the yardstick does not.
+    fn record(&mut self, ratio: f64, disturbed: f64) -> Record {
         let left = (0.002 * normal(&mut self.random)).exp();
-        Record { starts: (0..8).map(|_| self.start(ratio * left)).collect(), yardstick: true }
+        let mut start = || {
+            let (yardstick, mut times) = self.turns(ratio * left);
+            if self.random.uniform() < disturbed {
+                times.iter_mut().for_each(|t| *t *= 1.33);
+            }
+            Reading::over_yardstick(&yardstick, &times).unwrap()
+        };
+        Record { starts: (0..24).map(|_| start()).collect(), yardstick: true }
     }
 }
 
@@ -92,21 +100,34 @@ fn one_process_would_tell_identical_programs_apart_by_its_luck() {
 
 #[test]
 fn records_made_apart_are_told_apart_at_most_twice_in_a_hundred_and_planted_ones_are_found() {
-    let mut machine = Machine::new(29, 0.003);
-    let mut judge = |question: Question, ratio: f64| {
-        let (base, candidate) = (machine.record(1.0), machine.record(ratio));
-        question.judge_apart(&base, &candidate).unwrap().answer
-    };
-    let (difference, limit) = (Question::difference(1), Question::limit(0.03));
-    let wrong = share(600, |_| matches!(judge(difference, 1.0), Answer::Faster | Answer::Slower));
-    assert!(wrong <= 0.02, "{wrong}");
-    let all = [
-        (share(200, |_| judge(difference, 1.05) == Answer::Slower), 0.95),
-        (share(200, |_| judge(limit, 1.05) == Answer::Slower), 0.95),
-        (share(200, |_| judge(difference, 1.03) == Answer::Slower), 0.8),
-        (share(200, |_| judge(Question::limit(0.01), 1.03) == Answer::Slower), 0.8),
-    ];
-    assert!(all.iter().all(|(share, least)| share >= least), "{all:?}");
+    for disturbed in [0.0, 0.3, 0.5] {
+        let mut machine = Machine::new(29, 0.003);
+        let mut judge = |question: Question, ratio: f64| {
+            // Two moments of the machine: the one may be disturbed and the other not.
+            let (base, candidate) = (machine.record(1.0, 0.0), machine.record(ratio, disturbed));
+            question.judge_apart(&base, &candidate).unwrap().answer
+        };
+        let (difference, limit) = (Question::difference(1), Question::limit(0.03));
+        let wrong = share(600, |_| matches!(judge(difference, 1.0), Answer::Faster | Answer::Slower));
+        assert!(wrong <= 0.02, "{disturbed}: {wrong}");
+        let all = [
+            (share(200, |_| judge(difference, 1.05) == Answer::Slower), 0.95),
+            (share(200, |_| judge(limit, 1.05) == Answer::Slower), 0.95),
+            (share(200, |_| judge(difference, 1.03) == Answer::Slower), 0.8),
+            (share(200, |_| judge(Question::limit(0.01), 1.03) == Answer::Slower), 0.8),
+        ];
+        assert!(all.iter().all(|(share, least)| share >= least), "{disturbed}: {all:?}");
+    }
+}
+
+#[test]
+fn a_record_of_which_most_was_disturbed_seldom_gives_a_verdict() {
+    let mut machine = Machine::new(31, 0.003);
+    let wrong = share(200, |_| {
+        let (base, candidate) = (machine.record(1.0, 0.0), machine.record(1.0, 0.7));
+        matches!(Question::difference(1).judge_apart(&base, &candidate).unwrap().answer, Answer::Faster | Answer::Slower)
+    });
+    assert!(wrong <= 0.05, "{wrong}");
 }
 
 #[test]

@@ -1,0 +1,46 @@
+//! Holding a backend's result against the reference's.
+
+use schwann_core::{DType, Tensor};
+
+/// How many elements there were, and how many of them could be compared.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Compared {
+    pub(crate) elements: usize,
+    pub(crate) compared: usize,
+}
+
+impl Compared {
+    pub(crate) fn add(&mut self, other: Compared) {
+        self.elements += other.elements;
+        self.compared += other.compared;
+    }
+}
+
+/// Compares where the result means something: where rounding between the operations, which backends do differently,
+/// changes little. What it does change is told by the reference itself, run with it (`want`) and without it (`exact`).
+pub(crate) fn compare(want: &Tensor, exact: &[f64], got: &Tensor) -> Result<Compared, String> {
+    if want.shape() != got.shape() || want.dtype() != got.dtype() || want.len() != exact.len() {
+        return Err(format!("{want} expected, got {got}"));
+    }
+    let (w, g) = (want.to_f64(), got.to_f64());
+    let scale = w.iter().filter(|x| x.is_finite()).fold(1.0f64, |m, x| m.max(x.abs()));
+    let unit = match want.dtype() {
+        DType::F16 => 2e-2,
+        DType::Bf16 => 6e-2,
+        DType::F32 => 1e-3,
+        _ => 0.0,
+    };
+    let same = |a: f64, b: f64| a == b || a.is_nan() && b.is_nan();
+    // Beyond this, a kink or a cancellation lies between the two, and neither is more right.
+    let tame = |i: usize| {
+        let apart = (w[i] - exact[i]).abs();
+        same(w[i], exact[i]) || want.dtype().is_float() && apart <= 0.05 * scale
+    };
+    let tame: Vec<usize> = (0..w.len()).filter(|i| tame(*i)).collect();
+    let spread = tame.iter().filter(|i| !same(w[**i], exact[**i])).fold(0.0f64, |m, i| m.max((w[*i] - exact[*i]).abs()));
+    let allowed = scale * unit + 50.0 * spread;
+    match tame.iter().find(|i| !(same(w[**i], g[**i]) || (w[**i] - g[**i]).abs() <= allowed)) {
+        None => Ok(Compared { elements: w.len(), compared: tame.len() }),
+        Some(i) => Err(format!("element {i} of {want}: expected {}, got {} (allowed {allowed:e})", w[*i], g[*i])),
+    }
+}
