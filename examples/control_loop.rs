@@ -17,7 +17,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     };
     let periods = (Duration::try_from_secs_f64(seconds)?.as_secs_f64() / PERIOD.as_secs_f64()) as usize;
 
-    // As many neurons as once steered a car.
+    // 19 neurons, as in the circuits that kept a car in its lane (Lechner and others, 2020).
     let wiring = AutoNcp::new(19, 1).wiring()?;
     let model = Model::new(Cfc::new(32, wiring), 1)?;
     // One step is far too little work to share between threads.

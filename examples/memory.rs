@@ -1,4 +1,4 @@
-//! Memory that cannot be planned ahead: a budget, a pool, a cache, batch sizes that adapt to what fits, a leak detector.
+//! Memory that cannot be planned ahead: a budget, a pool, a cache, batch sizes that adapt, a leak detector.
 //!
 //! `cargo run --release -p schwann --example memory`
 #![expect(clippy::print_stdout, reason = "an example shows what it does")]
