@@ -1,4 +1,4 @@
-//! A liquid time-constant network on a circuit built by hand, trained by gradient descent on samples at irregular times.
+//! A liquid time-constant network on a hand-built circuit, trained by gradient descent on samples at irregular times.
 //!
 //! `cargo run --release -p schwann --example ltc`
 #![expect(clippy::print_stdout, reason = "an example shows what it does")]
