@@ -185,8 +185,14 @@ fn scopes_profilers_and_settings() -> std::result::Result<(), Box<dyn std::error
     let options = Options { batch: 2, steps: 2, runs: 4, seconds: 0.05, ..Options::default() };
     let mut profiler = Profiler::new(model()?).with(options).counting(Instruments::default());
     let compute = profiler.profile_compute()?;
-    let times =
-        [&compute.time_mean, &compute.time_std, &compute.time_min, &compute.time_p50, &compute.time_p95, &compute.time_p99];
+    let times = [
+        &compute.time_mean,
+        &compute.time_std,
+        &compute.time_min,
+        &compute.time_p50,
+        &compute.time_p95,
+        &compute.time_p99,
+    ];
     assert!(times.iter().all(|time| time.value.is_some()));
     let memory = profiler.profile_memory()?;
     assert!(memory.live_peak.value.is_some() && memory.held.value.is_some() && !memory.timeline.is_empty());
@@ -200,8 +206,14 @@ fn scopes_profilers_and_settings() -> std::result::Result<(), Box<dyn std::error
     let profile = quick_profile(model()?)?;
     let efficiency = analyze::efficiency(&profile, Some(device));
     for name in [
-        "tflops_efficiency", "compute_efficiency", "bandwidth_efficiency", "memory_efficiency", "cache_efficiency",
-        "memory_controller_efficiency", "ne_utilization", "energy_per_run",
+        "tflops_efficiency",
+        "compute_efficiency",
+        "bandwidth_efficiency",
+        "memory_efficiency",
+        "cache_efficiency",
+        "memory_controller_efficiency",
+        "ne_utilization",
+        "energy_per_run",
     ] {
         assert!(efficiency.iter().any(|e| e.name == name), "{name}");
     }
