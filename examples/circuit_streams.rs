@@ -1,4 +1,4 @@
-//! Thousands of streams through one model, each with a state of its own that lives outside it.
+//! Thousands of streams share one model; each has its own state, which is kept outside the model.
 //!
 //! `cargo run --release -p schwann --example circuit_streams`
 #![expect(clippy::print_stdout, reason = "an example shows what it does")]
@@ -29,7 +29,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         runner.step_many(&mut states, &x)?;
     }
 
-    // One stream alone goes on where the others left it.
+    // One stream can also go on alone from its state.
     let mut alone = states[5].clone();
     let y = runner.step(&mut alone, &x[5 * INPUTS..6 * INPUTS])?.to_vec();
     let together = &runner.step_many(&mut states, &x)?[5 * y.len()..6 * y.len()];

@@ -1,4 +1,4 @@
-//! A control loop at 1 kHz: a wired CfC decides once a period, and the latencies are listed.
+//! A control loop at 1 kHz: a wired CfC decides once in each period, and the latencies are listed.
 //!
 //! `cargo run --release -p schwann --example control_loop -- [SECONDS]`
 #![expect(clippy::print_stdout, reason = "an example shows what it does")]
@@ -17,19 +17,19 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     };
     let periods = (Duration::try_from_secs_f64(seconds)?.as_secs_f64() / PERIOD.as_secs_f64()) as usize;
 
-    // As many neurons as once steered a car.
+    // 19 neurons, as in the circuits that kept a car in its lane (Lechner and others, 2020).
     let wiring = AutoNcp::new(19, 1).wiring()?;
     let model = Model::new(Cfc::new(32, wiring), 1)?;
-    // One step is far too small to share between threads.
+    // One step is far too little work to share between threads.
     let program = model.compile(&GraphOptions::default(), &CompileOptions::default().threads(1))?;
     let mut runner = Runner::new(program)?;
     let mut state = runner.state();
     let mut sensors = [0.0f32; 32];
-    // Before the loop: the first step lays memory out.
+    // Once before the loop, because the first step lays out memory.
     runner.step(&mut state, &sensors)?;
     state.reset();
 
-    // How long a decision takes, and how long after the period's start it is there.
+    // How long a decision takes, and how long after the start of its period it is ready.
     let mut steps = Vec::with_capacity(periods);
     let mut ages = Vec::with_capacity(periods);
     let mut missed = 0;

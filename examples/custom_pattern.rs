@@ -1,4 +1,4 @@
-//! A fusion pattern of your own: it is listed, it fires, and the result stays the same.
+//! Adding a fusion pattern: it is listed, it is applied, and the result stays the same.
 //!
 //! `cargo run --release -p schwann --example custom_pattern`
 #![expect(clippy::print_stdout, reason = "an example shows what it does")]
@@ -28,7 +28,7 @@ fn main() -> schwann::Result<()> {
     );
     let options = PassOptions { patterns: vec![silu], ..PassOptions::default() };
 
-    // What there is to gain, before anything is done.
+    // What fusion would save, before anything is compiled.
     let sizes = Bindings::new().with("N", 1 << 20);
     for found in fusion_opportunities(&graph, &options, &sizes)? {
         let saved = found.bytes_saved.map_or("unknown".into(), |b| format!("{b} bytes (derived)"));

@@ -1,7 +1,7 @@
 //! A circuit built by hand: two whiskers steer a small robot away from what they touch.
 //!
-//! Each whisker excites a neuron of its side, which turns the robot to the other side by the motor of its own. The two
-//! sides inhibit each other, so that a touch on both is decided for one; a clock neuron keeps both motors running.
+//! Each whisker excites a neuron on its side, which makes the robot turn to the other side. The two sides inhibit each
+//! other, so that one of them wins when both whiskers touch something. A clock neuron keeps both motors running.
 //!
 //! `cargo run --release -p schwann --example hand_built_circuit`
 #![expect(clippy::print_stdout, reason = "an example shows what it does")]
@@ -36,7 +36,7 @@ fn circuit() -> schwann::nn::Result<Wiring> {
     for (src, dest, polarity) in [
         (LEFT_TOUCH, RIGHT_TURN, EXCITES),
         (RIGHT_TOUCH, LEFT_TURN, EXCITES),
-        // The sides against each other.
+        // The two sides inhibit each other.
         (LEFT_TURN, RIGHT_TURN, INHIBITS),
         (RIGHT_TURN, LEFT_TURN, INHIBITS),
         // It turns right when the left wheel turns faster.
@@ -57,22 +57,22 @@ fn main() -> schwann::nn::Result<()> {
     let wiring = circuit()?;
     println!("{}", wiring.to_text(80, false));
 
-    // What is wired by hand may be wired wrongly: these would tell.
+    // Mistakes in a circuit built by hand would show here.
     let stats = wiring.stats();
     println!("{stats}");
     assert!(stats.inputs_of_output.iter().all(|inputs| inputs == &[LEFT_WHISKER, RIGHT_WHISKER]));
     assert!(stats.dangling.is_empty() && stats.unused_inputs.is_empty());
     assert_eq!(stats.cycles().collect::<Vec<_>>(), [[LEFT_TURN, RIGHT_TURN]]);
-    // The clock sees no input, and that is meant.
+    // No input reaches the clock, and that is intended.
     assert_eq!(stats.unreached, [CLOCK]);
 
-    // A slip of the pen is refused, with the name of what was wrong.
+    // A mistake is refused, and the error says what was wrong.
     let mut wrong = wiring.clone();
     if let Err(error) = wrong.add_synapse(LEFT_TURN, 7, EXCITES) {
         println!("refused: {error}");
     }
 
-    // A file holds it all, for `schwann wiring show` and for later.
+    // One file holds everything; `schwann wiring show` shows it.
     let json = wiring.to_json();
     assert_eq!(Wiring::from_json(&json)?, wiring);
     println!("{} bytes of JSON, {} bytes of SVG", json.len(), wiring.to_svg(Some("Two whiskers"))?.len());

@@ -1,4 +1,4 @@
-//! A liquid time-constant network on a circuit made by hand, taught by gradient descent on irregular samples.
+//! A liquid time-constant network on a hand-built circuit, trained by gradient descent on samples at irregular times.
 //!
 //! `cargo run --release -p schwann --example ltc`
 #![expect(clippy::print_stdout, reason = "an example shows what it does")]
@@ -22,7 +22,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     }
     let mut model = Model::new(Ltc::new(1, wiring), 3)?;
 
-    // A wave seen at irregular times, and what is to be said of it: the same wave, a moment later.
+    // The input is a wave sampled at irregular times; the target is the same wave a moment later.
     let (mut x, mut dt, mut target) = (vec![], vec![], vec![]);
     for sample in 0..SAMPLES {
         let mut time = sample as f32;
@@ -38,7 +38,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let dt = Tensor::new(&[SAMPLES, STEPS], &dt)?;
     let target = Tensor::new(&[SAMPLES, STEPS, 1], &target)?;
 
-    // Parameters are inputs of a graph for training, so that it is compiled once.
+    // In the training graph, parameters are inputs, so it is compiled only once.
     let graph = model.training_graph(&GraphOptions::training().timespans(Timespans::PerStep))?;
     let mut session = Program::compile(&graph, &CompileOptions::default())?.session();
     let mut losses = vec![];
@@ -60,7 +60,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             }
             model.set_weight(&name, weight)?;
         }
-        // For layers without implicit constraints, this brings conductances back above 0; here it has nothing to do.
+        // Without implicit constraints, this would bring conductances back above 0; here it has nothing to do.
         model.constrain()?;
     }
     assert!(losses[400] < 0.5 * losses[0], "{} → {}", losses[0], losses[400]);

@@ -1,4 +1,4 @@
-//! Memory that cannot be planned ahead: a budget, a pool, a cache, batches that follow what fits, a leak detector.
+//! Memory that cannot be planned ahead: a budget, a pool, a cache, batch sizes that adapt, a leak detector.
 //!
 //! `cargo run --release -p schwann --example memory`
 #![expect(clippy::print_stdout, reason = "an example shows what it does")]
@@ -14,7 +14,7 @@ fn main() -> schwann::Result<()> {
     for _ in 0..10 {
         let mut tensor = pool.tensor(DType::F32, &[64, 128])?;
         tensor.values_mut::<f32>()?.fill(1.0);
-        // It goes back to the pool here.
+        // The buffer goes back to the pool here.
     }
     let stats = pool.stats();
     println!("pool: {} hits, {} misses, peak {} bytes", stats.pool_hits, stats.pool_misses, stats.peak_memory_usage);
@@ -30,7 +30,7 @@ fn main() -> schwann::Result<()> {
     println!("a batch of {samples} fits; 128 did not");
     assert!(samples < 128);
 
-    // Results worth keeping: the least recently used goes first, and nothing outlives its time.
+    // A cache for results: the least recently used entry goes first, and entries expire.
     let cache = TensorCache::new(CacheLimits { entries: 2, ttl: Some(Duration::from_secs(3600)), bytes: 1 << 20 });
     for name in ["layer1", "layer2"] {
         cache.put(name.to_owned(), Tensor::zeros(DType::F32, &[16])?).expect("small enough");
@@ -40,7 +40,7 @@ fn main() -> schwann::Result<()> {
     assert!(cache.get("layer1").is_some() && cache.get("layer2").is_none());
     println!("cache: {:?}", cache.stats());
 
-    // What never comes back. A pool's count is exact, so one comparison is enough.
+    // Finding memory that is never given back. A pool's count is exact, so one comparison is enough.
     let mut detector = LeakDetector::of(pool.clone(), 1024);
     detector.set_baseline()?;
     pool.with(4096, |buffer| buffer.fill(7))?;

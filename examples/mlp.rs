@@ -1,4 +1,4 @@
-//! Build a network, compile it, run it, and look at what was made of it.
+//! Build a network, compile it, run it, and look at what the compiler made of it.
 //!
 //! `cargo run --release -p schwann --example mlp`
 #![expect(clippy::print_stdout, reason = "an example shows what it does")]
@@ -30,7 +30,7 @@ fn main() -> schwann::Result<()> {
     println!("what runs for a batch of 16:\n{}", plan.explain(None));
     assert!(plan.steps.len() < 5, "five operations take fewer than five steps");
 
-    // One session runs any batch size; each size is laid out once.
+    // One session runs any batch size; memory is laid out once for each.
     let mut session = program.session();
     for batch in [1, 16] {
         let x = random.floats(&[batch, 8], -1.0, 1.0);
@@ -42,7 +42,7 @@ fn main() -> schwann::Result<()> {
         assert!((sum - 1.0).abs() < 1e-5);
     }
 
-    // What does not fit is refused with words.
+    // A wrong shape is an error that says what was expected.
     let wrong = Tensor::zeros(DType::F32, &[2, 9])?;
     let error = session.run(&[("x", &wrong)]).expect_err("9 is not 8");
     println!("a wrong shape: {error}");

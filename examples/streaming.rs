@@ -62,7 +62,7 @@ fn main() -> schwann::Result<()> {
     println!("largest difference between one run and three: {error:.1e}");
     assert!(got.len() == expected.len() && error < 1e-6);
 
-    // Streams do not see each other; one may start over while others go on.
+    // Streams are independent: one can start over while others go on.
     stream.reset();
     let again = stream.run(&[("x", &whole)])?[0].to_f64();
     assert_eq!(again, expected);

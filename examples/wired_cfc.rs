@@ -1,4 +1,4 @@
-//! A neural circuit policy: a sparse wiring, a CfC on it, the whole model in one file.
+//! A neural circuit policy: a sparse wiring, a CfC on it, and the whole model in one file.
 //!
 //! `cargo run --release -p schwann --example wired_cfc`
 #![expect(clippy::print_stdout, reason = "an example shows what it does")]
@@ -21,7 +21,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("{}: {} bytes", path.display(), std::fs::metadata(&path)?.len());
     assert_eq!(loaded, model);
 
-    // Synapses that are not there are zeros in the weights, multiplied in once, when the graph is compiled.
+    // Missing synapses are zeros in the weights; they are put there once, when the graph is compiled.
     let program = loaded.compile(&GraphOptions::default(), &CompileOptions::default())?;
     let mut session = program.session();
     let x = Random::new(7).floats(&[4, 32, 8], -1.0, 1.0);

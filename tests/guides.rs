@@ -1,10 +1,16 @@
-//! Every line of Rust in `docs/guides.md` runs.
+//! Every line of Rust in `docs/guides.md` runs; `forecast` and `fusion_gain`, which need a calibration, run in the tests
+//! of `schwann graph`.
 
 use schwann::backend::{Observer, cpu::Cpu};
 use schwann::memory::{AdaptiveBatch, CacheLimits, LeakDetector, PoolLimits, TensorCache};
 use schwann::pass::{any, fusion_opportunities, op};
 use schwann::prelude::*;
+use schwann::prof::device::{Catalog, settings_for};
+use schwann::prof::profiler::{Options, RealtimeOptions};
+use schwann::prof::study::Instruments;
+use schwann::prof::{Profiler, Scopes, analyze, models, quick_profile};
 use schwann::{Figure, Isa, Result, io};
+use std::ops::ControlFlow;
 use std::time::Duration;
 
 #[test]
@@ -25,6 +31,7 @@ fn pools_batches_and_statistics() -> Result<()> {
     assert_eq!(batch.tensor().shape(), [32, 3, 8]);
     drop(pool.tensor_unzeroed(DType::F16, &[4, 4])?);
     Tensor::zeros(DType::F16, &[4, 4])?;
+    Tensor::new(&[2], &[1.0f32, 2.0])?;
     pool.with(4096, |buffer| buffer.fill(0))?;
     pool.clear();
     assert_eq!(pool.stats().kept_buffers, 0);
@@ -118,6 +125,10 @@ fn patterns_devices_and_types() -> Result<()> {
     let attended = b.attention(y, y, y, Some(mask), false)?;
     let narrow = b.cast(attended, DType::Bf16)?;
     b.output("narrow", narrow)?;
+    let half = b.cast(x, DType::F16)?;
+    b.output("half", half)?;
+    let twice = b.concat(&[y, y], 0)?;
+    b.output("twice", twice)?;
     let scale = b.scalar(0.1)?;
     let zero_point = b.constant(Tensor::scalar(0i32))?;
     let q = b.quantize(x, scale, zero_point, DType::I8)?;
@@ -151,5 +162,62 @@ fn leaks_and_files() -> Result<()> {
     if cfg!(any(target_os = "linux", target_os = "macos")) {
         assert!(schwann::memory::machine_bytes()? > 0);
     }
+    Ok(())
+}
+
+#[test]
+fn scopes_profilers_and_settings() -> std::result::Result<(), Box<dyn std::error::Error>> {
+    let scopes = Scopes::new();
+    let timed = scopes.enter("load");
+    drop(timed);
+    scopes.start_operation("load");
+    scopes.end_operation()?;
+    assert!(scopes.average_time("load").is_some());
+    assert_eq!(scopes.stats()[0].count, 2);
+
+    let catalog = Catalog::own()?;
+    let device = catalog.find("M1")?;
+    let settings = settings_for(device, &catalog)?;
+    assert!(settings.get_optimal_batch_size().is_some() && !settings.get_optimal_backbone().is_empty());
+    assert!(device.min_tflops().is_some() && device.min_bandwidth().is_some() && device.memory_budget().is_some());
+
+    let model = || models::built_in("wired-cfc", &models::Sizes::default()).unwrap();
+    let options = Options { batch: 2, steps: 2, runs: 4, seconds: 0.05, ..Options::default() };
+    let mut profiler = Profiler::new(model()?).with(options).counting(Instruments::default());
+    let compute = profiler.profile_compute()?;
+    let times = [
+        &compute.time_mean,
+        &compute.time_std,
+        &compute.time_min,
+        &compute.time_p50,
+        &compute.time_p95,
+        &compute.time_p99,
+    ];
+    assert!(times.iter().all(|time| time.value.is_some()));
+    let memory = profiler.profile_memory()?;
+    assert!(memory.live_peak.value.is_some() && memory.held.value.is_some() && !memory.timeline.is_empty());
+    let readings = profiler.profile_hardware()?;
+    for name in ["cache_hit_rate", "dram_bandwidth", "package_power", "ane_utilization"] {
+        assert!(readings.contains_key(name), "{name} has a value or a reason");
+    }
+    let often = RealtimeOptions { every_s: 0.01, ..RealtimeOptions::default() };
+    assert!(profiler.profile_realtime(often, |_live| ControlFlow::Break(()))?.is_some());
+
+    let profile = quick_profile(model()?)?;
+    let efficiency = analyze::efficiency(&profile, Some(device));
+    for name in [
+        "tflops_efficiency",
+        "compute_efficiency",
+        "bandwidth_efficiency",
+        "memory_efficiency",
+        "cache_efficiency",
+        "memory_controller_efficiency",
+        "ne_utilization",
+        "energy_per_run",
+    ] {
+        assert!(efficiency.iter().any(|e| e.name == name), "{name}");
+    }
+    let (_, _) = (analyze::bottlenecks(&profile), analyze::recommend(&profile));
+    assert!(!analyze::diagnose(Some(&profile), &readings).is_empty());
     Ok(())
 }
