@@ -4,7 +4,10 @@
 use crate::out;
 use anyhow::{Context, Result, anyhow, bail};
 use clap::{ArgAction, ArgMatches, Command};
+use schwann::Error;
+use schwann::io::read_text;
 use schwann::prof::place;
+use std::io::ErrorKind;
 use std::path::Path;
 use toml::de::{DeTable, DeValue};
 
@@ -82,16 +85,11 @@ pub(crate) fn tell() {
 
 /// The file's text; `None` where there is none. One that was named must be there.
 fn read(path: &Path, told: bool) -> Result<Option<String>> {
-    let cannot = || format!("cannot read {}", path.display());
-    let about = match std::fs::metadata(path) {
-        Ok(about) => about,
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound && !told => return Ok(None),
-        Err(e) => return Err(e).with_context(cannot),
-    };
-    if about.len() > MOST_BYTES {
-        bail!("{} has {} bytes; settings have at most {MOST_BYTES}", path.display(), about.len());
+    match read_text(path, MOST_BYTES) {
+        Ok(text) => Ok(Some(text)),
+        Err(Error::Io { source, .. }) if source.kind() == ErrorKind::NotFound && !told => Ok(None),
+        Err(e) => Err(e).context("the file of defaults cannot be read"),
     }
-    Ok(Some(std::fs::read_to_string(path).with_context(cannot)?))
 }
 
 /// What the text sets, each checked to be an option that there is.

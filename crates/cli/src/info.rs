@@ -83,7 +83,8 @@ pub(crate) fn show_model(model: &Model, path: &Path, json: bool) -> Result<()> {
     }
     for (i, layer) in info.layers.iter().enumerate() {
         let number = if info.layers.len() > 1 { format!("{i}: ") } else { String::new() };
-        heading(&mut out, &format!("\n{number}{}", layer.label()))?;
+        writeln!(out)?;
+        heading(&mut out, &format!("{number}{}", layer.label()))?;
         show_layer(&mut out, layer)?;
     }
     show_totals(&mut out, &info)?;
@@ -133,7 +134,8 @@ fn listed(options: &Value, without: &[&str]) -> String {
 
 fn show_totals(out: &mut dyn Write, info: &Info) -> Result<()> {
     let size = |n: usize| bytes(n as u64);
-    heading(out, "\nIn all")?;
+    writeln!(out)?;
+    heading(out, "In all")?;
     line(out, "parameters", &format!("{}, {}", info.parameters, size(info.weight_bytes)))?;
     let work = format!("{} flops, of which {} functions", count(info.step_flops), count(info.step_transcendentals));
     line(out, "a step", &format!("{work}; {} moved at least", bytes(info.step_bytes)))?;

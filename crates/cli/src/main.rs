@@ -165,6 +165,7 @@ enum Outcome {
 
 fn main() -> ExitCode {
     let started = std::time::Instant::now();
+    stop::outlive_file_limits();
     let cli = match parse() {
         Ok(cli) => cli,
         Err(code) => return code,
@@ -184,20 +185,13 @@ fn main() -> ExitCode {
 /// Reads the command line, with the defaults of the user's own file.
 fn parse() -> Result<Cli, ExitCode> {
     let matches = config::matches(command()).map_err(|problem| match problem {
-        config::Problem::Usage(e) => {
-            // A closed pipe under `--help` is no error.
-            let _ = e.print();
-            ExitCode::from(if e.use_stderr() { 2 } else { 0 })
-        }
+        config::Problem::Usage(e) => out::usage(&e),
         config::Problem::File(e) => {
             out::complain(&e, "schwann");
             ExitCode::from(2)
         }
     })?;
-    Cli::from_arg_matches(&matches).map_err(|e| {
-        let _ = e.print();
-        ExitCode::from(2)
-    })
+    Cli::from_arg_matches(&matches).map_err(|e| out::usage(&e))
 }
 
 fn obey(cli: Cli) -> ExitCode {

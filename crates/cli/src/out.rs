@@ -8,6 +8,7 @@ use schwann::prof::device::Progress;
 use schwann::show::{self, Cleaner};
 use std::io::{self, Write};
 use std::path::Path;
+use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
@@ -88,16 +89,37 @@ pub(crate) fn is_closed_pipe(error: &anyhow::Error) -> bool {
     error.chain().any(|cause| cause.downcast_ref::<io::Error>().is_some_and(closed))
 }
 
+/// A message whose further lines are indented: a name with a line's end in it, a file's too, begins no message of its own.
+fn within(message: &str) -> String {
+    show::lines(message).lines().map(str::trim).collect::<Vec<_>>().join("\n    ")
+}
+
+/// Says what is wrong about the command line, or gives the help that was asked for.
+pub(crate) fn usage(error: &clap::Error) -> ExitCode {
+    let text = error.render().ansi().to_string();
+    if error.use_stderr() {
+        let _ = stderr().write_all(text.as_bytes());
+        return ExitCode::from(2);
+    }
+    match print(&text) {
+        Err(e) if !is_closed_pipe(&e) => {
+            complain(&e, "schwann");
+            ExitCode::from(2)
+        }
+        _ => ExitCode::SUCCESS,
+    }
+}
+
 /// An error with everything that led to it, each cause on a line of its own.
 pub(crate) fn complain(error: &anyhow::Error, program: &str) {
     let mut err = anstream::stderr();
-    let mut text = format!("{}: {}\n", paint(BAD, format!("{program}: error")), show::lines(&error.to_string()));
+    let mut text = format!("{}: {}\n", paint(BAD, format!("{program}: error")), within(&error.to_string()));
     let mut last = error.to_string();
     for cause in error.chain().skip(1) {
         let cause = cause.to_string();
         // Some errors repeat their source's words.
         if !last.contains(&cause) {
-            text += &format!("  because: {}\n", show::lines(&cause));
+            text += &format!("  because: {}\n", within(&cause));
         }
         last = cause;
     }

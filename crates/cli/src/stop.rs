@@ -1,5 +1,6 @@
 //! Ctrl-C: the first one ends a measurement where it is, and what was measured is shown and saved as partial; a second
-//! one, or one before anything was measured, ends the program at once. Both exit with 130.
+//! one, or one before anything was measured, ends the program at once. Both exit with 130. The one other signal that is
+//! heard says that a file has grown too large.
 
 use crate::out;
 use std::fmt;
@@ -12,6 +13,13 @@ pub(crate) const EXIT_CODE: u8 = 130;
 static ASKED: OnceLock<Arc<AtomicBool>> = OnceLock::new();
 /// Whether there is something to keep.
 static KEEPING: AtomicBool = AtomicBool::new(false);
+
+/// A file that grows beyond what the system allows is an error with words, as a full disk is, and not a signal that ends
+/// the program in the middle of writing.
+pub(crate) fn outlive_file_limits() {
+    #[cfg(unix)]
+    let _ = signal_hook::flag::register(signal_hook::consts::SIGXFSZ, Arc::new(AtomicBool::new(false)));
+}
 
 /// Listens for Ctrl-C. Until [`keep`] is called it ends the program at once.
 pub(crate) fn listen() -> Arc<AtomicBool> {

@@ -123,7 +123,8 @@ fn a_model_of_ncps_is_imported_shown_and_run() {
     {
         assert!(said.contains(words), "expected `{words}` in\n{said}");
     }
-    assert!(said.lines().count() < 25 && !said.contains('\x1b'));
+    assert!(said.lines().count() < 25 && !said.contains('\x1b') && !said.contains("\\u00"), "{said}");
+    assert!(said.contains("\n\nCfC\n") && said.contains("\n\nIn all\n"), "{said}");
     assert_eq!(folder.ok(&["info", "m.safetensors"]), said);
     let info = folder.json(&["info", "m.safetensors", "--json"]);
     assert_eq!(info["parameters"], 10436);

@@ -377,6 +377,20 @@ fn compiling_takes_time_in_proportion_to_the_graph() {
         }
         b.build().unwrap()
     };
+    let loop_states = |n: usize| {
+        let (mut body, mut b) = (GraphBuilder::new(), GraphBuilder::new());
+        let inside: Vec<Value> = (0..n).map(|i| body.input(&format!("s{i}"), DType::F32, shape![2]).unwrap()).collect();
+        body.input("x", DType::F32, shape![2]).unwrap();
+        for (i, s) in inside.iter().enumerate() {
+            let next = body.tanh(*s).unwrap();
+            body.output(&format!("s{i}"), next).unwrap();
+        }
+        let x = b.input("x", DType::F32, shape![2]).unwrap();
+        let sequence = b.input("sequence", DType::F32, [3, 2]).unwrap();
+        let outs = b.scan(body.build().unwrap(), &vec![x; n], &[sequence], &[], 0).unwrap();
+        b.output("y", outs[0]).unwrap();
+        b.build().unwrap()
+    };
     let states = |n: usize| {
         let mut b = GraphBuilder::new();
         for i in 0..n {
@@ -458,9 +472,10 @@ fn compiling_takes_time_in_proportion_to_the_graph() {
         b.build().unwrap()
     };
     type Make<'a> = &'a dyn Fn(usize) -> Graph;
-    let makers: [(&str, usize, Make<'_>); 8] = [
+    let makers: [(&str, usize, Make<'_>); 9] = [
         ("outputs", 1500, &outputs),
         ("states", 1000, &states),
+        ("states of a loop", 300, &loop_states),
         ("inputs", 1500, &inputs),
         ("a chain", 1500, &chain),
         ("a fan", 700, &fan),

@@ -343,15 +343,19 @@ impl Maker<'_, '_> {
             23 | 24 => {
                 let n = self.fixed(x, axis)?;
                 let count = self.c.of(&[4usize, 1, 9, 0]);
+                // Literal indices are in range: those that are not are refused before anything runs, or never met.
                 let index = |count: usize, end: usize| -> Vec<i32> {
-                    (0..count).map(|i| ((i * 7 + 3) % end.max(1)) as i32).collect()
+                    (0..count).map(|i| ((i * 7 + 3) % end) as i32).collect()
                 };
                 if self.c.one_in(2) {
+                    let count = if n == 0 { 0 } else { count };
                     let indices = self.known(Tensor::new(&[count], &index(count, n)).ok()?)?;
                     self.push(Op::Gather { axis }, &[x, indices])
-                } else {
+                } else if n == 0 || count > 0 {
                     let segments = self.known(Tensor::new(&[n], &index(n, count)).ok()?)?;
                     self.push(Op::SegmentSum { axis, segments: count.into() }, &[x, segments])
+                } else {
+                    None
                 }
             }
             25 => self.synapses(x, axis),
@@ -388,11 +392,11 @@ impl Maker<'_, '_> {
     }
 
     fn synapses(&mut self, x: Value, axis: usize) -> Option<Value> {
-        let n = self.fixed(x, axis)?;
+        let n = self.fixed(x, axis).filter(|n| *n > 0)?;
         let count = self.c.of(&[6usize, 1, 20]);
         let segments = if self.c.one_in(2) { n } else { 3 };
         let list = |count: usize, end: usize, by: usize| -> Vec<i32> {
-            (0..count).map(|i| ((i * by + 1) % end.max(1)) as i32).collect()
+            (0..count).map(|i| ((i * by + 1) % end) as i32).collect()
         };
         let from = self.push(Op::Const(Tensor::new(&[count], &list(count, n, 3)).ok()?), &[])?;
         let to = self.push(Op::Const(Tensor::new(&[count], &list(count, segments, 5)).ok()?), &[])?;

@@ -88,8 +88,7 @@ pub fn read_file(path: &Path) -> Result<Vec<Profile>> {
         false => limited(&mut std::fs::File::open(path).map_err(io)?)?,
     };
     if bytes as u64 > MOST_BYTES {
-        let bytes = std::fs::metadata(path).map_or(bytes as u64, |m| m.len());
-        return Err(Error::Large { of: name, bytes, most: MOST_BYTES });
+        return Err(Error::Large { of: name, most: MOST_BYTES });
     }
     read_all(&text, &name)
 }

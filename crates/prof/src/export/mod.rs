@@ -54,12 +54,10 @@ pub enum Error {
         known: u32,
     },
     /// Too large to be a profile.
-    #[error("{of} has {bytes} bytes; a profile has at most {most}")]
+    #[error("{of} has more than {most} bytes, and no profile has")]
     Large {
         /// The file.
         of: String,
-        /// Its size.
-        bytes: u64,
         /// What is read at most.
         most: u64,
     },

@@ -102,10 +102,11 @@ pub(super) fn lower(l: &mut Lower<'_>, id: u32, scan: &Scan) -> Result<()> {
         }
     };
 
+    let types = scan.body.input_types();
     let row_shape = |i: usize, shape: &[usize]| {
         // Rows matter where blocks are cut, or where time lies inside them.
         let rows = if blocks.is_some() || scan.axis == 1 { shape.first().copied().unwrap_or(1) } else { 1 };
-        let bytes = byte_size(scan.body.input_types()[i].dtype, shape).unwrap_or(0);
+        let bytes = byte_size(types[i].dtype, shape).unwrap_or(0);
         (rows, bytes.checked_div(rows).unwrap_or(0))
     };
     let mut states = Vec::with_capacity(scan.states);
