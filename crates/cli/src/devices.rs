@@ -223,7 +223,7 @@ fn list(as_json: bool) -> Result<Outcome> {
     };
     writeln!(out, "{} {}, {}, {} cores", out::paint(out::TITLE, "this machine"), here.cpu, here.isa, here.cores)?;
     writeln!(out, "  {}\n", out::printable(&state))?;
-    let mut table = out::Table::new(&["device", ">fast cores", ">clock", ">f32, a core", ">memory", ">bandwidth"]);
+    let mut table = out::Table::new(&["device", ">cores", ">clock", ">f32, a core", ">memory", ">bandwidth"]);
     for d in &catalog.devices {
         let first = |p: &[device::Published]| p.first().map_or("–".into(), |p| number(&p.figure()));
         let plain = |p: &[device::Published]| p.first().map_or("–".into(), |p| p.value.to_string());
@@ -245,6 +245,7 @@ fn list(as_json: bool) -> Result<Outcome> {
     table.write(&mut out)?;
     let note = "published; `schwann devices show NAME` has each source. ≈ estimated; – not known";
     writeln!(out, "{}", out::paint(out::DIM, note))?;
+    writeln!(out, "{}", out::paint(out::DIM, "cores: the fast ones, which predictions are for"))?;
     if catalog.devices.iter().any(|d| d.file.is_some()) {
         writeln!(out, "{}", out::paint(out::DIM, "* from your own file"))?;
     }

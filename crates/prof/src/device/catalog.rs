@@ -13,6 +13,9 @@ const OWN: &str = include_str!("catalog.toml");
 /// A user's file beyond this is no list of devices.
 const MOST_BYTES: u64 = 4 << 20;
 
+/// Makers whose names people write before a device's, or leave out.
+const MAKERS: [&str; 7] = ["apple", "intel", "amd", "nvidia", "qualcomm", "google", "rockchip"];
+
 /// What somebody published: never a measurement of ours.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -477,11 +480,12 @@ impl Catalog {
         Ok(())
     }
 
-    /// The device of a name; case, spaces, dashes and underscores do not matter.
+    /// The device of a name; case, spaces, dashes and underscores do not matter, nor its maker's name before it.
     pub fn find(&self, name: &str) -> Result<&Entry> {
         let wanted = key(name);
-        let with_maker = |d: &Entry| key(&format!("apple {}", d.name)) == wanted;
-        if let Some(found) = self.devices.iter().find(|d| key(&d.name) == wanted || with_maker(d)) {
+        let exact = self.devices.iter().find(|d| key(&d.name) == wanted);
+        let same = |d: &&Entry| without_maker(&key(&d.name)) == without_maker(&wanted);
+        if let Some(found) = exact.or_else(|| self.devices.iter().find(same)) {
             return Ok(found);
         }
         let near = self.devices.iter().map(|d| (distance(&key(&d.name), &wanted), &d.name)).min();
@@ -492,6 +496,11 @@ impl Catalog {
 
 fn key(name: &str) -> String {
     name.chars().filter(|c| !c.is_whitespace() && !"_-".contains(*c)).flat_map(char::to_lowercase).collect()
+}
+
+/// A name's key without the maker, where it starts with one and goes on.
+fn without_maker(key: &str) -> &str {
+    MAKERS.iter().find_map(|maker| key.strip_prefix(*maker)).filter(|rest| !rest.is_empty()).unwrap_or(key)
 }
 
 /// Letters to insert, delete or replace to make one word of the other (Levenshtein).
@@ -517,7 +526,7 @@ mod tests {
     #[test]
     fn every_number_of_the_catalogue_has_a_unit_and_a_source() {
         let catalog = Catalog::own().unwrap();
-        assert!(catalog.devices.len() >= 16);
+        assert!(catalog.devices.len() >= 42);
         for device in &catalog.devices {
             assert!(!device.figures().is_empty());
             for (field, figure) in device.figures() {
@@ -527,6 +536,24 @@ mod tests {
             let ranges = device.batch.iter().chain(&device.hidden);
             assert!(ranges.map(|r| &r.source).chain(device.backbone.iter().map(|b| &b.source)).all(|s| s.len() > 8));
         }
+    }
+
+    #[test]
+    fn what_robots_run_on_is_known_well_enough_to_predict() {
+        let catalog = Catalog::own().unwrap();
+        let boards = ["Raspberry Pi Zero 2 W", "Raspberry Pi 3 B+", "Raspberry Pi 4", "Raspberry Pi 5", "RK3588"];
+        let jetsons = ["Jetson Orin Nano", "Jetson Orin NX", "Jetson AGX Orin", "Jetson AGX Orin 32GB"];
+        let laptops = ["Intel N100", "Core i7-1185G7", "Core i5-1240P", "Core Ultra 7 155H", "Ryzen 7 7840U"];
+        let desks = ["Core i7-12700", "Ryzen 5 5600X", "EPYC 9654", "Xeon Platinum 8592+", "A15 Bionic", "A16 Bionic"];
+        for name in boards.iter().chain(&jetsons).chain(&laptops).chain(&desks) {
+            let device = catalog.find(name).unwrap();
+            assert!(device.cpu_flops().value.is_some() && !device.memory_bandwidth.is_empty(), "{name}");
+            assert!(device.l1_bytes().is_some() && device.l2_bytes().is_some(), "{name}");
+        }
+        // A core has its own part of the second level, not all of it.
+        assert_eq!(catalog.find("Jetson AGX Orin").unwrap().l2_bytes(), Some(256 << 10));
+        assert_eq!(catalog.find("Intel N100").unwrap().l2_bytes(), Some(2 << 20), "one cluster of four");
+        assert_eq!(catalog.find("EPYC 9654").unwrap().l2_bytes(), Some(1 << 20));
     }
 
     #[test]
@@ -548,6 +575,10 @@ mod tests {
         for name in ["M1 Max", "m1_max", "M1MAX", "m1-max", "Apple M1 Max"] {
             assert_eq!(catalog.find(name).unwrap().name, "M1 Max");
         }
+        for (name, found) in [("n100", "Intel N100"), ("NVIDIA Jetson Orin NX", "Jetson Orin NX")] {
+            assert_eq!(catalog.find(name).unwrap().name, found);
+        }
+        assert!(catalog.find("apple").is_err(), "a maker alone is no device");
         let error = catalog.find("M1 Mux").unwrap_err().to_string();
         assert!(error.contains("did you mean `M1 Max`") && error.contains("schwann devices list"), "{error}");
         let error = catalog.find("something else").unwrap_err().to_string();

@@ -135,7 +135,8 @@ mod tests {
         assert_eq!(all.len(), 1 + catalog.devices.len());
         assert!(all[0].host && all[0].error.value.is_some());
         for device in &all[1..] {
-            let known = catalog.find(&device.device).unwrap().core_flops().value.is_some();
+            let entry = catalog.find(&device.device).unwrap();
+            let known = entry.core_flops().value.is_some() && !entry.memory_bandwidth.is_empty();
             assert_eq!(device.time.value.is_some(), known, "{}", device.device);
             assert!(device.time.value.is_some() || device.time.reason.is_some());
             assert!(device.neural_engine.value.is_none() && device.error.value.is_none());

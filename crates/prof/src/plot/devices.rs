@@ -9,7 +9,7 @@ use schwann_core::Figure;
 use schwann_core::figure::Provenance;
 
 /// More devices are no picture.
-const MOST_DEVICES: usize = 40;
+const MOST_DEVICES: usize = 50;
 const ROW: f64 = 21.0;
 
 /// Bars by device; predictions are paler and dashed, and a mark shows what was measured on this machine.
