@@ -88,11 +88,13 @@ pub(crate) fn run(args: &Args) -> Result<Outcome> {
         What::Show { name: Some(name), toml } if !is_host(name) => show(name, *toml, args.json),
         What::Show { .. } => host::show(args.json).map(|()| Outcome::Done),
         What::Calibrate { quick } => {
-            show_calibration(&calibrate(if *quick { Pace::Quick } else { Pace::Full })?, args.json)
+            let (calibration, saved) = calibrate(if *quick { Pace::Quick } else { Pace::Full })?;
+            let shown = show_calibration(&calibration, args.json)?;
+            Ok(if saved { shown } else { Outcome::Refused })
         }
         What::Settings { name, test, seconds } => settings(name.as_deref(), test.then_some(*seconds), args.json),
         What::Check { seconds, threads, calibrate: anew } => {
-            let calibration = if *anew { calibrate(Pace::Full)? } else { calibration()? };
+            let calibration = if *anew { calibrate(Pace::Full)?.0 } else { calibration()? };
             checked(&calibration, *threads, *seconds, args.json)
         }
     }
@@ -160,8 +162,8 @@ fn tell_doubts(calibration: &Calibration) {
     }
 }
 
-/// Measures this machine now, whatever is stored.
-fn calibrate(pace: Pace) -> Result<Calibration> {
+/// Measures this machine now, whatever is stored; and whether it could be saved.
+fn calibrate(pace: Pace) -> Result<(Calibration, bool)> {
     let bar = out::progress(100);
     let isa = load::cpu(None, 1)?.isa();
     let dir = directory();
@@ -170,7 +172,8 @@ fn calibrate(pace: Pace) -> Result<Calibration> {
     let (measured, origin) = measured?;
     tell(&origin);
     tell_doubts(&measured);
-    Ok(measured)
+    let saved = !matches!(origin, Origin::Measured { saved: Err(_), .. });
+    Ok((measured, saved))
 }
 
 fn tell(origin: &Origin) {

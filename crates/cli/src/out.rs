@@ -147,7 +147,9 @@ pub(crate) fn note(text: &str) {
     if QUIET.load(Ordering::Relaxed) {
         return;
     }
-    let _ = writeln!(anstream::stderr(), "{}", paint(DIM, show::lines(text)));
+    // An empty line before it is meant.
+    let (before, text) = text.strip_prefix('\n').map_or(("", text), |rest| ("\n", rest));
+    let _ = writeln!(anstream::stderr(), "{before}{}", paint(DIM, within(text)));
 }
 
 /// A name or other text from a file, on one line and with nothing hidden in it.

@@ -117,10 +117,13 @@ struct Document<'a> {
 impl Args {
     fn options(&self) -> Options {
         let usual = Options::default();
+        // `--set B=8` is another way to say `--batch 8`.
+        let set = |symbol: &str| self.set.iter().rev().find(|s| s.symbol() == symbol).map(Setting::size);
+        let others = self.set.iter().filter(|s| !["B", "T"].contains(&s.symbol()));
         Options {
-            batch: self.batch.unwrap_or(usual.batch),
-            steps: self.steps.unwrap_or(usual.steps),
-            sizes: self.set.iter().map(|s| (s.symbol().to_owned(), s.size())).collect(),
+            batch: set("B").or(self.batch).unwrap_or(usual.batch),
+            steps: set("T").or(self.steps).unwrap_or(usual.steps),
+            sizes: others.map(|s| (s.symbol().to_owned(), s.size())).collect(),
             runs: self.runs.unwrap_or(usual.runs),
             seconds: self.seconds.unwrap_or(usual.seconds),
             threads: self.threads.unwrap_or(usual.threads),

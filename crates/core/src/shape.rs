@@ -287,7 +287,7 @@ impl Serialize for Dim {
 impl<'de> Deserialize<'de> for Dim {
     fn deserialize<D: serde::Deserializer<'de>>(d: D) -> std::result::Result<Dim, D::Error> {
         #[derive(Deserialize)]
-        #[serde(untagged)]
+        #[serde(untagged, expecting = "expected a size: a number, or text such as \"2*T - 1\"")]
         enum Either {
             Number(u64),
             Text(String),

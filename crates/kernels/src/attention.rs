@@ -282,12 +282,12 @@ impl<'a> Task<'a> {
                     }
                     if count > FEW {
                         self.score(s, r, &tiles);
-                        self.soften(s, rows.start, some, first, &limits, &tiles);
-                        self.add_values(s, r, &tiles);
+                        self.soften(s, rows.start, some.clone(), first, &limits, &tiles);
+                        self.add_values(s, some, &limits, &tiles);
                     } else {
                         self.score_few(s, some.clone(), first, tiles[0]);
                         self.soften(s, rows.start, some.clone(), first, &limits, &tiles);
-                        self.add_values_few(s, some, first, tiles[0]);
+                        self.add_values_few(s, some, first, &limits);
                     }
                 }
             }
@@ -451,16 +451,29 @@ impl<'a> Task<'a> {
         }
     }
 
-    /// Shrinks the sums of the rows from `r` on and adds the weighted values.
+    /// Shrinks the sums of these rows and adds the weighted values, each row's of the keys that it sees alone: a weight of
+    /// 0 would not keep an infinite value out.
     #[inline(always)]
-    unsafe fn add_values<S: Simd>(&self, s: S, r: usize, tiles: &[usize; SCORES / TILE]) {
-        let panel = wide_tile::<S>() * S::LANES;
+    unsafe fn add_values<S: Simd>(
+        &self,
+        s: S,
+        some: std::ops::Range<usize>,
+        limits: &[usize; SCORES],
+        tiles: &[usize; SCORES / TILE],
+    ) {
+        let (r, panel) = (some.start, wide_tile::<S>() * S::LANES);
+        // Keys that all rows of a tile see.
+        let mut common = [0usize; SCORES / TILE];
+        for (common, limits) in common.iter_mut().zip(limits[..some.len()].chunks(TILE)) {
+            *common = limits.iter().copied().min().unwrap_or(0);
+        }
         for first in (0..KEYS).step_by(VALUE_KEYS) {
-            for (t, &n) in tiles.iter().enumerate() {
-                if n <= first {
+            for (t, &end) in tiles.iter().enumerate() {
+                // The first pass shrinks, whether there are keys for it or not.
+                if end == 0 || (first > 0 && common[t] <= first) {
                     continue;
                 }
-                let n = VALUE_KEYS.min(n - first);
+                let n = VALUE_KEYS.min(common[t] - first.min(common[t]));
                 for c in (0..self.wide).step_by(panel) {
                     // SAFETY: tiles with keys have rows, and columns end within `wide`.
                     unsafe {
@@ -476,6 +489,19 @@ impl<'a> Task<'a> {
                             3 => tile::<S, 3>(s, n, [a, b], strides, o, self.wide, start),
                             _ => tile::<S, 4>(s, n, [a, b], strides, o, self.wide, start),
                         }
+                    }
+                }
+            }
+        }
+        // On the diagonal, what some rows of a tile see and others do not.
+        for (i, &limit) in limits[..some.len()].iter().enumerate() {
+            for j in common[i / TILE]..limit {
+                // SAFETY: a row's own weight of a key that it sees, that key's values, and the row's sums.
+                unsafe {
+                    let weight = s.splat(*self.scores.add(i * KEYS + j));
+                    let (v, o) = (self.values.add(j * self.wide), self.sums.add((r + i) * self.wide));
+                    for c in (0..self.wide).step_by(S::LANES) {
+                        s.store(o.add(c), s.mul_add(weight, s.load(v.add(c)), s.load(o.add(c))));
                     }
                 }
             }
@@ -517,10 +543,16 @@ impl<'a> Task<'a> {
 
     /// As [`Self::add_values`] for one or two rows, from the values in place.
     #[inline(always)]
-    unsafe fn add_values_few<S: Simd>(&self, s: S, some: std::ops::Range<usize>, first: usize, n: usize) {
+    unsafe fn add_values_few<S: Simd>(
+        &self,
+        s: S,
+        some: std::ops::Range<usize>,
+        first: usize,
+        limits: &[usize; SCORES],
+    ) {
         let stride = self.shape.v[2];
         let len = self.shape.value_dim;
-        for r in some.clone() {
+        for (r, &n) in some.clone().zip(limits) {
             for c in (0..len).step_by(4 * S::LANES) {
                 // SAFETY: keys up to n exist, and columns end at `len`.
                 unsafe {

@@ -52,13 +52,16 @@ impl Guard {
     }
 }
 
+/// The shortest time that a model may divide by: what a shorter one gives is soon infinite, and no clock gives it.
+const SHORTEST: f32 = 1e-30;
+
 pub(crate) fn span_is_good(t: f32, divided_by: bool) -> bool {
-    t.is_finite() && (t > 0.0 || (t == 0.0 && !divided_by))
+    t.is_finite() && t >= if divided_by { SHORTEST } else { 0.0 }
 }
 
 pub(crate) fn expected_span(divided_by: bool) -> &'static str {
     match divided_by {
-        true => "a finite time that is more than 0 (the model divides by it)",
+        true => "a finite time of at least 1e-30 (the model divides by it)",
         false => "a finite time that is not negative",
     }
 }

@@ -236,7 +236,10 @@ fn what_would_spoil_a_state_is_refused_and_the_state_stays() -> Result<()> {
             assert!(said(&mut runner, &[0.5, 0.5], elapsed).unwrap().contains("`elapsed` is"), "{elapsed}");
         }
         if divides {
-            assert!(said(&mut runner, &[0.5, 0.5], 0.0).unwrap().contains("divides by it"));
+            for short in [0.0, 1e-40, f32::MIN_POSITIVE] {
+                assert!(said(&mut runner, &[0.5, 0.5], short).unwrap().contains("divides by it"), "{short}");
+            }
+            runner.step_after(&mut before.clone(), &[0.5, 0.5], 1e-30)?;
         } else {
             runner.step_after(&mut before.clone(), &[0.5, 0.5], 0.0)?;
         }

@@ -75,6 +75,23 @@ pub(super) fn attention(list: &mut List<'_>) {
             .smooth();
         }
     }
+    // What a query does not see does not reach it, whatever it is.
+    for keys in [2, 5, 9, 33] {
+        for (queries, groups) in [(keys, 1), (keys, 2), (2, 2)] {
+            let name = format!("f32/causal/last-key-not-finite/q{queries}-k{keys}-g{groups}");
+            list.add("attention", name, Tolerance::CHAIN, |m| {
+                let q = m.random.floats(&[1, 2, queries, 8], -1.5, 1.5);
+                let [k, v] = [f64::NAN, f64::INFINITY].map(|last| {
+                    let mut data = m.random.floats(&[1, groups, keys, 8], -1.5, 1.5).to_f64();
+                    data.chunks_mut(keys * 8).for_each(|head| head[(keys - 1) * 8..].fill(last));
+                    Tensor::from_f64(DType::F32, &[1, groups, keys, 8], &data)
+                });
+                let (q, k, v) = (m.given(q)?, m.given(k?)?, m.given(v?)?);
+                let y = m.attention(q, k, v, None, true)?;
+                m.result(y)
+            });
+        }
+    }
     list.add("attention", "f32/fully-masked-rows", Tolerance::CHAIN, |m| {
         let [q, k, v] = operands(m, &small, DType::F32)?;
         let inf = f32::NEG_INFINITY;

@@ -13,6 +13,7 @@ use crate::shape::Bindings;
 use crate::tensor::Tensor;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 
 /// The most axes a value may have.
 pub const MAX_RANK: usize = 6;
@@ -27,6 +28,15 @@ pub struct Value {
     pub node: u32,
     /// Which of its outputs (only a scan has several).
     pub slot: u16,
+}
+/// As graphs are printed: `%7`, or `%7.1` of a node with several outputs.
+impl fmt::Display for Value {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.slot {
+            0 => write!(f, "%{}", self.node),
+            slot => write!(f, "%{}.{slot}", self.node),
+        }
+    }
 }
 impl From<(u32, u16)> for Value {
     fn from((node, slot): (u32, u16)) -> Value {
@@ -95,10 +105,13 @@ impl Graph {
     pub fn push(&mut self, op: Op, inputs: Vec<Value>, name: impl Into<String>) -> Result<Value> {
         let name = name.into();
         let refuse = |problem: String, op: &Op| Error::Node { node: name.clone(), op: op.name().into(), problem };
-        let types: Option<Vec<&Type>> = inputs.iter().map(|&v| self.try_ty(v)).collect();
-        let Some(types) = types else {
-            return Err(refuse(format!("an input of {inputs:?} is no value of this graph"), &op));
-        };
+        let mut types: Vec<&Type> = Vec::with_capacity(inputs.len());
+        for &v in &inputs {
+            let Some(ty) = self.try_ty(v) else {
+                return Err(refuse(format!("its input {v} is no value of this graph"), &op));
+            };
+            types.push(ty);
+        }
         let outs = op.infer(&types).map_err(|problem| refuse(problem, &op))?;
         if let Some(deep) = outs.iter().find(|t| t.shape.rank() > MAX_RANK) {
             return Err(refuse(format!("{deep} has more than {MAX_RANK} axes"), &op));
@@ -143,7 +156,7 @@ impl Graph {
             return Err(refuse(format!("there is an output `{name}` already")));
         }
         if self.try_ty(value).is_none() {
-            return Err(refuse(format!("{value:?} is no value of this graph")));
+            return Err(refuse(format!("{value} is no value of this graph")));
         }
         self.output_places.insert(name.clone(), self.outputs.len());
         self.outputs.push(Output { name, value });
@@ -516,11 +529,8 @@ impl TryFrom<File> for Graph {
     type Error = Error;
     fn try_from(file: File) -> Result<Graph> {
         if file.version != FORMAT_VERSION {
-            return Err(Error::File {
-                path: None,
-                format: "graph",
-                problem: format!("version {}; this program reads version {FORMAT_VERSION}", file.version),
-            });
+            let problem = format!("version {}; this program reads version {FORMAT_VERSION}", file.version);
+            return Err(Error::File { path: None, format: "graph", problem });
         }
         let mut graph = Graph::default();
         for node in file.nodes {
@@ -543,6 +553,10 @@ impl Graph {
     }
     /// Reads [`Graph::to_json`]'s form; every rule is checked.
     pub fn from_json(text: &str) -> Result<Graph> {
-        serde_json::from_str(text).map_err(|e| Error::File { path: None, format: "graph", problem: e.to_string() })
+        serde_json::from_str(text).map_err(|e| {
+            // What the graph's own rules refuse says already that it is about a graph.
+            let problem = e.to_string().trim_start_matches("graph: ").to_owned();
+            Error::File { path: None, format: "graph", problem }
+        })
     }
 }

@@ -46,7 +46,7 @@ fn details(op: &Op) -> String {
 
 fn write_graph(graph: &Graph, out: &mut dyn Write, indent: usize) -> fmt::Result {
     let pad = " ".repeat(indent);
-    let name = |v: &Value| if v.slot == 0 { format!("%{}", v.node) } else { format!("%{}.{}", v.node, v.slot) };
+    let name = |v: &Value| v.to_string();
     for (i, node) in graph.nodes.iter().enumerate() {
         let args: Vec<String> = node.inputs.iter().map(name).collect();
         let types: Vec<String> = node.outs.iter().map(ToString::to_string).collect();

@@ -52,6 +52,11 @@ impl Count<'_> {
             if let Op::Scan(scan) = &node.op {
                 let steps = graph.ty(node.inputs[scan.states]).shape[scan.axis].eval(self.bindings)? as f64;
                 once += CALL * steps;
+                // The loop goes over the rows of what it carries and cuts up, also where they have no bytes.
+                for element in &scan.body.input_types()[..scan.states + scan.sequences] {
+                    let rows = element.shape.dims().first().map_or(Ok(1), |d| d.eval(self.bindings))?;
+                    once += rows as f64 * steps.max(1.0);
+                }
                 if times * steps > 0.0 {
                     self.graph(&scan.body, times * steps)?;
                 }

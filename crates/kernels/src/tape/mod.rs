@@ -14,6 +14,7 @@ mod watch;
 
 pub use call::{Attend, Call, Epilogue, Gemm, GemmB, Map, Strided, pack};
 pub use scan::{Body, Scan, ScanState, Sequence};
+pub use verify::LARGEST;
 pub use watch::{Event, Recorder, Time, Watch, Watching};
 
 use crate::gemm::FewRows;

@@ -209,7 +209,7 @@ pub(super) fn check(call: &Call, memory: &Spaces, isa: Isa, threads: usize) -> C
 }
 
 /// Sizes and strides beyond this reach nothing in memory; below it, a kernel's sums of a few products do not overflow.
-const LARGEST: usize = 1 << 40;
+pub const LARGEST: usize = 1 << 40;
 
 /// Numbers that a kernel may multiply with small constants, whether or not they describe any element.
 pub(super) fn moderate<'a>(numbers: impl IntoIterator<Item = &'a usize>) -> Check {

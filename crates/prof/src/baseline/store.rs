@@ -10,7 +10,7 @@
 use crate::profiler::fingerprint;
 use crate::{Profile, export};
 use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension, TransactionBehavior, params};
-use schwann_core::Figure;
+use schwann_core::{Figure, show};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -64,6 +64,11 @@ fn fingerprints(connection: &Connection) -> rusqlite::Result<()> {
         connection.execute("UPDATE runs SET fingerprint = ?1 WHERE number = ?2", params![now, number])?;
     }
     Ok(())
+}
+
+/// The columns of the runs.
+fn columns(connection: &Connection) -> rusqlite::Result<Vec<String>> {
+    connection.prepare("SELECT name FROM pragma_table_info('runs')")?.query_map([], |row| row.get(0))?.collect()
 }
 
 /// What can go wrong with a store.
@@ -318,6 +323,21 @@ impl Store {
         }
         if found > VERSION {
             return Err(Error::Newer { path: path(), found, known: VERSION });
+        }
+        // A file from elsewhere may bring queries of its own that run when ours do.
+        let strange = "SELECT type || ' ' || name FROM sqlite_schema WHERE type IN ('view', 'trigger') OR type = 'table'
+            AND (name NOT IN ('runs', 'sqlite_sequence') OR sql NOT LIKE 'CREATE TABLE%') LIMIT 1";
+        let strange: Option<String> =
+            self.connection.query_row(strange, [], |row| row.get(0)).optional().map_err(|e| self.said(e))?;
+        if let Some(strange) = strange {
+            let what = format!("it has a {}, which this program never makes", show::name(&strange));
+            return Err(Error::Foreign { path: path(), what });
+        }
+        let own = Connection::open_in_memory().and_then(|c| c.execute_batch(TABLES).and_then(|()| columns(&c)));
+        let (own, columns) = (own.map_err(|e| self.said(e))?, columns(&self.connection).map_err(|e| self.said(e))?);
+        if own != columns {
+            let what = format!("its table `runs` has the columns {}", show::name(&columns.join(", ")));
+            return Err(Error::Foreign { path: path(), what });
         }
         let sound: String =
             self.connection.query_row("PRAGMA quick_check(1)", [], |row| row.get(0)).map_err(|e| self.said(e))?;

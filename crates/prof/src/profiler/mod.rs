@@ -64,6 +64,14 @@ pub enum Error {
         /// The symbol.
         symbol: String,
     },
+    /// A size that the graph does not have, or that has an option of its own.
+    #[error("`{symbol}` is no size to be given by name: `B` is the batch and `T` the steps, and beside them the graph has {known}")]
+    Symbol {
+        /// What was given.
+        symbol: String,
+        /// What could be.
+        known: String,
+    },
     /// A process that should have measured did not.
     #[error("a start of the process failed: {what}")]
     Start {

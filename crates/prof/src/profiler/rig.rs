@@ -33,10 +33,21 @@ impl Subject {
     }
 }
 
+/// Whether a symbol has an option of its own.
+fn is_own(symbol: &str) -> bool {
+    matches!(symbol, "B" | "T")
+}
+
 /// Sizes for all of a graph's symbols: `B` and `T` are the batch and the steps.
 pub(crate) fn bindings(graph: &Graph, options: &Options) -> Result<Bindings> {
     let mut sizes = Bindings::new();
-    for symbol in graph.symbols() {
+    let symbols = graph.symbols();
+    if let Some((name, _)) = options.sizes.iter().find(|(name, _)| !symbols.contains(name) || is_own(name)) {
+        let known: Vec<String> = symbols.iter().filter(|s| !is_own(s)).map(|s| format!("`{s}`")).collect();
+        let known = if known.is_empty() { "none to be given by name".into() } else { known.join(", ") };
+        return Err(Error::Symbol { symbol: name.clone(), known });
+    }
+    for symbol in symbols {
         let size = match symbol.as_str() {
             "B" => Some(options.batch),
             "T" => Some(options.steps),

@@ -18,7 +18,7 @@ use crate::shape::Bindings;
 use crate::tensor::Tensor;
 use crate::{DType, Type};
 use schwann_kernels::Isa;
-use schwann_kernels::tape::{ARENA_ALIGN, Call, Extent, Memory, Ref, Space, Tape};
+use schwann_kernels::tape::{ARENA_ALIGN, Call, Extent, LARGEST, Memory, Ref, Space, Tape};
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -159,7 +159,9 @@ pub(super) fn lower(
     for node in graph.nodes() {
         let mut all = 0usize;
         for t in &node.outs {
-            let one = byte_size(t.dtype, &t.shape.eval(bindings)?);
+            let shape = t.shape.eval(bindings)?;
+            let addressed = crate::tensor::count(&shape).is_some_and(|n| n <= LARGEST);
+            let one = byte_size(t.dtype, &shape).filter(|_| addressed);
             all = one.and_then(|one| all.checked_add(one)).ok_or_else(|| too_large(node))?;
         }
         total = total.checked_add(all).filter(|n| *n <= MOST_BYTES).ok_or_else(|| too_large(node))?;
@@ -177,7 +179,7 @@ pub(super) fn lower(
 }
 
 fn too_large(node: &Node) -> Error {
-    Error::Value { node: node.name.clone(), problem: "its size does not fit the address space".into() }
+    Error::Value { node: node.name.clone(), problem: "it has more elements than any memory holds".into() }
 }
 
 /// Bytes of a tensor; `None` beyond the address space.

@@ -87,7 +87,11 @@ pub(super) fn lower(l: &mut Lower<'_>, id: u32) -> Result<()> {
         Activation::Tanh => Kernel::Tanh,
     };
     let count = lists[0].len();
-    let synapses = l.target.packs.synapses(l.target.isa, Wiring { activation, sources, segments, lists })?;
+    let synapses = l.target.packs.synapses(l.target.isa, Wiring { activation, sources, segments, lists });
+    let synapses = synapses.map_err(|e| match e {
+        Error::Internal(problem) => fail(problem),
+        other => other,
+    })?;
     l.count_packed(std::sync::Arc::as_ptr(&synapses).addr(), synapses.bytes());
     let src = l.read(first)?;
     let result = l.sized(out(0))?;
