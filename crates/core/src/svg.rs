@@ -176,9 +176,7 @@ impl Element<'_> {
         }
         self.svg.text.push('>');
         if !title.is_empty() {
-            // A title may have several lines.
-            let lines: Vec<String> = title.split('\n').map(xml).collect();
-            let _ = write!(self.svg.text, "<title>{}</title>", lines.join("\n"));
+            let _ = write!(self.svg.text, "<title>{}</title>", xml(title));
         }
         let _ = write!(self.svg.text, "{}</{}>", xml(words), self.name);
     }
@@ -263,7 +261,7 @@ mod tests {
             "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 10 0\" role=\"img\" \
              aria-label=\"&quot;&gt;&lt;script&gt;\" width=\"10\" height=\"0\"><title>&quot;&gt;&lt;script&gt;</title>\
              <g class=\"a&quot; onload=&quot;x\"><rect x=\"0\" y=\"0\" width=\"1000000\" height=\"1.2\">\
-             <title>a\\u001b\nb&lt;</title>&lt;/svg&gt;&lt;b&gt;</rect><path d=\"M0 1L2.5 0Z\"/></g>\n</svg>\n"
+             <title>a\\u001b\\u000ab&lt;</title>&lt;/svg&gt;&lt;b&gt;</rect><path d=\"M0 1L2.5 0Z\"/></g>\n</svg>\n"
         );
     }
 

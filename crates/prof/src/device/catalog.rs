@@ -1,6 +1,7 @@
 //! The catalogue: what is published of devices, each figure with its source; and the user's own additions to it.
 
 use super::{Error, Result};
+use crate::nearest::{nearest, plain};
 use schwann_core::Figure;
 use serde::{Deserialize, Serialize};
 use std::io::Read;
@@ -378,7 +379,7 @@ impl Reader<'_> {
 
     fn entry(&self, raw: RawEntry, file: Option<&Path>) -> Result<Entry> {
         let (at, name) = (raw.name.span().start, raw.name.into_inner());
-        if key(&name).is_empty() {
+        if plain(&name).is_empty() {
             return self.fail(at, "`name` is empty; expected the device's name".into());
         }
         Ok(Entry {
@@ -469,7 +470,7 @@ impl Catalog {
         };
         for raw in raw.device {
             let entry = reader.entry(raw.into_inner(), path)?;
-            match self.devices.iter_mut().find(|d| key(&d.name) == key(&entry.name)) {
+            match self.devices.iter_mut().find(|d| plain(&d.name) == plain(&entry.name)) {
                 Some(known) => *known = entry,
                 None => self.devices.push(entry),
             }
@@ -479,35 +480,14 @@ impl Catalog {
 
     /// The device of a name; case, spaces, dashes and underscores do not matter.
     pub fn find(&self, name: &str) -> Result<&Entry> {
-        let wanted = key(name);
-        let with_maker = |d: &Entry| key(&format!("apple {}", d.name)) == wanted;
-        if let Some(found) = self.devices.iter().find(|d| key(&d.name) == wanted || with_maker(d)) {
+        let wanted = plain(name);
+        let with_maker = |d: &Entry| plain(&format!("apple {}", d.name)) == wanted;
+        if let Some(found) = self.devices.iter().find(|d| plain(&d.name) == wanted || with_maker(d)) {
             return Ok(found);
         }
-        let near = self.devices.iter().map(|d| (distance(&key(&d.name), &wanted), &d.name)).min();
-        let nearest = near.filter(|(by, name)| *by <= 1 + key(name).chars().count() / 2).map(|(_, name)| name.clone());
+        let nearest = nearest(name, self.devices.iter().map(|d| d.name.as_str())).map(str::to_owned);
         Err(Error::UnknownDevice { name: name.into(), nearest })
     }
-}
-
-fn key(name: &str) -> String {
-    name.chars().filter(|c| !c.is_whitespace() && !"_-".contains(*c)).flat_map(char::to_lowercase).collect()
-}
-
-/// Letters to insert, delete or replace to make one word of the other (Levenshtein).
-fn distance(a: &str, b: &str) -> usize {
-    let b: Vec<char> = b.chars().collect();
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, x) in a.chars().enumerate() {
-        let mut before = i;
-        row[0] = i + 1;
-        for (j, y) in b.iter().enumerate() {
-            let replaced = before + usize::from(x != *y);
-            before = row[j + 1];
-            row[j + 1] = replaced.min(before + 1).min(row[j] + 1);
-        }
-    }
-    row[b.len()]
 }
 
 #[cfg(test)]
