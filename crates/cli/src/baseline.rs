@@ -12,8 +12,8 @@ use std::path::{Path, PathBuf};
 #[derive(clap::Args)]
 #[command(
     after_help = "A name stands for the latest profile saved under it; the earlier ones stay, and `track` shows them all. \
-Profiles are kept in baselines.db in $SCHWANN_DATA, or in the user's data directory ($XDG_DATA_HOME/schwann, \
-~/.local/share/schwann, on macOS ~/Library/Application Support/schwann).
+They are kept in baselines.db in the folder SCHWANN_DATA, or without it in the user's data directory \
+(~/.local/share/schwann, on macOS ~/Library/Application Support/schwann).
 
 Examples:
   schwann profile --json > run.json
@@ -44,7 +44,10 @@ pub(crate) struct Place {
 impl Place {
     pub(crate) fn path(&self) -> Result<PathBuf> {
         Ok(match &self.db {
-            Some(path) => path.clone(),
+            Some(path) => {
+                out::not_stdout(path, "--db", "a file's name")?;
+                path.clone()
+            }
             None => default_path()?,
         })
     }
@@ -69,7 +72,7 @@ impl Place {
         }
         let path = self.path()?;
         let loaded = Store::open(&path).and_then(|store| store.load(of));
-        Ok(vec![loaded.with_context(|| format!("`{of}` is no saved profile (a file's name ends with .json)"))?])
+        Ok(vec![loaded.with_context(|| format!("`{of}` is not a saved profile (a file's name ends with .json)"))?])
     }
 
     /// One profile by its file, name or id; of a file with several, the one after a colon: `run.json:W`.
@@ -184,7 +187,7 @@ pub(crate) fn run(args: &Args) -> Result<Outcome> {
                 |e: &Entry| name.as_ref().is_none_or(|n| *n == e.name) && model.as_ref().is_none_or(|m| *m == e.model);
             let points = readable(Store::open(&place.path()?)?.track(metric, keep)?);
             if points.is_empty() {
-                bail!("nothing saved is of that name and model; `schwann baseline list` lists what is");
+                bail!("nothing is saved under that name for that model; `schwann baseline list` lists what is");
             }
             if *json { out::print(&serde_json::to_string_pretty(&points)?)? } else { track(metric, &points)? }
         }

@@ -16,12 +16,12 @@ use std::io::Write;
 
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
-  schwann bench ops                            every case, on one thread and on all
+  schwann bench ops                     every case, on one thread and on all
   schwann bench ops --filter gemm --threads 1
-  schwann bench ops --filter scan/cfc --json   one JSON object a line
+  schwann bench ops --filter scan/cfc --json    one JSON object per line
   schwann bench ops --isa avx2 --seconds 1
   schwann bench ops --list
-  schwann bench circuits                       three neural circuits over four shapes
+  schwann bench circuits                three neural circuits, four shapes
   schwann bench circuits --model wired-cfc --batch 32 --steps 16 --train --json")]
 pub(crate) struct Args {
     #[command(subcommand)]
@@ -38,7 +38,7 @@ enum What {
 
 #[derive(clap::Args)]
 struct Ops {
-    /// Print one JSON object a line: the machine's roof for each number of threads, then each case.
+    /// Print one JSON object per line: the machine's roof for each number of threads, then each case.
     #[arg(long)]
     json: bool,
     /// Only cases whose name contains this.
@@ -47,10 +47,10 @@ struct Ops {
     /// Seconds for each case and number of threads.
     #[arg(long, value_name = "S", default_value_t = 0.3, value_parser = load::seconds)]
     seconds: f64,
-    /// Numbers of threads; 0 for one a core.
+    /// Numbers of threads; 0: one per core.
     #[arg(long, value_name = "N,N", value_delimiter = ',', value_parser = load::threads)]
     threads: Vec<usize>,
-    /// The instruction set, where it is not to be the widest.
+    /// Use this instruction set instead of the widest one.
     #[arg(long, value_name = "NAME", value_parser = load::isa)]
     isa: Option<Isa>,
     /// Do not measure the machine's roof first (and show no part of it).

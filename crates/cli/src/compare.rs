@@ -14,11 +14,11 @@ use std::io::Write;
 const OPS: usize = 10;
 
 #[derive(clap::Args)]
-#[command(after_help = "A profile is a saved name, an id, or a file that ends with .json. One question is \
-answered, whether the candidate is faster or slower, by the starts of the process that each profile keeps, each start's \
-time over that of a yardstick beside it, so that a slower machine does not pose as a slower program. The answer is faster \
-or slower where the interval of 99% does not hold 0 and the change is at least 1%; no difference where the interval lies \
-within 1%; else undecided. Where it matters, measure in turns with `schwann gate`.
+#[command(after_help = "A profile is a saved name, an id, or a file that ends with .json. It answers one \
+question: is the candidate faster or slower? A profile keeps the times of several starts of the program, each beside the \
+time of a yardstick (a small fixed computation), so that a slower machine does not pass for a slower program. The answer \
+is faster or slower where the 99% interval of the change leaves out 0 and the change is at least 1%; no difference where \
+the interval lies within ±1%; else undecided. Where it matters, measure both in turns: `schwann gate`.
 
 Examples:
   schwann compare main run.json
@@ -28,12 +28,12 @@ Examples:
 pub(crate) struct Args {
     /// The baseline.
     base: String,
-    /// What is held against it.
+    /// The profile to compare with the baseline.
     candidate: String,
-    /// Compare whatever is unlike: machine, model, batch, …
+    /// Compare even if machine, model, batch or something else differs.
     #[arg(long)]
     anyway: bool,
-    /// Every operation.
+    /// Show every operation.
     #[arg(long)]
     all: bool,
     /// Print JSON.
@@ -68,7 +68,7 @@ pub(crate) fn alike(base: &Profile, candidate: &Profile, anyway: bool) -> Result
     if anyway || unlike.is_empty() {
         return Ok(());
     }
-    bail!("these are not alike, so their difference says nothing: {}; --anyway compares them", said(&unlike))
+    bail!("these differ in more than time, so comparing them says nothing: {}; --anyway compares them", said(&unlike))
 }
 
 /// Says where a profile was stopped before it was done.
@@ -100,6 +100,16 @@ fn effect(change: &Change) -> String {
     size.zip(change.cliffs_delta.value).map_or("–".into(), |(word, delta)| format!("{word} ({delta:+.2})"))
 }
 
+/// How the machine itself differed between the two measurements, where that is worth a word.
+pub(crate) fn machine_told(slower: &Figure) -> Option<String> {
+    let percent = slower.value.filter(|p| p.abs() >= 1.0)?;
+    let word = if percent < 0.0 { "faster" } else { "slower" };
+    let size = percent.abs();
+    Some(format!(
+        "the machine itself was {size:.1}% {word} (by the yardstick) while the candidate ran; this is subtracted"
+    ))
+}
+
 /// What the whole comes to, in a sentence.
 fn sentence(c: &Compared) -> String {
     let Some(time) = c.metrics.first() else { return "nothing to compare".into() };
@@ -127,10 +137,7 @@ fn table(c: &Compared, all: bool) -> Result<()> {
         writeln!(out, "  {side:<9} {}  {}", out::printable(title), out::paint(out::DIM, out::printable(id)))?;
     }
     writeln!(out, "  {:<9} {}", "by", out::printable(&c.basis.how))?;
-    if let Some(machine) = c.basis.machine.value.filter(|m| m.abs() >= 1.0) {
-        let text = format!(
-            "the machine itself was {machine:+.1}% slower for the candidate, by the yardstick; this is taken off"
-        );
+    if let Some(text) = machine_told(&c.basis.machine) {
         writeln!(out, "  {:<9} {text}", "")?;
     }
     if !c.unlike.is_empty() {

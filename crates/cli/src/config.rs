@@ -6,6 +6,7 @@ use anyhow::{Context, Result, anyhow, bail};
 use clap::{ArgAction, ArgMatches, Command};
 use schwann::Error;
 use schwann::io::read_text;
+use schwann::prof::nearest::did_you_mean;
 use schwann::prof::place;
 use std::io::ErrorKind;
 use std::path::Path;
@@ -106,13 +107,16 @@ fn settings(text: &str, command: &Command) -> Result<Vec<Setting>> {
             DeValue::Table(options) => {
                 let Some(sub) = command.find_subcommand(name) else {
                     let names = command.get_subcommands().map(Command::get_name);
-                    bail!("line {at}: there is no command `{name}`{}", meant(name, names));
+                    bail!("line {at}: there is no command `{name}`{}", did_you_mean(name, names));
                 };
                 for (key, value) in options {
                     let (option, at) = (key.get_ref().as_ref(), line(key.span().start));
                     let names: Vec<&str> = sub.get_arguments().filter_map(clap::Arg::get_long).collect();
                     if !names.contains(&option) {
-                        bail!("line {at}: `{name}` has no option `{option}`{}", meant(option, names.into_iter()));
+                        bail!(
+                            "line {at}: `{name}` has no option `{option}`{}",
+                            did_you_mean(option, names.into_iter())
+                        );
                     }
                     let value = text_of(value.get_ref()).with_context(|| format!("line {at}: `{option}`"))?;
                     found.push(Setting { command: Some(name.into()), option: option.into(), value, line: at });
@@ -123,7 +127,7 @@ fn settings(text: &str, command: &Command) -> Result<Vec<Setting>> {
                     let list = SHARED.join(", ");
                     bail!(
                         "line {at}: unknown key `{name}`{}; expected one of {list}, or a table such as [profile]",
-                        meant(name, SHARED.into_iter())
+                        did_you_mean(name, SHARED.into_iter())
                     );
                 }
                 let value = text_of(value).with_context(|| format!("line {at}: `{name}`"))?;
@@ -132,12 +136,6 @@ fn settings(text: &str, command: &Command) -> Result<Vec<Setting>> {
         }
     }
     Ok(found)
-}
-
-/// ` (did you mean `threads`?)`, where a name is near.
-fn meant<'a>(name: &str, names: impl Iterator<Item = &'a str>) -> String {
-    let near = names.map(|n| (strsim::jaro_winkler(name, n), n)).max_by(|a, b| a.0.total_cmp(&b.0));
-    near.filter(|(like, _)| *like > 0.75).map(|(_, n)| format!(" (did you mean `{n}`?)")).unwrap_or_default()
 }
 
 fn text_of(value: &DeValue<'_>) -> Result<String> {

@@ -43,6 +43,8 @@ pub(crate) enum Model {
 }
 
 pub(crate) fn run(args: &Args) -> Result<Outcome> {
+    out::not_stdout(&args.out, "OUT", "a file's name")?;
+    args.input.as_ref().map_or(Ok(()), |path| out::not_stdout(path, "--input", "a file's name"))?;
     out::apart([Some(&args.out), args.input.as_ref()].into_iter().flatten().map(PathBuf::as_path), [])?;
     let (graph, input) = build(args.model, args.seed)?;
     io::save(&args.out, &graph).with_context(|| format!("cannot write {}", args.out.display()))?;

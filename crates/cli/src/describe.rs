@@ -31,6 +31,7 @@ pub(crate) fn completions(args: &Completions) -> Result<Outcome> {
 }
 
 pub(crate) fn man(args: &Man) -> Result<Outcome> {
+    out::not_stdout(&args.dir, "DIR", "a folder, for there is a page for each command")?;
     let cannot = || format!("cannot write man pages to {}", args.dir.display());
     std::fs::create_dir_all(&args.dir).with_context(cannot)?;
     let mut command = crate::Cli::command_for_pages();

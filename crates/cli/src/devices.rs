@@ -2,8 +2,6 @@
 
 mod host;
 
-pub(crate) use host::broken;
-
 use crate::{Outcome, load, out};
 use anyhow::{Context, Result};
 use schwann::Figure;
@@ -21,16 +19,17 @@ use std::path::PathBuf;
 
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
-  schwann devices                            every device that is known, and this machine
-  schwann devices show host                  this machine: CPU, caches, memory, speed, sensors
-  schwann devices show \"M1 Max\"              what is published of it, with sources
-  schwann devices calibrate                  measure this machine, in some ten seconds
-  schwann devices settings M4                batch, hidden size and backbone, with the rule behind them
-  schwann devices settings --test            do multiples of 64 and powers of two win on this machine?
-  schwann devices check                      predict, measure, compare: three circuits, four shapes
+  schwann devices                    this machine, and all known devices
+  schwann devices show host          this machine: CPU, caches, memory, sensors
+  schwann devices show 'M1 Max'      what is published about it, with sources
+  schwann devices calibrate          measure this machine, in about ten seconds
+  schwann devices settings M4        batch and sizes that suit it, and why
+  schwann devices settings --test    are multiples of 64 really faster here?
+  schwann devices check              how good are predictions on this machine?
 
-Devices of your own go into ~/.config/schwann/devices.toml (or the file that SCHWANN_DEVICES names), in the form that
-`schwann devices show M1 --toml` prints. Calibrations are kept in ~/.local/share/schwann (SCHWANN_DATA names another).")]
+Devices of your own go into ~/.config/schwann/devices.toml (or the file that SCHWANN_DEVICES names), written as \
+`schwann devices show M1 --toml` prints one. Calibrations are kept in ~/.local/share/schwann (SCHWANN_DATA names \
+another folder).")]
 pub(crate) struct Args {
     #[command(subcommand)]
     what: Option<What>,
@@ -43,7 +42,7 @@ pub(crate) struct Args {
 enum What {
     /// Every device that is known.
     List,
-    /// A device: what is published of it, with sources. `host`, or no name: this machine, with all that is known of it.
+    /// A device: what is published about it, with sources. `host`, or no name: this machine, with all that is known of it.
     Show {
         /// Its name, or `host`; case and spaces do not matter.
         name: Option<String>,
@@ -53,7 +52,7 @@ enum What {
     },
     /// Measure this machine anew.
     Calibrate {
-        /// In a fraction of a second, and roughly.
+        /// Only roughly, in less than a second.
         #[arg(long)]
         quick: bool,
     },
@@ -61,22 +60,22 @@ enum What {
     Settings {
         /// Its name.
         name: Option<String>,
-        /// Try on this machine whether the guides' rule of sizes holds.
+        /// Measure whether the guides' rule (multiples of 64, powers of two) holds on this machine.
         #[arg(long)]
         test: bool,
-        /// Seconds to try.
+        /// Seconds to measure with --test.
         #[arg(long, value_name = "S", default_value_t = 10.0, value_parser = load::seconds)]
         seconds: f64,
     },
-    /// Predict, measure and compare, for three circuits at four shapes. Exit code 1 where a prediction is over 25% off.
+    /// Predict and measure three circuits at four shapes, and compare. Exit code 1 where a prediction is over 25% off.
     Check {
         /// Seconds to measure.
         #[arg(long, value_name = "S", default_value_t = 12.0, value_parser = load::seconds)]
         seconds: f64,
-        /// Threads; 0 for one a core.
+        /// Threads; 0: one per core.
         #[arg(long, value_name = "N", default_value_t = 1, value_parser = load::threads)]
         threads: usize,
-        /// Calibrate first, so that both are of the same minutes.
+        /// Calibrate first, so that prices and times were measured within the same minutes.
         #[arg(long)]
         calibrate: bool,
     },
@@ -111,7 +110,7 @@ pub(crate) fn stored(isa: schwann::Isa) -> Option<Calibration> {
         }
         None => {
             out::note(
-                "no predicted times: this machine is not calibrated; `schwann devices calibrate` does it in some ten seconds",
+                "no predicted times: this machine is not calibrated; `schwann devices calibrate` does it in about ten seconds",
             );
             None
         }
@@ -155,9 +154,16 @@ fn tell_doubts(calibration: &Calibration) {
     if calibration.pace == Pace::Quick {
         out::note("this calibration is a quick one, and rough; `schwann devices calibrate` measures in full");
     } else {
-        calibration.doubts().iter().for_each(|doubt| out::note(&format!("calibration: {doubt}")));
+        let doubts = calibration.doubts();
+        doubts.iter().for_each(|doubt| out::note(&format!("calibration: {doubt}")));
         if let Some(why) = calibration.again() {
-            out::note(&format!("it is measured again the next time: {why}"));
+            // What was said is not said again.
+            let why = if doubts.iter().any(|doubt| why.contains(doubt.as_str())) {
+                String::new()
+            } else {
+                format!(": {why}")
+            };
+            out::note(&format!("calibration: it will be repeated next time{why}"));
         }
     }
 }
@@ -183,7 +189,7 @@ fn tell(origin: &Origin) {
     }
     match saved {
         Ok(path) => out::note(&format!("calibrated; saved as {}", path.display())),
-        Err(why) => out::note(&format!("calibrated for now, and not saved: {why}")),
+        Err(why) => out::note(&format!("calibrated, but not saved: {why}")),
     }
 }
 
@@ -221,7 +227,7 @@ fn list(as_json: bool) -> Result<Outcome> {
             let memory = memory.map_or("–".into(), |n| number(&n.figure));
             format!("calibrated: {} f32, {memory} memory (measured, {})", number(&roof.flops), out::threads(here.cores))
         }
-        Ok(_) => "not calibrated yet; `schwann devices calibrate` does it in some ten seconds".into(),
+        Ok(_) => "not calibrated yet; `schwann devices calibrate` does it in about ten seconds".into(),
         Err(e) => e.to_string(),
     };
     writeln!(out, "{} {}, {}, {} cores", out::paint(out::TITLE, "this machine"), here.cpu, here.isa, here.cores)?;
@@ -294,10 +300,7 @@ fn page(out: &mut dyn Write, d: &Entry, settings: &Settings) -> Result<()> {
 /// A figure with where it comes from below it.
 fn entry(out: &mut dyn Write, name: &str, figure: &str, source: &str) -> Result<()> {
     writeln!(out, "  {name:<22} {}", out::printable(figure))?;
-    for line in broken(&out::printable(source), 74) {
-        writeln!(out, "      {}", out::paint(out::DIM, line))?;
-    }
-    Ok(())
+    Ok(out::paragraph(out, 6, out::DIM, source)?)
 }
 
 fn recommended(out: &mut dyn Write, s: &Settings) -> Result<()> {
@@ -308,10 +311,7 @@ fn recommended(out: &mut dyn Write, s: &Settings) -> Result<()> {
     let units: Vec<String> = s.get_optimal_backbone().iter().map(usize::to_string).collect();
     let source = s.backbone.first().map(|b| b.source.clone()).unwrap_or_default();
     entry(out, "backbone units", &units.join(", "), &source)?;
-    for line in broken(&format!("hypothesis: {}", s.hypothesis), 80) {
-        writeln!(out, "{}", out::paint(out::DIM, line))?;
-    }
-    Ok(())
+    Ok(out::paragraph(out, 0, out::DIM, &format!("hypothesis: {}", s.hypothesis))?)
 }
 
 fn show_calibration(c: &Calibration, as_json: bool) -> Result<Outcome> {
@@ -360,7 +360,8 @@ fn settings(name: Option<&str>, test: Option<f64>, as_json: bool) -> Result<Outc
 }
 
 fn verdicts(out: &mut dyn Write, tested: &SizeTest) -> Result<()> {
-    writeln!(out, "{} {}", out::paint(out::TITLE, "hidden sizes on this machine"), tested.workload)?;
+    let title = out::paint(out::TITLE, "hidden sizes on this machine:");
+    writeln!(out, "{}", out::wrap(&tested.workload, &format!("{title} "), "  ", out::width()))?;
     let mut table = out::Table::new(&[">units", ">time (measured)", ">a unit (derived)"]);
     for s in &tested.sizes {
         table.row([s.units.to_string(), number(&s.time), number(&s.per_unit)]);
@@ -373,7 +374,8 @@ fn verdicts(out: &mut dyn Write, tested: &SizeTest) -> Result<()> {
             Finding::Undecided => "undecided".into(),
         };
         let range = r.gain.spread.map(|s| format!(" ({:.2} to {:.2} with 95% confidence)", s.low, s.high));
-        writeln!(out, "{}: {word}, gain {}{}", r.rule, number(&r.gain), range.unwrap_or_default())?;
+        let text = format!("{}: {word}, gain {}{}", r.rule, number(&r.gain), range.unwrap_or_default());
+        writeln!(out, "{}", out::wrap(&text, "", "  ", out::width()))?;
     }
     Ok(())
 }
@@ -393,19 +395,9 @@ fn checked(c: &Calibration, threads: usize, seconds: f64, as_json: bool) -> Resu
     } else {
         let what = format!("{}, {}, {}", c.fingerprint.cpu, c.fingerprint.isa, out::threads(cpu.threads()));
         writeln!(out, "{} {what}", out::paint(out::TITLE, "predictions on this machine"))?;
-        let mut table = out::Table::new(&[
-            "model",
-            ">batch",
-            ">steps",
-            ">predicted",
-            ">measured min",
-            ">median",
-            ">error",
-            "should take longest",
-            "does take longest",
-        ]);
+        let headings = ["model", ">batch", ">steps", ">predicted", ">least", ">median", ">error", "longest three"];
+        let mut table = out::Table::new(&headings);
         for p in &points {
-            let names: Vec<&str> = p.slowest.iter().map(|op| op.name.as_str()).collect();
             let median = p.measured.spread.map_or("–".into(), |s| schwann::plan::seconds(s.high));
             let error = p.error.value.map_or("–".into(), |e| schwann::prof::plot::unit::change(e, 0));
             table.row([
@@ -416,14 +408,22 @@ fn checked(c: &Calibration, threads: usize, seconds: f64, as_json: bool) -> Resu
                 number(&p.measured),
                 median,
                 error,
-                names.join(", "),
-                p.measured_slowest.iter().map(|op| op.name.as_str()).collect::<Vec<_>>().join(", "),
+                if p.ranked { "as predicted" } else { "others" }.into(),
             ]);
         }
         table.write(&mut out)?;
+        // Where other operations take longest than should, which.
+        for p in points.iter().filter(|p| !p.ranked) {
+            let should: Vec<&str> = p.slowest.iter().map(|op| op.name.as_str()).collect();
+            let does: Vec<&str> = p.measured_slowest.iter().map(|op| op.name.as_str()).collect();
+            let (should, does) = (out::printable(&should.join(", ")), out::printable(&does.join(", ")));
+            let text = format!("{} {}×{}: {should} should take longest; {does} do", p.model, p.batch, p.steps);
+            writeln!(out, "{}", out::wrap(&text, "", "  ", out::width()))?;
+        }
         let all = points.len();
-        let text =
-            format!("{good} of {all} within {WITHIN}%; the three longest operations in the right order at {ranked}");
+        let text = format!(
+            "{good} of {all} within {WITHIN}%; the three longest operations are as predicted in {ranked} of {all}"
+        );
         writeln!(out, "{}", out::paint(if good.min(ranked) == all { out::GOOD } else { out::BAD }, text))?;
     }
     out.flush()?;

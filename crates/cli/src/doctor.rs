@@ -12,12 +12,14 @@ use std::time::Duration;
 
 #[derive(clap::Args)]
 #[command(
-    after_help = "A point is good, a problem with what to do about it, something worth a try whose gain only trying \
-tells, or unknown with the reason; unknown is no pass. Exit code 1 where there is a problem.
+    after_help = "Each point is good, a problem (with what to do about it), worth a try (only trying tells whether it \
+helps), or unknown (with the reason). Unknown does not count as good.
+
+Exit codes: 0 no problem, 1 a problem, 2 wrong usage or bad input.
 
 Examples:
-  schwann doctor                         this machine
-  schwann doctor wired-cfc --batch 1 --steps 1   and a model on it
+  schwann doctor                                  this machine
+  schwann doctor wired-cfc --batch 1 --steps 1    and a model on it
   schwann doctor net.safetensors --json"
 )]
 pub(crate) struct Args {
@@ -30,7 +32,7 @@ pub(crate) struct Args {
     /// Steps of a sequence.
     #[arg(long, value_name = "T", default_value_t = 16, value_parser = load::size)]
     steps: usize,
-    /// Threads; 0 for one a core.
+    /// Threads; 0: one per core.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = load::threads)]
     threads: usize,
     /// Print JSON.
@@ -91,9 +93,11 @@ fn page(checks: &[Check]) -> Result<()> {
             State::Unknown => ("unknown", out::DIM),
         };
         let finding = out::printable(&check.finding);
-        writeln!(out, "{}  {:<width$}  {finding}", out::paint(style, mark), check.name)?;
+        let first = format!("{}  {:<width$}  ", out::paint(style, mark), check.name);
+        let rest = " ".repeat(out::columns(&first));
+        writeln!(out, "{}", out::wrap(&finding, &first, &rest, out::width()))?;
         if let Some(advice) = &check.advice {
-            writeln!(out, "{}  {:<width$}  {}", " ".repeat(mark.len()), "", out::paint(out::NAME, advice))?;
+            writeln!(out, "{}", out::wrap(&out::paint(out::NAME, advice), &rest, &rest, out::width()))?;
         }
     }
     let count = |state: State| checks.iter().filter(|c| c.state == state).count();

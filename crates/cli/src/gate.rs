@@ -21,20 +21,23 @@ use std::path::PathBuf;
 #[derive(clap::Args)]
 #[command(
     args_conflicts_with_subcommands = true,
-    after_help = "The gate alarms (exit code 1) only where it is 99% sure that the slow-down is more than is allowed, and passes only \
-where it is as sure that it is not. It compares, from the surest to the least sure:
-  two models measured in turns, in several starts of this program      --model and --against
-  two builds of this program, likewise                                 --model and --against-program
-  a saved profile with the model measured now, by the yardstick        --baseline and --model
-  two saved profiles, by the yardstick                                 --baseline and --candidate
-A saved profile must be of the same machine, model, sizes, type and compilation. `schwann gate experiment` shows on this \
-machine how often all of this errs.
+    after_help = "The gate fails (exit code 1) only where it is 99% sure that the slow-down is more than is allowed, and passes only \
+where it is as sure that it is not. Ways to compare, the surest first:
+
+  --model and --against            two models, measured in turns now
+  --model and --against-program    two builds of this program, measured in turns
+  --baseline and --model           a saved profile with the model measured now
+  --baseline and --candidate       two saved profiles
+
+A saved profile must be of the same machine, model, sizes, number type and compilation. What was measured at another \
+time is put in relation to a yardstick, a small fixed computation that was timed beside it, so that a slower machine does \
+not pass for a slower program. `schwann gate experiment` shows how often the gate errs on this machine.
 
 Examples:
-  schwann gate --max-regress 3% --model new.safetensors --against old.safetensors
-  schwann gate --max-regress 3% --model wired-cfc --against-program ./main/schwann
-  schwann gate --max-regress 3% --baseline main --model wired-cfc
-  schwann gate --max-regress 3% --baseline main --candidate run.json --undecided pass
+  schwann gate --model new.safetensors --against old.safetensors
+  schwann gate --model wired-cfc --against-program ./main/schwann
+  schwann gate --max-regress 5% --baseline main --model wired-cfc
+  schwann gate --baseline main --candidate run.json --undecided pass
   schwann gate experiment --pairs 200 --planted 5%
 
 Exit codes: 0 not slower than is allowed, 1 slower than is allowed, 3 undecided (--undecided makes it 0 or 1), 2 wrong \
@@ -46,7 +49,7 @@ pub(crate) struct Args {
     /// The slow-down that is allowed.
     #[arg(long, value_name = "PERCENT", default_value = "3%", value_parser = percent)]
     max_regress: f64,
-    /// What the candidate is held against: a saved name, an id or a profile's .json.
+    /// What to compare the candidate with: a saved name, an id or a profile's .json.
     #[arg(long, value_name = "PROFILE")]
     baseline: Option<String>,
     /// The candidate as a profile: a saved name, an id or a profile's .json.
@@ -55,7 +58,7 @@ pub(crate) struct Args {
     /// The candidate, measured now: a built-in model (`schwann profile --help` lists them) or a network's file.
     #[arg(long, value_name = "MODEL", value_parser = load::model_name)]
     model: Option<String>,
-    /// What the candidate is held against, measured in turns with it: a built-in model or a network's file.
+    /// What to compare the candidate with, measured in turns with it: a built-in model or a network's file.
     #[arg(long, value_name = "MODEL", value_parser = load::model_name, requires = "model", conflicts_with_all = ["baseline", "against_program"])]
     against: Option<String>,
     /// Another build of this program, whose run of the same model is measured in turns with this one's.
@@ -66,7 +69,7 @@ pub(crate) struct Args {
     /// Seconds to measure at most; it ends as soon as it is clear.
     #[arg(long, value_name = "S", default_value_t = 30.0, value_parser = load::seconds)]
     seconds: f64,
-    /// Judge whatever is unlike: machine, model, batch, …
+    /// Compare even if machine, model, batch or something else differs.
     #[arg(long)]
     anyway: bool,
     /// What undecided counts as; without it, it has an exit code of its own, 3.
@@ -95,7 +98,7 @@ struct Shape {
     /// Steps of a sequence (16, or as in the baseline).
     #[arg(long, value_name = "T", value_parser = load::size)]
     steps: Option<usize>,
-    /// Threads; 0 for one a core (1, or as in the baseline).
+    /// Threads; 0: one per core (1, or as in the baseline).
     #[arg(long, value_name = "N", value_parser = load::threads)]
     threads: Option<usize>,
 }
@@ -214,7 +217,7 @@ pub(crate) fn run(args: &Args) -> Result<Outcome> {
                 let name = format!("{model} by {}", program.display());
                 (name, format!("{model} by this program"), kept(serve::in_turns(args, &rule, program, model, &seen))?)
             }
-            _ => bail!("--model has nothing to be held against; add --baseline, --against or --against-program"),
+            _ => bail!("--model has nothing to compare with; add --baseline, --against or --against-program"),
         },
         _ => bail!("nothing to judge: give --baseline with --candidate or --model, or --model with --against"),
     };
@@ -257,18 +260,15 @@ fn say(base: &str, candidate: &str, r: &Ruling) -> Result<()> {
     )?;
     let starts = r.starts.value.unwrap_or_default();
     let took = r.seconds.value.map_or("nothing measured now".into(), |s| format!("measured for {s:.1} s"));
-    writeln!(out, "{}", out::paint(out::DIM, format!("{}; {starts} starts a side, {took}", r.design)))?;
-    if let Some(machine) = r.machine.value.filter(|m| m.abs() >= 1.0) {
-        let text = format!(
-            "the machine itself was {machine:+.1}% slower for the candidate, by the yardstick; this is taken off"
-        );
+    writeln!(out, "{}", out::paint(out::DIM, format!("{}; {starts} starts per side, {took}", r.design)))?;
+    if let Some(text) = compare::machine_told(&r.machine) {
         writeln!(out, "{}", out::paint(out::DIM, text))?;
     }
     if r.decision == Decision::Undecided && !stop::asked() {
         writeln!(
             out,
             "{}",
-            out::paint(out::DIM, "the interval holds the limit: give more --seconds, or a quieter machine")
+            out::paint(out::DIM, "the limit lies inside the interval: give more --seconds, or a quieter machine")
         )?;
     }
     Ok(out.flush()?)

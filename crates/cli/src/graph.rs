@@ -13,13 +13,13 @@ use std::sync::Arc;
 
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
-  schwann graph net.safetensors                       the graph as text
-  schwann graph net.safetensors --svg net.svg         a picture (- writes it to stdout)
+  schwann graph net.safetensors                      the graph as text
+  schwann graph net.safetensors --svg net.svg        a picture
   schwann graph net.safetensors --dot | dot -Tpng > net.png
-  schwann graph net.safetensors --optimized           after the passes
-  schwann graph net.safetensors --passes              what each pass did
-  schwann graph net.safetensors --fusion --set B=32   what fusion saves
-  schwann graph net.safetensors --plan --set B=32     what will run, where in memory, at what cost
+  schwann graph net.safetensors --optimized          after the compiler's passes
+  schwann graph net.safetensors --passes             what each pass did
+  schwann graph net.safetensors --fusion --set B=32  what fusion saves
+  schwann graph net.safetensors --plan --set B=32    what will run, at what cost
   schwann graph net.safetensors --plan --set B=32 --svg plan.svg
   schwann graph circuit.safetensors --plan --set B=1 --set T=16")]
 pub(crate) struct Args {
@@ -37,22 +37,22 @@ pub(crate) struct Args {
     /// The plan for sizes given with --set: kernels, memory, cost, predicted time.
     #[arg(long, group = "view")]
     plan: bool,
-    /// What each pass did.
+    /// What each of the compiler's passes did.
     #[arg(long, group = "view")]
     passes: bool,
     /// What fusion would save, for sizes given with --set.
     #[arg(long, group = "view")]
     fusion: bool,
-    /// The graph after the passes.
+    /// The graph after the compiler's passes.
     #[arg(long, group = "view")]
     optimized: bool,
     /// The size a symbol stands for; may be repeated.
     #[arg(long = "set", value_name = "SYMBOL=SIZE")]
     settings: Vec<load::Setting>,
-    /// Threads to plan for; 0 for one a core.
+    /// Threads to plan for; 0: one per core.
     #[arg(long, value_name = "N", default_value = "0", value_parser = load::threads)]
     threads: usize,
-    /// The instruction set, where it is not to be the widest.
+    /// Use this instruction set instead of the widest one.
     #[arg(long, value_name = "NAME", value_parser = load::isa)]
     isa: Option<Isa>,
     /// Leave out the predicted times. (They need this machine's calibration: `schwann devices calibrate`.)
@@ -102,7 +102,7 @@ fn show_graph(args: &Args, graph: &Graph, title: &str) -> Result<()> {
     }
     for state in graph.states() {
         let (from, to) = (out::printable(&state.output), out::printable(&state.input));
-        writeln!(out, "state: {from} of a run is {to} of the next")?;
+        writeln!(out, "state: {from} of one run is {to} of the next")?;
     }
     writeln!(out)?;
     for line in graph.to_string().lines() {
@@ -148,7 +148,10 @@ fn with_data(graph: &Graph) -> Result<(Graph, PassOptions)> {
             graph.set_weight(name, Tensor::zeros(ty.dtype, &shape)?)?;
         }
     }
-    out::note(&format!("{} weights have no data; planned as if they had, with nothing computed ahead", missing.len()));
+    out::note(&format!(
+        "{} weights have no data; the plan assumes that they are there, and folds nothing",
+        missing.len()
+    ));
     Ok((graph, PassOptions { fold_weights: false, ..PassOptions::default() }))
 }
 
@@ -253,7 +256,7 @@ fn show_fusion(args: &Args, graph: &Graph) -> Result<()> {
 
 fn refuse_picture(args: &Args, view: &str) -> Result<()> {
     if args.dot || args.svg.is_some() {
-        bail!("{view} is a list: it goes with --json or with nothing");
+        bail!("{view} prints a list; it can only be combined with --json");
     }
     Ok(())
 }

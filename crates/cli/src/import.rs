@@ -23,9 +23,10 @@ enum From {
 
 or for a saved state dict:
 
-  scripts/export_ncps.py model.pt exported.safetensors --config '{\"class\": \"CfC\", \"input_size\": 8, \"units\": 32}'
+  scripts/export_ncps.py model.pt exported.safetensors \\
+      --config '{\"class\": \"CfC\", \"input_size\": 8, \"units\": 32}'
 
-Pickles (.pt, .pth) are programs that run when they are read, and are not read here.
+Pickles (.pt, .pth) can run code when they are read, and are not read here.
 
 Examples:
   schwann import ncps exported.safetensors -o circuit.safetensors
@@ -47,6 +48,7 @@ struct Ncps {
 
 pub(crate) fn run(args: &Args) -> Result<Outcome> {
     let From::Ncps(ncps) = &args.from;
+    out::not_stdout(&ncps.output, "--output", "a file's name")?;
     // A file that is read from where it lies, and that Python may still need, is not replaced by what came of it.
     out::apart([ncps.output.as_path()], [ncps.file.as_path()])?;
     let model = nn::import_ncps(&ncps.file)

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 #[command(after_help = "Examples:
   schwann info circuit.safetensors
   schwann info circuit.safetensors --json
-  schwann graph circuit.safetensors --plan --set B=1 --set T=1     what a step runs")]
+  schwann graph circuit.safetensors --plan --set B=1 --set T=1")]
 pub(crate) struct Args {
     /// The model, or a network's graph.
     file: PathBuf,
@@ -30,8 +30,14 @@ pub(crate) fn run(args: &Args) -> Result<Outcome> {
     Ok(Outcome::Done)
 }
 
-fn file_bytes(path: &Path) -> Result<u64> {
-    Ok(std::fs::metadata(path).with_context(|| format!("cannot read {}", path.display()))?.len())
+/// The size of a network's file; a built-in model has none.
+fn file_bytes(path: &Path) -> Option<u64> {
+    Some(std::fs::metadata(path).ok()?.len())
+}
+
+/// A network's name, and its file's size where it has one.
+fn title(path: &Path, size: Option<u64>) -> String {
+    format!("{}{}", path.display(), size.map(|size| format!(", {}", bytes(size))).unwrap_or_default())
 }
 
 /// `x f32[B, T, 8]`, for every input that is no state.
@@ -51,7 +57,8 @@ fn outputs(graph: &Graph) -> Vec<String> {
 
 /// A line of the page: what, and how much.
 fn line(out: &mut dyn Write, what: &str, text: &str) -> Result<()> {
-    Ok(writeln!(out, "  {what:<11} {}", out::printable(text))?)
+    let first = format!("  {what:<11} ");
+    Ok(writeln!(out, "{}", out::wrap(&out::printable(text), &first, &" ".repeat(first.len()), out::width()))?)
 }
 
 fn heading(out: &mut dyn Write, text: &str) -> Result<()> {
@@ -62,7 +69,7 @@ fn heading(out: &mut dyn Write, text: &str) -> Result<()> {
 pub(crate) fn show_model(model: &Model, path: &Path, json: bool) -> Result<()> {
     let info = model.info().with_context(|| format!("cannot compile {}", path.display()))?;
     let graph = model.graph(&GraphOptions::default())?;
-    let size = file_bytes(path)?;
+    let size = file_bytes(path);
     if json {
         let mut all = serde_json::to_value(&info)?;
         all["file"] = json!(path);
@@ -75,7 +82,7 @@ pub(crate) fn show_model(model: &Model, path: &Path, json: bool) -> Result<()> {
         return out::print(&serde_json::to_string_pretty(&all)?);
     }
     let mut out = out::stdout();
-    heading(&mut out, &format!("{}, {}", path.display(), bytes(size)))?;
+    heading(&mut out, &title(path, size))?;
     line(&mut out, "takes", &inputs(&graph).join(", "))?;
     line(&mut out, "gives", &outputs(&graph).join(", "))?;
     if !graph.states().is_empty() {
@@ -138,17 +145,21 @@ fn show_totals(out: &mut dyn Write, info: &Info) -> Result<()> {
     heading(out, "In all")?;
     line(out, "parameters", &format!("{}, {}", info.parameters, size(info.weight_bytes)))?;
     let work = format!("{} flops, of which {} functions", count(info.step_flops), count(info.step_transcendentals));
-    line(out, "a step", &format!("{work}; {} moved at least", bytes(info.step_bytes)))?;
-    line(out, "weights", &format!("{} in memory, packed copies included, once for all", size(info.resident_bytes)))?;
-    let session = format!("{} to work in, {} of state", size(info.arena_bytes), size(info.state_bytes));
-    line(out, "a session", &format!("{session}, for one stream"))?;
+    line(out, "per step", &format!("{work}; at least {} moved", bytes(info.step_bytes)))?;
+    line(
+        out,
+        "weights",
+        &format!("{} in memory, with packed copies, shared by all sessions", size(info.resident_bytes)),
+    )?;
+    let session = format!("{} of work space, {} of state", size(info.arena_bytes), size(info.state_bytes));
+    line(out, "per session", &format!("{session}, for one stream"))?;
     let note = format!("derived from options, shapes and the graph compiled for this CPU ({})", Isa::detect().name());
     Ok(writeln!(out, "  {}", out::paint(out::DIM, note))?)
 }
 
 /// A graph's page, or its JSON. Sizes that are left open are taken as 1.
 fn show_graph(graph: &Graph, path: &Path, json: bool) -> Result<()> {
-    let size = file_bytes(path)?;
+    let size = file_bytes(path);
     let symbols: Vec<String> = graph.symbols().into_iter().collect();
     let weights: usize = graph.weights().values().map(|t| t.bytes().len()).sum();
     let parameters: usize = graph.weights().values().map(schwann::Tensor::len).sum();
@@ -174,7 +185,7 @@ fn show_graph(graph: &Graph, path: &Path, json: bool) -> Result<()> {
         return out::print(&serde_json::to_string_pretty(&all)?);
     }
     let mut out = out::stdout();
-    heading(&mut out, &format!("{}, {}: a graph of {} nodes", path.display(), bytes(size), graph.nodes().len()))?;
+    heading(&mut out, &format!("{}: a graph of {} nodes", title(path, size), graph.nodes().len()))?;
     line(&mut out, "takes", &inputs(graph).join(", "))?;
     line(&mut out, "gives", &outputs(graph).join(", "))?;
     if !graph.states().is_empty() {
@@ -183,10 +194,10 @@ fn show_graph(graph: &Graph, path: &Path, json: bool) -> Result<()> {
     line(&mut out, "parameters", &format!("{parameters}, {}", bytes(weights as u64)))?;
     let work = format!("{} flops, of which {} functions", count(cost.flops), count(cost.transcendentals));
     let sizes = if symbols.is_empty() { String::new() } else { format!(" for {ones}") };
-    line(&mut out, "a run", &format!("{work}; {} moved at least{sizes}", bytes(cost.bytes())))?;
+    line(&mut out, "per run", &format!("{work}; at least {} moved{sizes}", bytes(cost.bytes())))?;
     if let Some(plan) = plan {
-        line(&mut out, "weights", &format!("{} in memory, once for all", bytes(plan.weight_bytes as u64)))?;
-        line(&mut out, "a session", &format!("{} to work in{sizes}", bytes(plan.arena_bytes as u64)))?;
+        line(&mut out, "weights", &format!("{} in memory, shared by all sessions", bytes(plan.weight_bytes as u64)))?;
+        line(&mut out, "per session", &format!("{} of work space{sizes}", bytes(plan.arena_bytes as u64)))?;
     }
     writeln!(out, "  {}", out::paint(out::DIM, "derived from shapes"))?;
     Ok(out.flush()?)

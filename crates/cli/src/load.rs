@@ -6,6 +6,7 @@ use schwann::io::safetensors::Reader;
 use schwann::memory::Budget;
 use schwann::nn::{self, GraphOptions, Model};
 use schwann::prof::models;
+use schwann::prof::nearest::did_you_mean;
 use schwann::{Bindings, DType, Graph, Isa, Tensor, io};
 use std::path::Path;
 
@@ -23,15 +24,22 @@ pub(crate) enum Network {
 /// Reads a network: a safetensors file with a graph or a model inside (ours, or one that ncps' users exported), or a
 /// graph's JSON (without weights).
 pub(crate) fn network(path: &Path) -> Result<Network> {
-    if let Some(model) = path.to_str().filter(|_| !path.exists()).and_then(built_in) {
-        return model;
+    if !path.exists() {
+        let name = path.to_string_lossy();
+        if let Some(model) = built_in(&name) {
+            return model;
+        }
+        let names = models::BUILT_IN.map(|m| m.name);
+        let meant = did_you_mean(&name, names);
+        let list = names.join(", ");
+        bail!("no file and no built-in model is called `{name}`{meant}; expected a network's file, or one of {list}");
     }
     crate::out::detail(&format!("reading {}", path.display()));
     let json = path.extension().is_some_and(|e| e.eq_ignore_ascii_case("json"));
     let network = if json { json_network(path).map(|g| Network::Graph(Box::new(g))) } else { tensors_network(path) };
     network.with_context(|| {
         let expected = ".safetensors with a graph or a model inside, or a graph's .json";
-        format!("{} is no network (expected {expected})", path.display())
+        format!("{} is not a network (expected {expected})", path.display())
     })
 }
 
@@ -88,13 +96,6 @@ pub(crate) fn named(name: &str) -> Result<Network> {
     if let Some(model) = built_in(name) {
         return model;
     }
-    if !Path::new(name).exists() {
-        let names = models::BUILT_IN.map(|m| m.name);
-        let near = names.iter().map(|n| (strsim::jaro_winkler(name, n), n)).max_by(|a, b| a.0.total_cmp(&b.0));
-        let meant = near.filter(|(like, _)| *like > 0.8).map(|(_, n)| format!(" (did you mean {n}?)"));
-        let list = names.join(", ");
-        bail!("there is no model `{name}`{}; expected a file, or one of {list}", meant.unwrap_or_default());
-    }
     network(Path::new(name))
 }
 
@@ -130,7 +131,7 @@ impl std::str::FromStr for Setting {
     type Err = String;
     fn from_str(text: &str) -> Result<Setting, String> {
         let (symbol, size) = text.split_once('=').ok_or("expected SYMBOL=SIZE, such as B=32")?;
-        let size = size.parse().map_err(|_| format!("`{size}` is no size; expected a number, such as B=32"))?;
+        let size = size.parse().map_err(|_| format!("`{size}` is not a size; expected a number, such as B=32"))?;
         Ok(Setting(symbol.to_owned(), size))
     }
 }
@@ -180,11 +181,11 @@ const MOST_THREADS: usize = 1024;
 pub(crate) fn threads(text: &str) -> Result<usize, String> {
     match text.parse() {
         Ok(n) if n <= MOST_THREADS => Ok(n),
-        _ => Err(format!("expected a number from 0 (one a core) to {MOST_THREADS}")),
+        _ => Err(format!("expected a number from 0 (one per core) to {MOST_THREADS}")),
     }
 }
 
-/// The CPU with an instruction set (the widest unless told) and threads (0 for one a core).
+/// The CPU with an instruction set (the widest unless told) and threads (0: one per core).
 pub(crate) fn cpu(isa: Option<Isa>, threads: usize) -> Result<Cpu> {
     Ok(Cpu::with_isa(isa.unwrap_or_else(Isa::detect), threads)?)
 }

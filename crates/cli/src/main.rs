@@ -42,26 +42,34 @@ static HEAP: schwann::heap::Counting = schwann::heap::Counting;
     version = env!("SCHWANN_VERSION"),
     arg_required_else_help = false,
     after_help = "Examples:
-  schwann                                   two built-in models profiled here, and a report
-  schwann info net.safetensors              what a network is and costs
+  schwann                            profile two built-in models; write a report
+  schwann info net.safetensors       what a network is and costs
   schwann run net.safetensors --input x.npy --output y.npy
-  schwann profile net.safetensors           where its time goes, and what to do
+  schwann profile net.safetensors    where its time goes, and what to do
   schwann graph net.safetensors --svg net.svg
 
-`schwann help COMMAND` has more of them. Defaults of your own go into ~/.config/schwann/config.toml
-(docs/configuration.md).
+`schwann help COMMAND` has more examples. Defaults of your own go into ~/.config/schwann/config.toml \
+(see docs/configuration.md).
 
-Exit codes: 0 done, 1 a comparison failed, 2 wrong usage or bad input, 3 cannot tell, 130 stopped by Ctrl-C."
+Exit codes: 0 done, 1 a comparison or test failed, 2 wrong usage or bad input, 3 cannot tell, 130 stopped by Ctrl-C."
 )]
 struct Cli {
-    /// When to use colours; NO_COLOR and CLICOLOR_FORCE are heeded too.
-    #[arg(long, value_name = "WHEN", default_value = "auto", global = true)]
+    /// Colours: auto, always or never (NO_COLOR and CLICOLOR_FORCE work too).
+    // What every command has stands after what is its own.
+    #[arg(
+        long,
+        value_name = "WHEN",
+        default_value = "auto",
+        global = true,
+        hide_possible_values = true,
+        display_order = 900
+    )]
     color: clap::ColorChoice,
-    /// No progress and no remarks: results and errors alone.
-    #[arg(long, short, global = true)]
+    /// Print only results and errors: no progress, no notes.
+    #[arg(long, short, global = true, display_order = 900)]
     quiet: bool,
     /// Say which files are read, and how long it took.
-    #[arg(long, short, global = true, conflicts_with = "quiet")]
+    #[arg(long, short, global = true, conflicts_with = "quiet", display_order = 900)]
     verbose: bool,
     #[command(subcommand)]
     command: Option<Command>,
@@ -80,39 +88,39 @@ enum Command {
     Graph(graph::Args),
     /// Run a network on inputs from .npy or .npz files, or row by row from stdin.
     Run(run::Args),
-    /// Keep profiles, to hold later ones against: save, list, show, track, export.
+    /// Keep profiles to compare later ones with: save, list, show, track, export.
     Baseline(baseline::Args),
     /// Run models, watch every operation, and say where the time goes.
     Profile(profile::Args),
     /// Time what the library does on this machine.
     Bench(bench::Args),
-    /// Hold two profiles against each other.
+    /// Compare two profiles: is the second faster or slower?
     Compare(compare::Args),
     /// Write a small example network to try the other commands on.
     Demo(demo::Args),
-    /// Fail where something became slower than is allowed.
+    /// For CI: fail if a model has become slower than allowed.
     Gate(gate::Args),
-    /// Bring a model from elsewhere into a file of this program.
+    /// Import a model that was exported from PyTorch.
     Import(import::Args),
     /// What a model is and what it costs: options, parameters, synapses, work and memory of a step.
     Info(info::Args),
-    /// Devices: what is published of them, what was measured of this one, which sizes suit them.
+    /// This machine and other devices: figures, calibration, sizes that suit them.
     Devices(devices::Args),
-    /// What a model would take on a device, operation by operation, before anyone has that device.
+    /// Predict how long a model takes on another device, operation by operation.
     Predict(predict::Args),
     /// Show a saved profile: one HTML page, plots, flame graphs.
     Report(report::Args),
     /// Is a model fast and small enough? A deadline, a rate or memory, measured here or predicted for a device.
     Validate(validate::Args),
-    /// Look at this machine and a model for what commonly makes models slow.
+    /// Check this machine and a model for the usual causes of slowness.
     Doctor(doctor::Args),
     /// Are a model's numbers right? Compare them with results that it gave elsewhere.
     Verify(verify::Args),
-    /// Draw a neural circuit: its synapses as text or picture, and what they are in numbers.
+    /// Draw a neural circuit as text or picture, with statistics.
     Wiring(wiring::Args),
-    /// Print what a shell needs to complete commands and options.
+    /// Print a completion script for a shell.
     Completions(describe::Completions),
-    /// Write man pages, one a command, into a folder.
+    /// Write the man pages into a folder.
     Man(describe::Man),
 }
 
@@ -266,10 +274,24 @@ mod tests {
     }
 
     #[test]
-    fn the_first_help_fits_80_columns() {
-        let text = command().render_help().to_string();
-        for line in text.lines() {
-            assert!(out::columns(line) <= 80, "{} columns: {line}", out::columns(line));
+    fn every_help_fits_80_columns_and_no_example_is_broken() {
+        let mut cli = command();
+        cli.build();
+        let mut commands = vec![];
+        all(&cli, &mut commands);
+        assert!(commands.len() > 30, "{} commands", commands.len());
+        for command in commands {
+            let name = command.get_display_name().unwrap_or(command.get_name());
+            for text in [command.clone().render_help(), command.clone().render_long_help()].map(|t| t.to_string()) {
+                for line in text.lines() {
+                    assert!(out::columns(line) <= 80, "`{name}`, {} columns: {line}", out::columns(line));
+                }
+                // Examples and tables are indented, and stand in the help as they were written.
+                let after = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+                for line in after.lines().filter(|line| line.starts_with(' ')) {
+                    assert!(text.lines().any(|l| l == line.trim_end()), "`{name}` breaks: {line}");
+                }
+            }
         }
     }
 }

@@ -43,23 +43,47 @@ pub(crate) fn deliver(path: &Path, text: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Refuses outputs that are among the inputs, or that are one file: asked before anything is written. `-` is none.
+/// Where a file that is written by its path goes: `-` is stdout.
+pub(crate) fn place(path: &Path) -> &Path {
+    if path == Path::new("-") { Path::new("/dev/stdout") } else { path }
+}
+
+/// Refuses `-` where stdout will not do: the option, and what it wants instead.
+pub(crate) fn not_stdout(path: &Path, option: &str, wanted: &str) -> anyhow::Result<()> {
+    match path == Path::new("-") {
+        true => bail!("{option} is `-`, which stands for stdout; expected {wanted}"),
+        false => Ok(()),
+    }
+}
+
+/// Where words go: to stdout, or to stderr where one of these outputs is on stdout already.
+pub(crate) fn talk<'a>(outputs: impl IntoIterator<Item = &'a Path>) -> Box<dyn Write> {
+    match outputs.into_iter().any(is_stdout) {
+        true => Box::new(stderr()),
+        false => Box::new(stdout()),
+    }
+}
+
+/// Refuses outputs that are among the inputs, or that are one file (or all on stdout): asked before anything is written.
 pub(crate) fn apart<'a>(
     outputs: impl IntoIterator<Item = &'a Path>,
     inputs: impl IntoIterator<Item = &'a Path>,
 ) -> anyhow::Result<()> {
     let files = |path: &&Path| *path != Path::new("-");
-    let outputs: Vec<&Path> = outputs.into_iter().filter(files).collect();
+    let (printed, outputs): (Vec<&Path>, Vec<&Path>) = outputs.into_iter().partition(|path| is_stdout(path));
+    if printed.len() > 1 {
+        bail!("{} outputs are to go to stdout, where they would be one; give all but one a file", printed.len());
+    }
     for input in inputs.into_iter().filter(files) {
         if let Some(output) = outputs.iter().find(|output| schwann::io::same_file(output, input)) {
             let (output, input) = (output.display(), input.display());
-            bail!("{output} is to be written, and is what is read ({input}); choose another name for the output");
+            bail!("{output} would overwrite the input {input}; choose another name for the output");
         }
     }
     for (i, a) in outputs.iter().enumerate() {
         if let Some(b) = outputs[..i].iter().find(|b| schwann::io::same_file(a, b)) {
             bail!(
-                "{} and {} are one file, and two things are to be written; choose another name",
+                "{} and {} are the same file, but two outputs go there; choose another name",
                 b.display(),
                 a.display()
             );
@@ -149,7 +173,15 @@ pub(crate) fn note(text: &str) {
     }
     // An empty line before it is meant.
     let (before, text) = text.strip_prefix('\n').map_or(("", text), |rest| ("\n", rest));
-    let _ = writeln!(anstream::stderr(), "{before}{}", paint(DIM, within(text)));
+    let text = within(text);
+    // Where nobody looks at a terminal, lines stay whole for whoever searches them.
+    let text = match terminal_size::terminal_size_of(io::stderr()) {
+        Some((columns, _)) => {
+            text.lines().map(|l| wrap(l, "", "", usize::from(columns.0).max(40))).collect::<Vec<_>>().join("\n")
+        }
+        None => text,
+    };
+    let _ = writeln!(anstream::stderr(), "{before}{}", paint(DIM, text));
 }
 
 /// A name or other text from a file, on one line and with nothing hidden in it.
@@ -211,12 +243,27 @@ pub(crate) fn cut(text: &str, width: usize) -> String {
     format!("{}…", kept[..end].trim_end_matches([' ', ',', ':']))
 }
 
+/// Units that stay on the line of their number.
+const UNITS: [&str; 13] = ["s", "ms", "µs", "ns", "B", "KiB", "MiB", "GiB", "GB/s", "k", "M", "G", "T"];
+
+/// The words of a text; a number and its unit are one.
+fn words(text: &str) -> Vec<String> {
+    let mut words: Vec<String> = vec![];
+    for word in text.split(' ').filter(|w| !w.is_empty()) {
+        let unit = UNITS.contains(&word.trim_end_matches([',', ';', ':', ')', '.']));
+        match words.last_mut().filter(|last| unit && last.ends_with(|c: char| c.is_ascii_digit())) {
+            Some(number) => *number += &format!(" {word}"),
+            None => words.push(word.to_owned()),
+        }
+    }
+    words
+}
+
 /// Text broken between words into lines of so many columns. Only a word that is wider than a line is broken itself.
 pub(crate) fn wrap(text: &str, first: &str, rest: &str, width: usize) -> String {
     let mut lines = vec![];
     let (mut line, mut used, mut empty) = (first.to_owned(), columns(first), true);
-    for word in text.split(' ').filter(|w| !w.is_empty()) {
-        let mut word = word.to_owned();
+    for mut word in words(text) {
         if !empty && used + 1 + columns(&word) > width {
             lines.push(std::mem::replace(&mut line, rest.to_owned()));
             (used, empty) = (columns(rest), true);
@@ -243,6 +290,12 @@ pub(crate) fn wrap(text: &str, first: &str, rest: &str, width: usize) -> String 
     }
     lines.push(line);
     lines.join("\n")
+}
+
+/// A paragraph from this column on, in a style, as wide as the page.
+pub(crate) fn paragraph(out: &mut dyn Write, indent: usize, style: Style, text: &str) -> io::Result<()> {
+    let blank = " ".repeat(indent);
+    writeln!(out, "{}", paint(style, wrap(&printable(text), &blank, &blank, width())))
 }
 
 /// Columns as wide as their content; numbers to the right.
@@ -305,6 +358,8 @@ mod tests {
         assert_eq!(wrap("日本語 日本", "", "", 7), "日本語\n日本");
         assert_eq!(wrap("abcdefghij k", "", "", 4), "abcd\nefgh\nij k");
         assert_eq!(wrap("", "x ", "", 10), "x ");
+        // A number keeps its unit.
+        assert_eq!(wrap("it took 85 µs, or 1 more", "", "", 11), "it took\n85 µs, or 1\nmore");
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! `schwann predict`: what a model would take on a device, per operation; on this machine, beside a measurement.
 
-use crate::devices::{broken, calibration, is_host, number};
+use crate::devices::{calibration, is_host, number};
 use crate::load::{self, Network, Setting};
 use crate::{Outcome, out};
 use anyhow::{Context, Result, bail};
@@ -10,24 +10,23 @@ use schwann::plan::{Plan, bytes, count, rough};
 use schwann::prof::device::predict::{GPU, NEURAL_ENGINE, NEVER_COMPARED, Prediction, Speed, predict, two_digits};
 use schwann::prof::device::roof::{Ready, numbers};
 use schwann::prof::device::{Catalog, on, outlook, prediction_error};
-use schwann::prof::models;
 use schwann::prof::profile::{Bound, DeviceOutlook};
 use schwann::{Bindings, DType, Figure, Graph, Tensor};
 use serde_json::json;
 use std::io::Write;
-use std::path::Path;
 
 #[derive(clap::Args)]
 #[command(
     after_help = "MODEL is a file (a model or a graph), or a built-in model (`schwann profile --help` lists them).
-Times are predicted from this machine's calibration (measured once, in some ten seconds) and, for other devices, from
-what is published of them. A prediction is a band with its reasons, told with two digits. Nobody has compared those of
-other devices with real ones; `schwann devices check` says how good they are on this machine.
+
+Times are predicted from this machine's calibration (measured once, in about ten seconds) and, for other devices, from \
+what is published of them. A prediction is a range with its reasons, given with two digits. Nobody has compared the predictions \
+for other devices with real ones; `schwann devices check` says how good they are on this machine.
 
 Examples:
-  schwann predict wired-cfc --batch 32 --steps 16     this machine and every device that is known
-  schwann predict wired-cfc --device 'M1 Max'         one device, operation by operation
-  schwann predict wired-cfc --device host             this machine: prediction and measurement
+  schwann predict wired-cfc --batch 32 --steps 16    every device that is known
+  schwann predict wired-cfc --device 'M1 Max'        one, operation by operation
+  schwann predict wired-cfc --device host            beside a measurement
   schwann predict net.safetensors --set B=32 --device m4 --json"
 )]
 pub(crate) struct Args {
@@ -46,7 +45,7 @@ pub(crate) struct Args {
     /// A size that a graph leaves open, such as B=32; for graphs whose sizes are not B and T.
     #[arg(long = "set", value_name = "SYMBOL=SIZE")]
     settings: Vec<Setting>,
-    /// Threads; 0 for one a core of this machine.
+    /// Threads; 0: one per core of this machine.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = load::threads)]
     threads: usize,
     /// Seconds to measure on this machine; 0 for no measurement.
@@ -59,17 +58,9 @@ pub(crate) struct Args {
 
 /// The network as a graph, from states of zero where it is a model.
 fn graph(name: &str) -> Result<Graph> {
-    let zero = GraphOptions::default().state(InitialState::Zero);
-    if let Some(model) = models::built_in(name, &models::Sizes::default()) {
-        return Ok(model?.graph(&zero)?);
-    }
-    if !Path::new(name).exists() {
-        let names = models::BUILT_IN.map(|m| m.name).join(", ");
-        bail!("no model `{name}`; expected a file or one of {names}");
-    }
-    Ok(match load::network(Path::new(name))? {
+    Ok(match load::named(name)? {
         Network::Graph(graph) => *graph,
-        Network::Model(model) => model.graph(&zero)?,
+        Network::Model(model) => model.graph(&GraphOptions::default().state(InitialState::Zero))?,
     })
 }
 
@@ -180,7 +171,7 @@ fn heading(out: &mut dyn Write, args: &Args, plan: &Plan) -> Result<()> {
     let title = out::paint(out::TITLE, out::printable(&args.model));
     let sizes = if plan.bindings == Bindings::new() { String::new() } else { format!(" for {}", plan.bindings) };
     let work = format!(
-        "{} flops, {} functions, {} moved at least",
+        "{} flops, {} functions, at least {} moved",
         count(cost.flops),
         count(cost.transcendentals),
         bytes(cost.bytes())
@@ -190,9 +181,17 @@ fn heading(out: &mut dyn Write, args: &Args, plan: &Plan) -> Result<()> {
 }
 
 /// A predicted time with two digits, and its band.
-pub(crate) fn band(time: &Figure) -> (String, String) {
+fn band(time: &Figure) -> (String, String) {
     let likely = time.value.map_or("–".into(), rough);
     (likely, time.spread.map_or(String::new(), |s| format!("{} to {}", rough(s.low), rough(s.high))))
+}
+
+/// The same in words: `51 µs (16 µs to 160 µs)`.
+pub(crate) fn told(time: &Figure) -> String {
+    match band(time) {
+        (likely, between) if between.is_empty() => likely,
+        (likely, between) => format!("{likely} ({between})"),
+    }
 }
 
 fn table(out: &mut dyn Write, all: &[DeviceOutlook], measured: Option<&Figure>) -> Result<()> {
@@ -226,10 +225,7 @@ fn table(out: &mut dyn Write, all: &[DeviceOutlook], measured: Option<&Figure>) 
 }
 
 fn paragraph(out: &mut dyn Write, text: &str) -> Result<()> {
-    for line in broken(&out::printable(text), 80) {
-        writeln!(out, "{}", out::paint(out::DIM, line))?;
-    }
-    Ok(())
+    Ok(out::paragraph(out, 0, out::DIM, text)?)
 }
 
 fn page(out: &mut dyn Write, p: &Prediction, measured: Option<&Figure>, error: Option<&Figure>) -> Result<()> {
@@ -266,7 +262,7 @@ fn page(out: &mut dyn Write, p: &Prediction, measured: Option<&Figure>, error: O
     writeln!(out)?;
     let device = out::printable(&p.device);
     let (likely, between) = band(&p.time);
-    writeln!(out, "{} {likely} a run on {device} (predicted)", out::paint(out::TITLE, "total"))?;
+    writeln!(out, "{} {likely} per run on {device} (predicted)", out::paint(out::TITLE, "total"))?;
     writeln!(out, "expected between {between}; {} of it beside the operations", band(&p.overhead).0)?;
     if !p.host {
         writeln!(out, "{}", out::paint(out::BAD, NEVER_COMPARED))?;
@@ -287,9 +283,7 @@ fn page(out: &mut dyn Write, p: &Prediction, measured: Option<&Figure>, error: O
     writeln!(out)?;
     writeln!(out, "{}", out::paint(out::TITLE, "why the band is as wide as it is"))?;
     for reason in &p.reasons {
-        for (i, line) in broken(&out::printable(reason), 76).iter().enumerate() {
-            writeln!(out, "{}{line}", if i == 0 { "  · " } else { "    " })?;
-        }
+        writeln!(out, "{}", out::wrap(&out::printable(reason), "  · ", "    ", out::width()))?;
     }
     paragraph(out, &format!("source: {}", p.time.source))?;
     paragraph(out, &format!("Neural Engine: unavailable; {NEURAL_ENGINE}"))?;

@@ -5,7 +5,7 @@ mod page;
 use crate::baseline::Place;
 use crate::load::{self, Network, Setting};
 use crate::{Outcome, devices, gate, out, stop};
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use indicatif::ProgressBar;
 use schwann::prof::device::{Calibration, Catalog, Entry, data_dir};
 use schwann::prof::profile::{Profile, SCHEMA};
@@ -21,19 +21,19 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 /// What follows the options in `--help`.
-const AFTER_HELP: &str = "Times are of Session::run, unwatched. In turns with them the same session runs watched, which gives each operation its \
-time; what watching costs is measured, shown, and taken off.
+const AFTER_HELP: &str = "Times are of whole runs that nothing watches. In turns with them, the same network runs watched, which gives each \
+operation its time; what watching costs is measured, shown, and subtracted.
 
 Examples:
-  schwann profile                              the built-in models, in some seconds
+  schwann profile                              two built-in models
   schwann profile circuit.safetensors --batch 1 --steps 1
-  schwann profile projected-cfc --compare      node by node, on more threads, in bfloat16
+  schwann profile projected-cfc --compare      unfused, on more threads, in bf16
   schwann profile wired-cfc wired-ltc --sweep=1,32,256 --json
   schwann profile net.safetensors --set N=128 --threads 0
-  schwann profile projected-cfc --prove        try what is recommended, and say what came of it
-  schwann profile wired-cfc --device 'M1 Max'  beside what the guides ask of that device
-  schwann profile wired-cfc --trace run.json   for Perfetto or Chrome's tracing page
-  schwann profile wired-cfc --save main        keep it, to hold later ones against";
+  schwann profile projected-cfc --prove        try what is recommended
+  schwann profile wired-cfc --device 'M1 Max'  beside what guides ask of it
+  schwann profile wired-cfc --trace run.json   for ui.perfetto.dev
+  schwann profile wired-cfc --save main        keep it, to compare later";
 
 #[derive(clap::Args, Default)]
 #[command(
@@ -46,25 +46,25 @@ pub(crate) struct Args {
     /// Files, or built-in models (listed below).
     #[arg(value_name = "MODEL", value_parser = load::model_name)]
     models: Vec<String>,
-    /// Sequences in a batch (32).
+    /// Sequences in a batch [default: 32].
     #[arg(long, value_name = "B", value_parser = load::size)]
     batch: Option<usize>,
-    /// Steps of a sequence (16).
+    /// Steps of a sequence [default: 16].
     #[arg(long, value_name = "T", value_parser = load::size)]
     steps: Option<usize>,
-    /// Other sizes of a graph.
+    /// The size that a symbol of a graph stands for, such as N=128.
     #[arg(long, value_name = "SYMBOL=SIZE")]
     set: Vec<Setting>,
-    /// Timed samples (200), fewer where the seconds are over before.
+    /// Timed samples [default: 200]; fewer if --seconds runs out first.
     #[arg(long, value_name = "N", value_parser = load::size)]
     runs: Option<usize>,
-    /// Seconds for each measurement (2).
+    /// Seconds for each measurement [default: 2].
     #[arg(long, value_name = "S", value_parser = load::seconds)]
     seconds: Option<f64>,
-    /// Threads (1); 0 for one a core.
+    /// Threads; 0: one per core [default: 1].
     #[arg(long, value_name = "N", value_parser = load::threads)]
     threads: Option<usize>,
-    /// The instruction set, where it is not to be the widest.
+    /// Use this instruction set instead of the widest one.
     #[arg(long, value_name = "NAME", value_parser = load::isa)]
     isa: Option<Isa>,
     /// Run each node of the graph as it was built, without the compiler's passes.
@@ -82,16 +82,16 @@ pub(crate) struct Args {
     /// Measure other numbers of steps too.
     #[arg(long, value_name = "T,T", value_delimiter = ',', num_args = 0.., require_equals = true, default_missing_value = "1,4,16,64", value_parser = load::size)]
     sweep_steps: Vec<usize>,
-    /// Hold it against this device's requirements, such as M1 Max.
+    /// Show beside it what the guides ask of this device, such as M1 Max.
     #[arg(long, value_name = "NAME")]
     device: Option<String>,
-    /// Apply what is recommended, measure again, and say what came of it.
+    /// Try each recommendation, measure it, and say whether it helped.
     #[arg(long)]
     prove: bool,
-    /// Where the report goes; without it, into the user's data directory.
+    /// Write the report to this file (`-` is stdout) instead of the data directory.
     #[arg(long, value_name = "FILE.html")]
     html: Option<PathBuf>,
-    /// Write some runs as they happened, call by call and thread by thread.
+    /// Write some runs as they happened, call by call and thread by thread; `-` is stdout.
     #[arg(long, value_name = "FILE.json")]
     trace: Option<PathBuf>,
     /// Keep the profile under this name (several models: NAME-MODEL).
@@ -99,7 +99,7 @@ pub(crate) struct Args {
     save: Option<String>,
     #[command(flatten)]
     place: Place,
-    /// Leave out this machine's limits, and everything that needs them: no calibration, no predictions.
+    /// Do not use this machine's calibration: no limits, no predictions, no advice that needs them.
     #[arg(long)]
     no_roof: bool,
     /// Print one JSON document.
@@ -115,6 +115,11 @@ struct Document<'a> {
 }
 
 impl Args {
+    /// Files that are written where somebody said.
+    fn outputs(&self) -> impl Iterator<Item = &Path> {
+        [&self.html, &self.trace].into_iter().flatten().map(PathBuf::as_path)
+    }
+
     fn options(&self) -> Options {
         let usual = Options::default();
         // `--set B=8` is another way to say `--batch 8`.
@@ -179,8 +184,10 @@ pub(crate) fn run(args: &Args) -> Result<Outcome> {
         [] => models::DEFAULT.to_vec(),
         given => given.iter().map(String::as_str).collect(),
     };
-    let outputs = [&args.html, &args.trace].into_iter().flatten();
-    out::apart(outputs.map(PathBuf::as_path), names.iter().map(Path::new))?;
+    out::apart(args.outputs(), names.iter().map(Path::new))?;
+    if args.json && args.outputs().any(out::is_stdout) {
+        bail!("--json is printed on stdout, where --html or --trace is to go as well; give that a file");
+    }
     // All of them are looked at before the first is measured, and so is the device.
     let subjects = names.iter().map(|name| Ok((*name, subject(name)?))).collect::<Result<Vec<_>>>()?;
     let catalog = Catalog::load()?;
@@ -279,13 +286,14 @@ fn deliver(args: &Args, profiles: &[Profile], traces: &[trace::Trace]) -> Result
         args.place.save(name, profiles)?;
     }
     if let Some(path) = args.trace.as_ref().filter(|_| !traces.is_empty()) {
-        let written = schwann::io::write_file(path, |out| {
+        let written = schwann::io::write_file(out::place(path), |out| {
             let mut out = Cleaner::new(out);
             trace::write_all(traces, &mut out)?;
             out.flush()
         });
         written.with_context(|| format!("cannot write {}", path.display()))?;
-        out::note(&format!("wrote {}, whose times include watching: open it at ui.perfetto.dev", path.display()));
+        let name = if out::is_stdout(path) { "the trace".into() } else { path.display().to_string() };
+        out::note(&format!("wrote {name}; open it at ui.perfetto.dev (its times include the cost of watching)"));
     }
     let report = match (&args.html, args.json) {
         (Some(path), _) => {
@@ -298,7 +306,7 @@ fn deliver(args: &Args, profiles: &[Profile], traces: &[trace::Trace]) -> Result
             Err(why) => format!("not written ({why:#}); --html FILE says where it should go"),
         }),
     };
-    let mut out = out::stdout();
+    let mut out = out::talk(args.outputs());
     if args.json {
         writeln!(out, "{}", serde_json::to_string_pretty(&Document { schema: SCHEMA, profiles })?)?;
     } else {

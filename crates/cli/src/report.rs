@@ -14,7 +14,7 @@ const DOTS: f32 = 2.0;
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   schwann profile --json > run.json && schwann report run.json --open
-  schwann report main -o report.html           a profile that was saved with --save main
+  schwann report main -o report.html           what was saved with --save main
   schwann report run.json --plots plots        every plot as SVG and PNG
   schwann report run.json --flame flame.svg --folded stacks.txt
   schwann report --schema > profile.schema.json")]
@@ -34,7 +34,7 @@ pub(crate) struct Args {
     /// Write every plot as SVG and PNG into this directory.
     #[arg(long, value_name = "DIR")]
     plots: Option<PathBuf>,
-    /// Write a flame graph.
+    /// Write a flame graph; `-` for stdout.
     #[arg(long, value_name = "FILE.svg")]
     flame: Option<PathBuf>,
     /// Write folded stacks, with nanoseconds, for other flame graph tools; `-` for stdout.
@@ -50,6 +50,12 @@ pub(crate) fn run(args: &Args) -> Result<Outcome> {
         return Ok(Outcome::Done);
     }
     let run = args.run.as_deref().context("no profile is named")?;
+    if let Some(folder) = &args.plots {
+        out::not_stdout(folder, "--plots", "a folder, for there are many plots")?;
+    }
+    if args.open && args.output.as_deref().is_some_and(out::is_stdout) {
+        bail!("a page on stdout cannot be opened; give -o FILE.html");
+    }
     let outputs = [&args.output, &args.flame, &args.folded].into_iter().flatten();
     out::apart(outputs.map(PathBuf::as_path), run.ends_with(".json").then_some(Path::new(run)))?;
     let profiles = args.place.profiles(run)?;
@@ -132,9 +138,6 @@ fn slug(profile: &Profile) -> String {
 
 /// Shows a file in the browser, by the system's own way.
 fn open(path: &Path) -> Result<()> {
-    if path == Path::new("-") {
-        bail!("a page on stdout cannot be opened; give -o FILE.html");
-    }
     let (program, before): (&str, &[&str]) = match std::env::consts::OS {
         "macos" => ("open", &[]),
         "windows" => ("cmd", &["/C", "start", ""]),

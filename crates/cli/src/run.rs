@@ -20,48 +20,51 @@ use std::path::{Path, PathBuf};
 
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
-  schwann run net.safetensors --input x.npy                     a summary of each output
+  schwann run net.safetensors --input x.npy               sum up each output
   schwann run net.safetensors --input x.npy --output y.npy
-  schwann run net.safetensors --input tokens=t.npy --input mask=m.npy --output logits=l.npy
+  schwann run net.safetensors --input a=a.npy --input b=b.npy --output y.npy
   schwann run net.safetensors --inputs all.npz --json
+  schwann run net.safetensors --input x.npy --repeat 100  how long a run takes
+  schwann run net.safetensors --input x.npy --check       are the results right?
   schwann run rnn.safetensors --input x.npy --state s.npz --state-out s.npz
   schwann run circuit.safetensors --input x.npy --timespans t.npy --output y.npy
-  schwann run net.safetensors --input x.npy --repeat 100        and how long a run takes
-  schwann run net.safetensors --input x.npy --check             compare with the reference backend
-  schwann run circuit.safetensors --stream < rows.csv           one step a row, answers as they come
-  sensor | schwann run circuit.safetensors --stream --format jsonl --state-out s.npz
+
+Row by row, each answer as soon as its row is there:
+  schwann run circuit.safetensors --stream < rows.csv
   schwann run circuit.safetensors --stream --dt-column dt < rows.csv
-  sensor | schwann run circuit.safetensors --stream --on-bad-row hold --state-out s.npz
+  sensor | schwann run circuit.safetensors --stream --format jsonl
+  sensor | schwann run circuit.safetensors --stream --state-out s.npz
+  sensor | schwann run circuit.safetensors --stream --on-bad-row hold
 
 Exit codes: 0 done, 1 --check found a difference, 2 wrong usage or bad input.")]
 pub(crate) struct Args {
     /// The network: .safetensors with a graph or a model inside.
     file: PathBuf,
-    /// An input, as FILE.npy where there is one, else as NAME=FILE.npy.
+    /// An input's file; NAME=FILE where the network has several inputs.
     #[arg(long, value_name = "[NAME=]X.npy")]
     input: Vec<String>,
     /// Inputs by name from one .npz.
     #[arg(long, value_name = "ALL.npz")]
     inputs: Option<PathBuf>,
-    /// The time between steps, one number a sample and step, for models: [B, T].
+    /// The time between steps, for models: an array [batch, steps].
     #[arg(long, value_name = "T.npy")]
     timespans: Option<PathBuf>,
-    /// The time between steps where it is always the same, for models; 1 unless told.
+    /// The time between steps where it is always the same, for models [default: 1].
     #[arg(long, value_name = "T", allow_negative_numbers = true, conflicts_with_all = ["timespans", "dt_column"])]
     dt: Option<f32>,
-    /// Where to write an output, as FILE.npy where there is one, else as NAME=FILE.npy.
+    /// Where to write an output (`-` is stdout); NAME=FILE where the network has several outputs.
     #[arg(long, value_name = "[NAME=]Y.npy")]
     output: Vec<String>,
-    /// Threads; 0 for one a core.
+    /// Threads; 0: one per core.
     #[arg(long, value_name = "N", default_value = "0", value_parser = load::threads)]
     threads: usize,
-    /// The instruction set, where it is not to be the widest.
+    /// Use this instruction set instead of the widest one.
     #[arg(long, value_name = "NAME", value_parser = load::isa)]
     isa: Option<Isa>,
     /// States to start from, by the names of the inputs that hold them.
     #[arg(long, value_name = "S.npz", visible_alias = "state-in")]
     state: Option<PathBuf>,
-    /// Where to write the states after the last run.
+    /// Where to write the states after the last run; `-` is stdout.
     #[arg(long, value_name = "S.npz")]
     state_out: Option<PathBuf>,
     /// Run so many times and say how long one took; states go on from run to run.
@@ -76,19 +79,19 @@ pub(crate) struct Args {
     /// Read rows from stdin, take one step for each, and write what comes of it to stdout at once.
     #[arg(long, conflicts_with_all = ["input", "inputs", "timespans", "output", "repeat", "check", "json"])]
     stream: bool,
-    /// How rows are written; seen from the first unless told.
+    /// How rows are written; by default, guessed from the first row.
     #[arg(long, value_name = "FORM", requires = "stream")]
     format: Option<rows::Format>,
     /// The column of a CSV row that is the time since the last: its heading, or its number from 1.
     #[arg(long, value_name = "COLUMN", requires = "stream")]
     dt_column: Option<String>,
-    /// What a row leads to that is none, has other columns, or has a time that cannot be.
+    /// What to do about a row that cannot be read, has the wrong number of columns, or has a negative time.
     #[arg(long, value_name = "WHAT", requires = "stream", default_value = "stop")]
     on_bad_row: stream::BadRow,
     /// Whether rows may have NaN and infinities, which may stay in the state for good.
     #[arg(long, value_name = "WHAT", requires = "stream", default_value = "refuse")]
     nan: Nan,
-    /// Take --state though it says that it is of another model.
+    /// Accept a --state file of another model.
     #[arg(long, requires = "state")]
     any_state: bool,
 }
@@ -96,7 +99,7 @@ pub(crate) struct Args {
 /// What becomes of rows that are not finite.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 enum Nan {
-    /// They are bad rows.
+    /// Such a row is a bad row.
     #[default]
     Refuse,
     /// They go to the network as they are; in JSON, `null` is NaN.
@@ -151,24 +154,18 @@ pub(crate) fn run(args: &Args) -> Result<Outcome> {
     for output in graph.outputs() {
         let value = session.output(&output.name)?;
         if let Some(path) = outputs.get(&output.name) {
-            io::write_npy(output_file(path), value)
-                .with_context(|| format!("cannot write output `{}`", output.name))?;
+            io::write_npy(out::place(path), value).with_context(|| format!("cannot write output `{}`", output.name))?;
         }
         results.push(Summary::of(&output.name, value, outputs.get(&output.name)));
     }
     if let Some(path) = &args.state_out {
         let states = states_of(&graph, &session)?;
-        io::write_npz(output_file(path), states.iter().map(|(name, value)| (name.as_str(), value)))
+        io::write_npz(out::place(path), states.iter().map(|(name, value)| (name.as_str(), value)))
             .with_context(|| format!("cannot write {}", path.display()))?;
     }
     report(args, program.backend(), cpu.threads(), &results, samples.as_ref(), agreement.as_ref())?;
     let differs = agreement.is_some_and(|a| a.is_err());
     Ok(if differs { Outcome::Differs } else { Outcome::Done })
-}
-
-/// Where an output goes; `-` is stdout.
-fn output_file(path: &Path) -> &Path {
-    if path == Path::new("-") { Path::new("/dev/stdout") } else { path }
 }
 
 /// Refuses to write over what is read. States may go on in the file that they came from: it was read by then.
@@ -379,8 +376,7 @@ fn report(
     agreement: Option<&std::result::Result<f64, String>>,
 ) -> Result<()> {
     // What goes to stdout as an array is not to have words after it.
-    let taken = results.iter().filter_map(|r| r.written.as_ref()).chain(&args.state_out).any(|p| out::is_stdout(p));
-    let mut out: Box<dyn Write> = if taken { Box::new(out::stderr()) } else { Box::new(out::stdout()) };
+    let mut out = out::talk(results.iter().filter_map(|r| r.written.as_deref()).chain(args.state_out.as_deref()));
     if args.json {
         let outputs: Vec<_> = results
             .iter()

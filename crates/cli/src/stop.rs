@@ -35,7 +35,7 @@ pub(crate) fn listen() -> Arc<AtomicBool> {
             if flag.swap(true, Ordering::SeqCst) {
                 std::process::exit(i32::from(EXIT_CODE));
             }
-            out::note("\nstopping; Ctrl-C again ends at once, and keeps nothing");
+            out::note("\nstopping; press Ctrl-C again to quit at once and keep nothing");
         });
         asked
     };

@@ -2,31 +2,35 @@
 //!
 //! Text is monospaced, so its width is known without a font; what is too long for its box is cut, and whole in the
 //! box's tooltip. Everything goes from top to bottom, so that a picture is as wide as a page however large the network:
-//! weights and literals are named in the boxes that read them, what belongs to one layer (by the names of its weights and
-//! nodes) is a band with the layer's name, and a loop's body is a frame of its own below its graph. A plan also shows its
-//! arena, as time against address.
+//! weights, literals and what a loop takes from outside are named in the boxes that read them, what belongs to one layer
+//! (by the names of its weights and nodes) is a band with the layer's name, and a loop's body is a frame of its own below
+//! its graph. A plan also shows its arena, as time against address.
 
 mod layout;
 
 use anyhow::{Result, bail};
 use schwann::graph::Node;
 use schwann::plan::{self, Forecast, Place, Plan};
-use schwann::show::{self, xml as escape};
+use schwann::show;
+use schwann::svg::{Path, Svg};
 use schwann::{Graph, Op};
 use std::collections::BTreeMap;
-use std::fmt::Write;
 
 /// More boxes than this make no picture that a person can read.
 const MOST_BOXES: usize = 3000;
 /// Characters of a line in a box.
 const LONGEST_LINE: usize = 46;
+/// Lines of a box that name what it reads, and that say what its kernel does; the rest is counted.
+const MOST_NAMES: usize = 3;
+const MOST_KERNEL: usize = 5;
 const FONT: f64 = 12.0;
 /// A monospaced character's width is 0.6 of its height, or a little less.
 const CHAR: f64 = FONT * 0.61;
 const LINE: f64 = 16.0;
 const PAD: f64 = 24.0;
-/// What a band has beyond its boxes on each side.
+/// What a band has beyond its boxes on each side, and above them for its name.
 const BAND: f64 = 12.0;
+const BAND_NAME: f64 = 22.0;
 
 /// What a box stands for; the colours are those of the DOT output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -98,7 +102,34 @@ impl Kind {
 /// A box: its first line is its name.
 struct Item {
     lines: Vec<String>,
+    /// What a pointer that rests on it is told: all of it, where the lines say less.
+    whole: Vec<String>,
     kind: Kind,
+}
+
+impl Item {
+    fn new(lines: Vec<String>, kind: Kind) -> Item {
+        Item { whole: lines.clone(), lines, kind }
+    }
+}
+
+/// A list in few lines of a box.
+fn packed(parts: &[String], most: usize) -> Vec<String> {
+    let mut lines: Vec<String> = vec![];
+    for (i, part) in parts.iter().enumerate() {
+        let full = lines.len() == most;
+        match lines.last_mut() {
+            Some(line) if line.chars().count() + 2 + part.chars().count() <= LONGEST_LINE => {
+                *line += &format!(", {part}")
+            }
+            _ if full => {
+                lines.push(format!("and {} more", parts.len() - i));
+                break;
+            }
+            _ => lines.push(part.clone()),
+        }
+    }
+    lines
 }
 
 /// Boxes and edges with a title; a picture is one of these for each graph and loop body.
@@ -119,20 +150,29 @@ fn prefix(name: &str) -> Option<&str> {
 /// A graph as a picture.
 pub(crate) fn graph(graph: &Graph, title: &str) -> Result<String> {
     let mut panels = vec![];
-    graph_panels(graph, title.to_owned(), &mut panels)?;
+    graph_panels(graph, title.to_owned(), &BTreeMap::new(), &mut panels)?;
     Ok(draw(&panels, None))
 }
 
-fn graph_panels(graph: &Graph, title: String, panels: &mut Vec<Panel>) -> Result<()> {
+/// What a loop takes from outside and keeps: the name that it has there, and how it is told, by the name of the body's
+/// input.
+type Fixed = BTreeMap<String, (String, String)>;
+
+fn graph_panels(graph: &Graph, title: String, fixed: &Fixed, panels: &mut Vec<Panel>) -> Result<()> {
     let mut panel = Panel { title, ..Panel::default() };
     let mut bodies = vec![];
     let nodes = graph.nodes();
-    // A weight or literal is a line in the boxes that read it; one that nobody reads but the caller has its own.
+    // What does not change is a line in the boxes that read it; where nobody reads it but the caller, it has its own.
     let given = |i: usize| graph.outputs().iter().any(|o| o.value.node as usize == i);
-    let constant = |i: usize| matches!(nodes[i].op, Op::Weight { .. } | Op::Const(_)) && !given(i);
+    let told = |i: usize| match &nodes[i].op {
+        Op::Input { name, .. } => fixed.get(name).cloned(),
+        Op::Weight { .. } | Op::Const(_) => Some((nodes[i].name.clone(), said(&nodes[i]))),
+        _ => None,
+    };
+    let constant = |i: usize| if given(i) { None } else { told(i) };
     let mut item_of = vec![None; nodes.len()];
     // The nodes' lines in text say what there is to say about each; the type is shown on a line of its own.
-    for (i, node) in nodes.iter().enumerate().filter(|(i, _)| !constant(*i)) {
+    for (i, node) in nodes.iter().enumerate().filter(|(i, _)| constant(*i).is_none()) {
         let types: Vec<String> = node.outs.iter().map(ToString::to_string).collect();
         let about = match &node.op {
             Op::Map { map, .. } => map.to_string(),
@@ -142,34 +182,41 @@ fn graph_panels(graph: &Graph, title: String, panels: &mut Vec<Panel>) -> Result
             Op::Const(t) if t.len() == 1 => format!("const {}", t.to_f64()[0] as f32),
             op => op.name().to_owned(),
         };
-        let mut lines = vec![node.name.clone()];
-        lines.extend((about != node.name).then_some(about));
-        let with: Vec<&Node> =
-            node.inputs.iter().map(|v| v.node as usize).filter(|v| constant(*v)).map(|v| &nodes[v]).collect();
-        lines.extend((!with.is_empty()).then(|| with.iter().map(|n| said(n)).collect::<Vec<_>>().join(", ")));
-        lines.push(types.join(", "));
+        let mut first = vec![node.name.clone()];
+        first.extend((about != node.name).then_some(about));
+        let with: Vec<(String, String)> = node.inputs.iter().filter_map(|v| constant(v.node as usize)).collect();
+        let names: Vec<String> = with.iter().map(|(_, said)| said.clone()).collect();
+        let last = vec![types.join(", ")];
         let this = panel.items.len();
         item_of[i] = Some(this);
-        panel.items.push(Item { lines, kind: Kind::of(&node.op) });
+        let (lines, whole) = ([first.clone(), packed(&names, MOST_NAMES), last.clone()], [first, names, last]);
+        panel.items.push(Item { lines: lines.concat(), whole: whole.concat(), kind: Kind::of(&node.op) });
         let sources: Vec<usize> = node.inputs.iter().filter_map(|v| item_of[v.node as usize]).collect();
         // Named after its layer, or reading a layer's weights, or working on what that layer gave.
-        let own = with.iter().find_map(|n| prefix(&n.name)).or_else(|| prefix(&node.name)).map(str::to_owned);
+        let own = with.iter().find_map(|(name, _)| prefix(name)).or_else(|| prefix(&node.name)).map(str::to_owned);
         let group = own.or_else(|| sources.iter().max().map(|s| panel.groups[*s].clone())).unwrap_or_default();
         panel.groups.push(if matches!(node.op, Op::Input { .. }) { String::new() } else { group });
         panel.edges.extend(sources.into_iter().map(|s| (s, this)));
         if let Op::Scan(scan) = &node.op {
-            bodies.push((format!("one step of {}", node.name), &scan.body));
+            let changes = scan.states + scan.sequences;
+            let outside = |v: &schwann::Value| {
+                let from = v.node as usize;
+                told(from).unwrap_or_else(|| (nodes[from].name.clone(), said(&nodes[from])))
+            };
+            let inside = scan.body.inputs().map(|(name, _)| name.to_owned());
+            let kept: Fixed = inside.zip(&node.inputs).skip(changes).map(|(name, v)| (name, outside(v))).collect();
+            bodies.push((format!("one step of the loop `{}`", node.name), &scan.body, kept));
         }
     }
     for output in graph.outputs() {
         let from = item_of[output.value.node as usize];
         panel.edges.extend(from.map(|from| (from, panel.items.len())));
-        panel.items.push(Item { lines: vec![output.name.clone()], kind: Kind::Output });
+        panel.items.push(Item::new(vec![output.name.clone()], Kind::Output));
         panel.groups.push(String::new());
     }
     check_size(&panel)?;
     panels.push(panel);
-    bodies.into_iter().try_for_each(|(title, body)| graph_panels(body, title, panels))
+    bodies.into_iter().try_for_each(|(title, body, kept)| graph_panels(body, title, &kept, panels))
 }
 
 /// A weight or literal in the box that reads it: `layer1.weight [784, 256]`, `0.5`.
@@ -210,10 +257,14 @@ fn plan_panels(
                 Place::Buffer(b) => sources.extend(writer.get(*b).copied().flatten()),
                 Place::Output(name) => sources.extend(written.get(name.as_str())),
                 Place::Constant(name) => with.push(name.as_str()),
+                // What a loop takes from outside is named where it is read, as weights are.
+                Place::Input(name) if !path.is_empty() && from_outside(name).is_some() => {
+                    with.extend(from_outside(name));
+                }
                 Place::Input(name) => {
                     let items = &mut panel.items;
                     sources.push(*given.entry(name).or_insert_with(|| {
-                        items.push(Item { lines: vec![name.clone()], kind: Kind::Input });
+                        items.push(Item::new(vec![name.clone()], Kind::Input));
                         items.len() - 1
                     }));
                 }
@@ -225,10 +276,14 @@ fn plan_panels(
         let work = format!("{} flops, {}{predicted}", plan::count(step.cost.flops), plan::bytes(step.cost.bytes()));
         let name = format!("{number}: {}{}", step.name, if step.in_place { " (in place)" } else { "" });
         with.dedup();
-        let mut lines = vec![name, step.kernel.clone()];
-        lines.extend((!with.is_empty()).then(|| format!("with {}", with.join(", "))));
-        lines.extend([step.out.clone(), work]);
-        panel.items.push(Item { lines, kind: Kind::named(&step.op) });
+        let kernel: Vec<String> = step.kernel.split(", ").map(str::to_owned).collect();
+        let with: Vec<String> =
+            with.iter().enumerate().map(|(i, n)| format!("{}{n}", if i == 0 { "with " } else { "" })).collect();
+        let last = vec![step.out.clone(), work];
+        let lines =
+            [vec![name.clone()], packed(&kernel, MOST_KERNEL), packed(&with, MOST_NAMES), last.clone()].concat();
+        let whole = [vec![name, step.kernel.clone()], with, last].concat();
+        panel.items.push(Item { lines, whole, kind: Kind::named(&step.op) });
         sources.sort_unstable();
         sources.dedup();
         panel.edges.extend(sources.into_iter().map(|s| (s, this)));
@@ -246,21 +301,61 @@ fn plan_panels(
             }
         }
         if let Some(looped) = &step.looped {
-            let rows = looped.block_rows.map_or("all rows at once".into(), |r| format!("blocks of {r} rows"));
-            bodies.push((format!("{}: {} steps, {rows}", step.name, looped.steps), &looped.body, place));
+            let rows = match looped.block_rows {
+                None => "all rows at once".into(),
+                Some(1) => "row by row".into(),
+                Some(rows) => format!("blocks of {rows} rows"),
+            };
+            let steps = if looped.steps == 1 { "1 step".into() } else { format!("{} steps", looped.steps) };
+            bodies.push((format!("one step of the loop `{}` ({steps}, {rows})", step.name), &looped.body, place));
         }
     }
     for (name, from) in written {
         panel.edges.push((from, panel.items.len()));
-        panel.items.push(Item { lines: vec![name.to_owned()], kind: Kind::Output });
+        panel.items.push(Item::new(vec![name.to_owned()], Kind::Output));
     }
     check_size(&panel)?;
     panels.push(panel);
     bodies.into_iter().try_for_each(|(title, body, path)| plan_panels(body, forecast, &path, title, panels))
 }
 
-/// The band of each box: boxes of one layer that follow each other. One band for all where layers would only scatter.
-fn bands(panel: &Panel) -> Vec<usize> {
+/// The name outside of what a loop takes from there: `weight` for `fixed.3.weight`, as the graph's builder names it.
+fn from_outside(name: &str) -> Option<&str> {
+    let (number, name) = name.strip_prefix("fixed.")?.split_once('.')?;
+    number.parse::<usize>().ok().map(|_| name)
+}
+
+/// A band of its own for every few boxes tells nothing: layers that come back more often than this become one with the
+/// layer that they take turns with.
+const MOST_TURNS: usize = 2;
+
+/// Makes layers one that take turns again and again, as what a cell is made of does. `groups` are of the boxes in order.
+fn merge_turns(groups: &mut [String]) {
+    loop {
+        let mut runs: Vec<String> = groups.to_vec();
+        runs.dedup();
+        let mut turns: BTreeMap<&str, usize> = BTreeMap::new();
+        runs.iter().for_each(|run| *turns.entry(run).or_default() += 1);
+        let Some((most, _)) = turns.iter().filter(|(_, n)| **n > MOST_TURNS).max_by_key(|(_, n)| **n) else { return };
+        let mut beside: BTreeMap<&str, usize> = BTreeMap::new();
+        for pair in runs.windows(2) {
+            let other = if pair[0] == *most { &pair[1] } else { &pair[0] };
+            if pair.iter().any(|run| run == most) {
+                *beside.entry(other).or_default() += 1;
+            }
+        }
+        let Some((other, _)) = beside.into_iter().max_by_key(|(_, n)| *n) else { return };
+        let mut names: Vec<&str> = most.split(", ").chain(other.split(", ")).filter(|n| !n.is_empty()).collect();
+        names.sort_unstable();
+        names.dedup();
+        let (most, other, both) = ((*most).to_owned(), other.to_owned(), names.join(", "));
+        groups.iter_mut().filter(|g| **g == most || **g == other).for_each(|g| both.clone_into(g));
+    }
+}
+
+/// The band of each box, and the name of each band: boxes of one layer
+/// that follow each other. One band without a name where layers would only scatter.
+fn bands(panel: &Panel) -> (Vec<usize>, Vec<String>) {
     let count = panel.items.len();
     let mut bands = vec![0; count];
     // Inputs stand with whoever reads them first, outputs with what they are.
@@ -278,20 +373,21 @@ fn bands(panel: &Panel) -> Vec<usize> {
     }
     // Inputs come before everything: they belong to the first band that reads them, not to one of their own.
     let is_input: Vec<bool> = panel.items.iter().map(|item| item.kind == Kind::Input).collect();
-    let mut band = 0;
-    let mut last: Option<&str> = None;
-    for i in (0..count).filter(|i| !is_input[*i]) {
-        if last.is_some_and(|last| last != groups[i]) {
-            band += 1;
+    let boxes: Vec<usize> = (0..count).filter(|i| !is_input[*i]).collect();
+    let mut of_boxes: Vec<String> = boxes.iter().map(|i| std::mem::take(&mut groups[*i])).collect();
+    merge_turns(&mut of_boxes);
+    let mut names: Vec<String> = vec![];
+    for (i, group) in boxes.into_iter().zip(of_boxes) {
+        if names.last() != Some(&group) {
+            names.push(group);
         }
-        last = Some(&groups[i]);
-        bands[i] = band;
+        bands[i] = names.len() - 1;
     }
     for i in (0..count).filter(|i| is_input[*i]) {
         bands[i] = panel.edges.iter().filter(|e| e.0 == i).map(|e| bands[e.1]).min().unwrap_or(0);
     }
-    // A band for every other box groups nothing.
-    if band == 0 || (band + 1) * 3 > count * 2 { vec![0; count] } else { bands }
+    // One band around everything, or one for every other box, groups nothing.
+    if names.len() < 2 || names.len() * 3 > count * 2 { (vec![0; count], vec![]) } else { (bands, names) }
 }
 
 fn check_size(panel: &Panel) -> Result<()> {
@@ -316,7 +412,7 @@ text{fill:#1b1b1b}.n{font-weight:600}.s{fill:#4d4d4d}.t{font-weight:600;font-siz
 .elementwise{fill:#2b5a2b}.other{fill:#665811}.output{fill:#7a2b2b}.scratch{fill:#2b2e34}}";
 
 fn draw(panels: &[Panel], memory: Option<&Plan>) -> String {
-    let mut body = String::new();
+    let mut body = Svg::default();
     let (mut height, mut width) = (0.0f64, 0.0f64);
     for (i, panel) in panels.iter().enumerate() {
         let (w, h) = draw_panel(&mut body, panel, PAD, height + PAD, i > 0);
@@ -334,165 +430,122 @@ fn draw(panels: &[Panel], memory: Option<&Plan>) -> String {
     let y = height + PAD;
     for kind in kinds {
         let text = kind.legend();
-        let _ = write!(
-            body,
-            "<rect class=\"b {}\" x=\"{at:.0}\" y=\"{y:.0}\" width=\"14\" height=\"14\" rx=\"3\"/><text class=\"s\" x=\"{:.0}\" y=\"{:.0}\">{text}</text>",
-            kind.class(),
-            at + 20.0,
-            y + 11.0
-        );
+        body.rect(at, y, 14.0, 14.0).class(&format!("b {}", kind.class())).attr("rx", 3.0).done();
+        body.text(at + 20.0, y + 11.0).class("s").words(text);
         at += 20.0 + text.len() as f64 * CHAR + 18.0;
     }
-    width = width.max(at);
-    height = y + 14.0 + PAD;
-    let title = panels.first().map(|p| escape(&p.title)).unwrap_or_default();
-    format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width:.0} {height:.0}\" width=\"{width:.0}\" height=\"{height:.0}\" role=\"img\" aria-label=\"{title}\">\n<title>{title}</title>\n<style>{STYLE}</style>\n<defs><marker id=\"arrow\" viewBox=\"0 0 8 8\" refX=\"7\" refY=\"4\" markerWidth=\"7\" markerHeight=\"7\" orient=\"auto\"><path class=\"h\" d=\"M0 0L8 4L0 8z\"/></marker></defs>\n{body}\n</svg>\n"
-    )
+    let label = panels.first().map(|p| p.title.as_str()).unwrap_or_default();
+    let mut svg = Svg::file(width.max(at).round(), (y + 14.0 + PAD).round(), label);
+    svg.style(STYLE);
+    svg.element("defs").begin();
+    let tip = svg.element("marker").attr("id", "arrow").attr("viewBox", "0 0 8 8").attr("refX", 7.0).attr("refY", 4.0);
+    tip.attr("markerWidth", 7.0).attr("markerHeight", 7.0).attr("orient", "auto").begin();
+    svg.path(&Path::from(0.0, 0.0).line(8.0, 4.0).line(0.0, 8.0).close()).class("h").done();
+    svg.end();
+    svg.end();
+    svg.append(body);
+    svg.finish()
 }
 
 /// Draws a panel with its top left corner at (x, y); gives its size.
-fn draw_panel(out: &mut String, panel: &Panel, x: f64, y: f64, framed: bool) -> (f64, f64) {
+fn draw_panel(out: &mut Svg, panel: &Panel, x: f64, y: f64, framed: bool) -> (f64, f64) {
     let lines: Vec<Vec<String>> =
         panel.items.iter().map(|item| item.lines.iter().map(|l| shorten(l, LONGEST_LINE)).collect()).collect();
     let widest = |lines: &Vec<String>| lines.iter().map(|l| l.chars().count()).max().unwrap_or(0) as f64;
     let sizes: Vec<(f64, f64)> =
         lines.iter().map(|l| (widest(l) * CHAR + 20.0, l.len() as f64 * LINE + 10.0)).collect();
-    let bands = bands(panel);
+    let (bands, names) = bands(panel);
     let placed = layout::place(&sizes, &panel.edges, &bands);
-    // Bands reach a little beyond their boxes.
-    let inset = if framed { 16.0 } else { 0.0 } + if placed.bands.len() > 1 { BAND } else { 0.0 };
+    // Bands reach a little beyond their boxes, and the name of the first stands below the title.
+    let (beyond, above) = if names.is_empty() { (0.0, 0.0) } else { (BAND, BAND_NAME) };
+    let inset = if framed { 16.0 } else { 0.0 } + beyond;
     let title = shorten(&panel.title, 90);
     let width = placed.width.max(title.chars().count() as f64 * CHAR * 14.0 / FONT) + 2.0 * inset;
-    let (left, top) = (x + inset, y + 36.0 + inset);
-    let height = 36.0 + placed.height + 2.0 * inset;
+    let (left, top) = (x + inset, y + 36.0 + above + inset);
+    let height = 36.0 + above + placed.height + 2.0 * inset;
     if framed {
-        let _ = write!(
-            out,
-            "<rect class=\"p\" x=\"{x:.1}\" y=\"{y:.1}\" width=\"{width:.1}\" height=\"{height:.1}\" rx=\"8\"/>"
-        );
+        out.rect(x, y, width, height).class("p").attr("rx", 8.0).done();
     }
-    let _ = writeln!(out, "<text class=\"t\" x=\"{left:.1}\" y=\"{:.1}\">{}</text>", y + 14.0 + inset, escape(&title));
-    for (band, &(from, to)) in placed.bands.iter().enumerate() {
-        let in_band = |i: &usize| bands[*i] == band && !panel.groups.get(*i).is_none_or(String::is_empty);
-        let name = (0..bands.len()).find(in_band).map(|i| panel.groups[i].as_str()).unwrap_or_default();
-        if name.is_empty() {
-            continue;
-        }
+    out.text(left - beyond, y + 14.0 + inset).class("t").words(&title);
+    for (name, &(from, to)) in names.iter().zip(&placed.bands).filter(|(name, _)| !name.is_empty()) {
         // The name stands above the boxes.
-        let (y, tall) = (from + top - 22.0, to - from + 30.0);
-        let wide = placed.width + 2.0 * BAND;
-        let _ = write!(
-            out,
-            "<rect class=\"g\" x=\"{:.1}\" y=\"{y:.1}\" width=\"{wide:.1}\" height=\"{tall:.1}\" rx=\"8\"/><text class=\"s\" x=\"{:.1}\" y=\"{:.1}\">{}</text>",
-            left - BAND,
-            left - BAND + 6.0,
-            y + 14.0,
-            escape(&shorten(name, 24))
-        );
+        let (y, tall) = (from + top - BAND_NAME, to - from + BAND_NAME + 8.0);
+        out.rect(left - BAND, y, placed.width + 2.0 * BAND, tall).class("g").attr("rx", 8.0).done();
+        out.text(left - BAND + 6.0, y + 14.0).class("s").words(&shorten(name, 60));
     }
     for route in &placed.routes {
         // A piece of no length has no direction, and an arrow at its end would point anywhere.
-        let mut route = route.clone();
+        let mut route: Vec<(f64, f64)> = route.iter().map(|(px, py)| (px + left, py + top)).collect();
         route.dedup_by(|a, b| (a.0 - b.0).abs() < 0.05 && (a.1 - b.1).abs() < 0.05);
-        let mut d = String::new();
-        for (i, &(px, py)) in route.iter().enumerate() {
-            let (px, py) = (px + left, py + top);
-            match i {
-                0 => {
-                    let _ = write!(d, "M{px:.1} {py:.1}");
-                }
-                _ if (route[i - 1].0 - route[i].0).abs() < 0.05 => {
-                    let _ = write!(d, "V{py:.1}");
-                }
-                _ => {
-                    // Leaves and arrives vertically.
-                    let (fx, fy) = (route[i - 1].0 + left, route[i - 1].1 + top);
-                    let middle = (fy + py) / 2.0;
-                    let _ = write!(d, "C{fx:.1} {middle:.1} {px:.1} {middle:.1} {px:.1} {py:.1}");
-                }
-            }
+        let Some(&(first_x, first_y)) = route.first() else { continue };
+        let mut path = Path::from(first_x, first_y);
+        for pair in route.windows(2) {
+            let ((fx, fy), (px, py)) = (pair[0], pair[1]);
+            // It leaves and arrives vertically.
+            let middle = (fy + py) / 2.0;
+            path = match (fx - px).abs() < 0.05 {
+                true => path.vertical(py),
+                false => path.curve([(fx, middle), (px, middle), (px, py)]),
+            };
         }
-        let _ = writeln!(out, "<path class=\"e\" marker-end=\"url(#arrow)\" d=\"{d}\"/>");
+        out.path(&path).class("e").attr("marker-end", "url(#arrow)").done();
     }
     for ((item, lines), (&(ix, iy), &(w, h))) in panel.items.iter().zip(&lines).zip(placed.at.iter().zip(&sizes)) {
         let (ix, iy) = (ix + left, iy + top);
         let radius = if item.kind == Kind::Output { h / 2.0 } else { 6.0 };
-        let _ = write!(
-            out,
-            "<g><title>{}</title><rect class=\"b {}\" x=\"{ix:.1}\" y=\"{iy:.1}\" width=\"{w:.1}\" height=\"{h:.1}\" rx=\"{radius:.1}\"/>",
-            item.lines.iter().map(|line| escape(line)).collect::<Vec<_>>().join("\n"),
-            item.kind.class()
-        );
+        out.element("g").begin();
+        out.element("title").words(&item.whole.join(" · "));
+        out.rect(ix, iy, w, h).class(&format!("b {}", item.kind.class())).attr("rx", radius).done();
         for (i, line) in lines.iter().enumerate() {
             let class = if i == 0 { "n" } else { "s" };
-            let _ = write!(
-                out,
-                "<text class=\"{class}\" text-anchor=\"middle\" x=\"{:.1}\" y=\"{:.1}\">{}</text>",
-                ix + w / 2.0,
-                iy + 17.0 + i as f64 * LINE,
-                escape(line)
-            );
+            let text = out.text(ix + w / 2.0, iy + 17.0 + i as f64 * LINE).class(class);
+            text.attr("text-anchor", "middle").words(line);
         }
-        out.push_str("</g>\n");
+        out.end();
     }
     (width, height)
 }
 
 /// Draws the arena: steps to the right, addresses downwards.
-fn draw_memory(out: &mut String, plan: &Plan, x: f64, y: f64) -> (f64, f64) {
+fn draw_memory(out: &mut Svg, plan: &Plan, x: f64, y: f64) -> (f64, f64) {
     let steps = plan.steps.len().max(1);
-    let column = (640.0 / steps as f64).clamp(6.0, 90.0);
+    let column = (640.0 / steps as f64).clamp(6.0, 150.0);
     let tall = 200.0;
     let scale = tall / plan.arena_bytes as f64;
     let (left, top) = (x, y + 30.0);
     let title = format!(
-        "arena: {} for {} buffers; at one moment {} are alive (derived)",
+        "memory while it runs: {} for {} buffer{}, at most {} in use at once (derived)",
         plan::bytes(plan.arena_bytes as u64),
         plan.buffers.len(),
+        if plan.buffers.len() == 1 { "" } else { "s" },
         plan::bytes(plan.live_bytes as u64)
     );
-    let _ = writeln!(out, "<text class=\"t\" x=\"{left:.1}\" y=\"{:.1}\">{}</text>", y + 14.0, escape(&title));
+    out.text(left, y + 14.0).class("t").words(&title);
     for buffer in &plan.buffers {
         let (bx, by) = (left + buffer.first as f64 * column, top + buffer.offset as f64 * scale);
         let w = (buffer.last - buffer.first + 1) as f64 * column;
         let h = (buffer.bytes as f64 * scale).max(1.0);
         let label = format!("{} {}", buffer.name, plan::bytes(buffer.bytes as u64));
-        let class = if buffer.scratch { "scratch" } else { "elementwise" };
-        let _ = write!(
-            out,
-            "<g><title>{}</title><rect class=\"b {class}\" x=\"{bx:.1}\" y=\"{by:.1}\" width=\"{w:.1}\" height=\"{h:.1}\"/>",
-            escape(&format!("{label} at {}, steps {} to {}", buffer.offset, buffer.first, buffer.last))
-        );
+        let class = if buffer.scratch { "b scratch" } else { "b elementwise" };
+        out.element("g").begin();
+        let whole = format!("{label} at {}, steps {} to {}", buffer.offset, buffer.first, buffer.last);
+        out.element("title").words(&whole);
+        out.rect(bx, by, w, h).class(class).done();
         let room = ((w - 8.0) / CHAR) as usize;
         if h >= 14.0 && room >= 4 {
-            let _ = write!(
-                out,
-                "<text class=\"s\" x=\"{:.1}\" y=\"{:.1}\">{}</text>",
-                bx + 4.0,
-                by + h / 2.0 + 4.0,
-                escape(&shorten(&label, room))
-            );
+            out.text(bx + 4.0, by + h / 2.0 + 4.0).class("s").words(&shorten(&label, room));
         }
-        out.push_str("</g>\n");
+        out.end();
     }
-    let bottom = top + tall;
-    let _ = writeln!(
-        out,
-        "<path class=\"a\" fill=\"none\" d=\"M{left:.1} {top:.1}V{bottom:.1}H{:.1}\"/>",
-        left + steps as f64 * column
-    );
+    let (bottom, right) = (top + tall, left + steps as f64 * column);
+    let axes = Path::from(left, top).vertical(bottom).horizontal(right);
+    out.path(&axes).class("a").attr("fill", "none").done();
     let every = (steps as f64 / 16.0).ceil().max(1.0) as usize;
     for step in (0..steps).step_by(every) {
-        let _ = write!(
-            out,
-            "<text class=\"s\" text-anchor=\"middle\" x=\"{:.1}\" y=\"{:.1}\">{step}</text>",
-            left + (step as f64 + 0.5) * column,
-            bottom + 15.0
-        );
+        let text = out.text(left + (step as f64 + 0.5) * column, bottom + 15.0).class("s");
+        text.attr("text-anchor", "middle").words(&step.to_string());
     }
-    let right = left + steps as f64 * column;
-    let _ = writeln!(out, "<text class=\"s\" x=\"{:.1}\" y=\"{:.1}\">step</text>", right + 8.0, bottom + 15.0);
+    out.text(right + 8.0, bottom + 15.0).class("s").words("step");
     let title_width = title.chars().count() as f64 * CHAR * 14.0 / FONT;
     (title_width.max(right - left + 50.0), 30.0 + tall + 22.0)
 }
@@ -505,6 +558,37 @@ fn shorten(text: &str, most: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_list_takes_few_lines_and_says_how_much_it_leaves_out() {
+        let parts: Vec<String> = (0..9).map(|i| format!("layer{i}.weight [128, 128]")).collect();
+        let lines = packed(&parts, 3);
+        assert_eq!((lines.len(), lines[3].as_str()), (4, "and 6 more"));
+        assert_eq!(packed(&["a [1]".into(), "b [2]".into()], 3), ["a [1], b [2]"]);
+        assert!(packed(&[], 3).is_empty());
+    }
+
+    #[test]
+    fn layers_that_take_turns_again_and_again_are_one_and_others_are_not() {
+        let merged = |text: &str| {
+            let mut groups: Vec<String> = text.split(' ').map(str::to_owned).collect();
+            merge_turns(&mut groups);
+            groups.dedup();
+            groups
+        };
+        assert_eq!(merged("cell synapses cell synapses cell synapses head"), ["cell, synapses", "head"]);
+        // A layer that is read once more at the end, as tied weights are.
+        assert_eq!(merged("embed block1 block1 block2 embed"), ["embed", "block1", "block2", "embed"]);
+        assert_eq!(merged("a b c d"), ["a", "b", "c", "d"]);
+    }
+
+    #[test]
+    fn what_a_loop_takes_from_outside_is_known_by_its_name() {
+        assert_eq!(from_outside("fixed.12.cell.weight"), Some("cell.weight"));
+        for other in ["x", "fixed.x.y", "fixed.1", "other.1.x"] {
+            assert_eq!(from_outside(other), None);
+        }
+    }
 
     #[test]
     fn text_is_cut() {

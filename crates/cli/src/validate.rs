@@ -1,6 +1,6 @@
 //! `schwann validate`: is a model fast and small enough? Measured here, or predicted for a device, with an exit code.
 
-use crate::devices::{broken, is_host, number};
+use crate::devices::{is_host, number};
 use crate::{Outcome, devices, load, out, predict};
 use anyhow::{Result, bail};
 use schwann::Figure;
@@ -14,38 +14,40 @@ use std::io::Write;
 
 #[derive(clap::Args)]
 #[command(
-    after_help = "What is measured here is judged by its confidence interval, what is predicted for another device by its
-band: a pass or a fail is beyond doubt, and else nobody can tell.
-Exit code 0: every need is met; 1: one is not; 2: wrong usage; 3: nobody can tell.
+    after_help = "Each need gets pass, fail, or cannot tell. What is measured here is judged by its confidence interval, what is \
+predicted for another device by the range of the prediction: where the limit lies inside, the answer is \"cannot tell\".
+
+Exit codes: 0 every need is met, 1 one is not, 2 wrong usage or bad input, 3 cannot tell.
+
 Whether a model's numbers are right is another question: `schwann verify`.
 
 Examples:
   schwann validate net.safetensors --deadline 1ms
   schwann validate net.safetensors --deadline 1ms --p99 500us --memory 10MB
   schwann validate net.safetensors --batch 32 --steps 16 --throughput 100000/s
-  schwann validate net.safetensors --deadline 1ms --device \"Raspberry Pi 5\"
-  schwann validate net.safetensors --device m1 --require minimum   a guide's table"
+  schwann validate net.safetensors --deadline 1ms --device 'Raspberry Pi 5'
+  schwann validate net.safetensors --device m1 --require minimum"
 )]
 pub(crate) struct Args {
     /// A file, or a built-in model (`schwann profile --help` lists them).
     #[arg(value_name = "MODEL", value_parser = load::model_name)]
     model: String,
-    /// Every run is to be done within this, such as 1ms or 500us; one in a thousand may not be.
-    #[arg(long, value_name = "TIME", value_parser = duration)]
-    deadline: Option<f64>,
-    /// 99 of 100 runs are to be done within this.
-    #[arg(long, value_name = "TIME", value_parser = duration)]
-    p99: Option<f64>,
+    /// Runs must finish within this, such as 1ms or 500us; one in a thousand may be late.
+    #[arg(long, value_name = "TIME", value_parser = asked(duration))]
+    deadline: Option<Asked>,
+    /// 99 of 100 runs must finish within this.
+    #[arg(long, value_name = "TIME", value_parser = asked(duration))]
+    p99: Option<Asked>,
     /// The most memory it may take, such as 10MB or 512KiB.
-    #[arg(long, value_name = "SIZE", value_parser = size)]
-    memory: Option<f64>,
+    #[arg(long, value_name = "SIZE", value_parser = asked(size))]
+    memory: Option<Asked>,
     /// Sequence steps a second that are needed, such as 1000/s.
-    #[arg(long, value_name = "RATE", value_parser = rate)]
-    throughput: Option<f64>,
+    #[arg(long, value_name = "RATE", value_parser = asked(rate))]
+    throughput: Option<Asked>,
     /// A device that is not here, such as Raspberry Pi 5: predicted. Without it, this machine: measured.
     #[arg(long, value_name = "NAME")]
     device: Option<String>,
-    /// Hold it against a guide's table for the device: `minimum` or `target`.
+    /// Compare with a guide's table for the device: `minimum` or `target`.
     #[arg(long, value_name = "LEVEL", value_parser = ["minimum", "target"], requires = "device")]
     require: Option<String>,
     /// Sequences in a batch.
@@ -54,7 +56,7 @@ pub(crate) struct Args {
     /// Steps of a sequence.
     #[arg(long, value_name = "T", default_value_t = 1, value_parser = load::size)]
     steps: usize,
-    /// Threads; 0 for one a core of this machine.
+    /// Threads; 0: one per core of this machine.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = load::threads)]
     threads: usize,
     /// Seconds to measure.
@@ -63,6 +65,32 @@ pub(crate) struct Args {
     /// Print JSON.
     #[arg(long)]
     json: bool,
+}
+
+/// A limit, and how it was written.
+#[derive(Clone)]
+struct Asked {
+    value: f64,
+    text: String,
+}
+
+/// Reads a limit by its kind.
+fn asked(read: fn(&str) -> Result<f64, String>) -> impl Fn(&str) -> Result<Asked, String> + Clone {
+    move |text| Ok(Asked { value: read(text)?, text: text.trim().to_owned() })
+}
+
+impl Args {
+    /// The limit of a metric as it was written.
+    fn limit(&self, metric: &str) -> Option<&str> {
+        let asked = match metric {
+            "deadline" => &self.deadline,
+            "p99" => &self.p99,
+            "memory" => &self.memory,
+            "throughput" => &self.throughput,
+            _ => &None,
+        };
+        asked.as_ref().map(|a| a.text.as_str())
+    }
 }
 
 /// A number and the unit behind it.
@@ -83,7 +111,7 @@ fn duration(text: &str) -> Result<f64, String> {
         "ms" => 1e-3,
         "us" | "µs" | "μs" => 1e-6,
         "ns" => 1e-9,
-        _ => return Err(format!("`{unit}` is no unit of time; expected s, ms, us or ns, such as 1ms")),
+        _ => return Err(format!("`{unit}` is not a unit of time; expected s, ms, us or ns, such as 1ms")),
     };
     Ok(value * scale)
 }
@@ -101,7 +129,7 @@ fn size(text: &str) -> Result<f64, String> {
         "GiB" => 1024.0 * 1024.0 * 1024.0,
         _ => {
             return Err(format!(
-                "`{unit}` is no unit of memory; expected B, kB, MB, GB, KiB, MiB or GiB, such as 10MB"
+                "`{unit}` is not a unit of memory; expected B, kB, MB, GB, KiB, MiB or GiB, such as 10MB"
             ));
         }
     };
@@ -113,13 +141,18 @@ fn rate(text: &str) -> Result<f64, String> {
     let (value, unit) = quantity(text)?;
     match unit {
         "" | "/s" | "Hz" => Ok(value),
-        _ => Err(format!("`{unit}` is no unit of a rate; expected /s, such as 1000/s")),
+        _ => Err(format!("`{unit}` is not a unit of a rate; expected /s, such as 1000/s")),
     }
 }
 
 pub(crate) fn run(args: &Args) -> Result<Outcome> {
-    let needs =
-        Needs { deadline_s: args.deadline, p99_s: args.p99, memory_bytes: args.memory, throughput: args.throughput };
+    let value = |asked: &Option<Asked>| asked.as_ref().map(|a| a.value);
+    let needs = Needs {
+        deadline_s: value(&args.deadline),
+        p99_s: value(&args.p99),
+        memory_bytes: value(&args.memory),
+        throughput: value(&args.throughput),
+    };
     if needs.is_empty() && args.require.is_none() {
         bail!(
             "nothing is asked of {}: give --deadline 1ms, --p99 2ms, --memory 10MB or --throughput 1000/s \
@@ -138,7 +171,7 @@ pub(crate) fn run(args: &Args) -> Result<Outcome> {
     {
         let with = catalog.devices.iter().filter(|d| !d.minimum.flops.is_empty());
         let with: Vec<&str> = with.map(|d| d.name.as_str()).collect();
-        bail!("nobody published requirements for {}; there are some for {}", device.name, with.join(", "));
+        bail!("there are no published requirements for {}; there are some for {}", device.name, with.join(", "));
     }
     let (mut ready, sizes) = predict::ready(&args.model, (args.batch, args.steps), &[], args.threads)?;
     let plan = ready.session().program().plan(&sizes)?;
@@ -209,20 +242,26 @@ fn shown(figure: &Figure) -> String {
     format!("{}{range}", one(value))
 }
 
+/// What is reached, with where it comes from before it: `predicted: 7.3 µs (4.0 µs to 12 µs)`.
+fn told(figure: &Figure, shown: &str) -> String {
+    match figure.value {
+        Some(_) => format!("{}: {shown}", format!("{:?}", figure.provenance).to_lowercase()),
+        None => "what it takes is unknown".into(),
+    }
+}
+
 fn page(args: &Args, device: Option<&Entry>, lines: &[Line], table: &[Requirement], verdict: Verdict) -> Result<()> {
     let mut out = out::stdout();
     let place = device.map_or("this machine".into(), |d| d.name.clone());
-    let title = format!("{} on {place}, batch {}, {} step(s)", args.model, args.batch, args.steps);
+    let steps = if args.steps == 1 { "1 step".into() } else { format!("{} steps", args.steps) };
+    let title = format!("{} on {place}, batch {}, {steps}", args.model, args.batch);
     writeln!(out, "{}", out::paint(out::TITLE, out::printable(&title)))?;
     for l in lines {
         let most = if l.metric == "throughput" { "at least" } else { "at most" };
-        let provenance = format!("{:?}", l.reached.provenance).to_lowercase();
-        let limit = shown(&l.limit);
+        let limit = args.limit(&l.metric).map_or_else(|| shown(&l.limit), str::to_owned);
         writeln!(out, "  {:<12} {}", l.metric, word(l.verdict))?;
-        writeln!(out, "    {most} {limit}; {} ({provenance})", shown(&l.reached))?;
-        for line in broken(&out::printable(&l.why), 74) {
-            writeln!(out, "    {}", out::paint(out::DIM, line))?;
-        }
+        writeln!(out, "    asked: {most} {limit}; {}", told(&l.reached, &shown(&l.reached)))?;
+        out::paragraph(&mut out, 4, out::DIM, &l.why)?;
     }
     if let (Some(device), false) = (device, table.is_empty()) {
         guide(&mut out, device, table)?;
@@ -239,21 +278,19 @@ fn guide(out: &mut dyn Write, device: &Entry, table: &[Requirement]) -> Result<(
     let about = "The guides' figures are of the whole chip, with GPU and Neural Engine, under large work. A small \
                  recurrent model on the CPU's cores does not reach them, and need not.";
     writeln!(out)?;
-    for line in broken(about, 78) {
-        writeln!(out, "  {line}")?;
-    }
+    out::paragraph(out, 2, anstyle::Style::new(), about)?;
     for r in table {
         let most = if r.metric == "memory" { "at most" } else { "at least" };
         let reached = match &r.reached.reason {
             Some(why) => format!("unknown ({})", out::printable(why)),
-            None => format!("{} ({:?})", number(&r.reached), r.reached.provenance).to_lowercase(),
+            None => told(&r.reached, &number(&r.reached)),
         };
         let word = match r.met {
             Some(true) => "reached",
             Some(false) => "not reached",
             None => "not known",
         };
-        writeln!(out, "  {:<10} {most} {}; reaches {reached}: {word}", r.metric, number(&r.required))?;
+        writeln!(out, "  {:<10} asked: {most} {}; {reached}: {word}", r.metric, number(&r.required))?;
         let peak = device.gpu_flops.first().map(|g| g.value);
         if let (Some(peak), Some(asked), "tflops") = (peak, r.required.value, r.metric.as_str())
             && asked > peak

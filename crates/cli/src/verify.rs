@@ -17,10 +17,9 @@ const GRADIENTS: f64 = 10.0;
 
 #[derive(clap::Args)]
 #[command(
-    after_help = "A file holds a network as scripts/export_ncps.py writes it with a sample: with `model.` before the \
-names of its weights, a sample (`x`, and `timespans`, `h0`, `c0` where they were given) and its results (`y`, `hn`, \
-`cn`); for --grad also `target` and `grad.<weight>`. scripts/make_golden.py makes such files. Files of wirings are met \
-exactly or not at all.
+    after_help = "Such a file comes from `export(model, path, sample=x)` in scripts/export_ncps.py. It holds the weights \
+(`model.` before each name), a sample (`x`, and `timespans`, `h0`, `c0` where they were given) and what the model gave \
+for it elsewhere (`y`, `hn`, `cn`); for --grad also `target` and `grad.<weight>`. Wirings must agree exactly.
 
 Examples:
   schwann verify golden/*.safetensors
@@ -37,19 +36,19 @@ pub(crate) struct Args {
     /// Compare the gradients too, where a file has them.
     #[arg(long)]
     grad: bool,
-    /// How far a result may be off; gradients ten times that.
+    /// Absolute tolerance; ten times that for gradients.
     #[arg(long, value_name = "E", default_value = "1e-5", value_parser = tolerance)]
     atol: f64,
-    /// How far a result may be off besides, as a part of what it should be; gradients ten times that.
+    /// Relative tolerance, added to --atol; ten times that for gradients.
     #[arg(long, value_name = "E", default_value = "1e-5", value_parser = tolerance)]
     rtol: f64,
-    /// Run on the reference, node by node, instead of on this CPU's kernels.
+    /// Run with plain loops, node by node, instead of with this CPU's kernels.
     #[arg(long, conflicts_with = "isa")]
     reference: bool,
-    /// The instruction set, where it is not to be the widest.
+    /// Use this instruction set instead of the widest one.
     #[arg(long, value_name = "NAME", value_parser = load::isa)]
     isa: Option<Isa>,
-    /// Print one JSON object a file and line, with every tensor.
+    /// Print JSON: one object a line for each file, with every tensor.
     #[arg(long)]
     json: bool,
 }
@@ -102,7 +101,7 @@ pub(crate) fn run(args: &Args) -> Result<Outcome> {
     if !args.json && count > 1 {
         let met = count - off - bad;
         let refused = if bad > 0 { format!(", {bad} not compared") } else { String::new() };
-        let text = format!("{met} of {count} files met on {name}, {off} off{refused} (measured)");
+        let text = format!("{met} of {count} files agree on {name}, {off} differ{refused} (measured)");
         writeln!(out, "{}", out::paint(if met == count { out::GOOD } else { out::BAD }, text))?;
         out.flush()?;
     }

@@ -13,14 +13,14 @@ const MOST_JSON_BYTES: u64 = 256 << 20;
 
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
-  schwann wiring auto --units 64 --outputs 16 --inputs 8            layers, synapses, numbers
+  schwann wiring auto --units 64 --outputs 16 --inputs 8
   schwann wiring auto --units 64 --outputs 16 --inputs 8 --svg circuit.svg
   schwann wiring ncp --inter 12 --command 6 --motor 1 --inputs 32 \\
       --sensory-fanout 4 --inter-fanout 3 --recurrent 6 --motor-fanin 3
-  schwann wiring random --units 20 --sparsity 0.6 --inputs 4 --dot | dot -Tpng > circuit.png
+  schwann wiring random --units 20 --sparsity 0.6 --inputs 4 --dot > circuit.dot
   schwann wiring full --units 12 --outputs 3 --inputs 4 --json > circuit.json
   schwann wiring show circuit.json --svg circuit.svg
-  schwann wiring show model.safetensors                             the circuit inside a model
+  schwann wiring show model.safetensors             the circuit inside a model
 
 The same options and seed give the same circuit as the Python package ncps.")]
 pub(crate) struct Args {
@@ -33,16 +33,26 @@ enum Circuit {
     /// A neural circuit policy from its size: inputs → inter → command → motor neurons.
     #[command(after_help = "Examples:
   schwann wiring auto --units 64 --outputs 16 --inputs 8
-  schwann wiring auto --units 32 --outputs 4 --inputs 5 --sparsity 0.8 --seed 7 --svg circuit.svg")]
+  schwann wiring auto --units 32 --outputs 4 --inputs 5 --sparsity 0.8 \\
+      --seed 7 --svg circuit.svg")]
     Auto(AutoArgs),
     /// A neural circuit policy, layer by layer.
-    #[command(after_help = "Examples:
+    #[command(
+        override_usage = "schwann wiring ncp [OPTIONS] --inputs <N> \\
+           --inter <N> --command <N> --motor <N> --recurrent <N> \\
+           --sensory-fanout <N> --inter-fanout <N> --motor-fanin <N>",
+        after_help = "Examples:
   schwann wiring ncp --inter 12 --command 6 --motor 1 --inputs 32 \\
-      --sensory-fanout 4 --inter-fanout 3 --recurrent 6 --motor-fanin 3")]
+      --sensory-fanout 4 --inter-fanout 3 --recurrent 6 --motor-fanin 3"
+    )]
     Ncp(NcpArgs),
-    /// A share of all pairs, drawn at random.
-    #[command(after_help = "Examples:
-  schwann wiring random --units 20 --outputs 5 --sparsity 0.6 --inputs 6 --seed 99")]
+    /// A random share of all pairs.
+    #[command(
+        override_usage = "schwann wiring random [OPTIONS] \\
+           --units <N> --inputs <N> --sparsity <SHARE>",
+        after_help = "Examples:
+  schwann wiring random --units 20 --outputs 5 --sparsity 0.6 --inputs 6"
+    )]
     Random(RandomArgs),
     /// Every neuron to every neuron, every input to every neuron.
     #[command(after_help = "Examples:
@@ -212,7 +222,7 @@ pub(crate) fn run(args: &Args) -> Result<Outcome> {
             let name = || if stdin { "stdin".into() } else { a.file.display().to_string() };
             let json = stdin || a.file.extension().is_some_and(|e| e.eq_ignore_ascii_case("json"));
             let wiring = match json {
-                true => read(&a.file).with_context(|| format!("{} is no circuit", name()))?,
+                true => read(&a.file).with_context(|| format!("{} is not a circuit", name()))?,
                 false => of_model(&a.file, a.layer).with_context(|| format!("{} has no circuit to show", name()))?,
             };
             (wiring, &a.form)

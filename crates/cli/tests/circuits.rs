@@ -149,7 +149,7 @@ fn a_model_of_ncps_is_imported_shown_and_run() {
         let got = folder.values("y.npy");
         let off = got.iter().zip(expected.values::<f32>().unwrap()).map(|(a, b)| (a - b).abs());
         assert!(off.fold(0.0, f32::max) < 1e-5);
-        assert!(folder.ok(&["graph", model]).contains("state: hn of a run is h0 of the next"));
+        assert!(folder.ok(&["graph", model]).contains("state: hn of one run is h0 of the next"));
         assert!(folder.ok(&["graph", model, "--plan", "--no-predict", "--set=B=1", "--set=T=1"]).contains("scan"));
     }
 }
@@ -189,7 +189,7 @@ fn files_of_results_are_compared() {
     let files = [golden("cfc_pure"), golden("ltc_timespans"), golden("wiring_ncp")];
     let files: Vec<&str> = files.iter().map(String::as_str).collect();
     let said = folder.ok(&[&["verify"], &files[..], &["--grad"]].concat());
-    assert!(said.contains("3 of 3 files met on cpu") && said.lines().count() == 4, "{said}");
+    assert!(said.contains("3 of 3 files agree on cpu") && said.lines().count() == 4, "{said}");
     assert!(said.contains("gradients") && said.contains("exact") && said.matches("  ok\n").count() == 3, "{said}");
     assert!(folder.ok(&["verify", files[0], "--reference"]).contains("ok"));
     assert!(folder.ok(&["verify", files[0], "--isa", "portable"]).contains("ok"));
@@ -207,7 +207,7 @@ fn files_of_results_are_compared() {
     let mixed = folder.run(&["verify", files[0], "missing.safetensors", files[2]]);
     refused(&mixed, &["missing.safetensors"]);
     let text = String::from_utf8(mixed.stdout).unwrap();
-    assert!(text.contains("2 of 3 files met") && text.contains("1 not compared"), "{text}");
+    assert!(text.contains("2 of 3 files agree") && text.contains("1 not compared"), "{text}");
     folder.refused(&["verify"], &["FILE"]);
     folder.refused(&["verify", files[0], "--atol=-1"], &["--atol", "not negative"]);
     folder.refused(&["verify", files[0], "--rtol=much"], &["--rtol"]);

@@ -187,7 +187,7 @@ fn bad_input_is_refused_with_words() {
     folder.refused(&["graph", net, "--plan"], &["`B`", "--set B=32"]);
     folder.refused(&["graph", net, "--plan", "--set", "Q=1"], &["no symbol `Q`", "`B`"]);
     folder.refused(&["graph", net, "--plan", "--set", "B"], &["SYMBOL=SIZE"]);
-    folder.refused(&["graph", net, "--plan", "--set", "B=-1"], &["no size"]);
+    folder.refused(&["graph", net, "--plan", "--set", "B=-1"], &["not a size"]);
     folder.refused(&["graph", net, "--plan", "--set", "B=1", "--set", "B=2"], &["twice"]);
     folder.refused(&["graph", net, "--plan", "--no-predict", "--set", "B=18446744073709551615"], &["size"]);
     folder.refused(&["graph", net, "--dot", "--json"], &["cannot be used with"]);

@@ -1,44 +1,14 @@
 //! The command line itself: help by headings, completions, man pages, quiet, version, defaults from a file; and pictures
 //! that fit a page.
 
-use std::path::PathBuf;
-use std::process::{Command, Output};
+mod common;
 
-struct Place(PathBuf);
+use common::Place;
 
-impl Place {
-    fn new(name: &str) -> Place {
-        let folder = std::env::temp_dir().join(format!("schwann-commands-{}-{name}", std::process::id()));
-        let _ = std::fs::remove_dir_all(&folder);
-        std::fs::create_dir_all(&folder).unwrap();
-        Place(folder)
-    }
-
-    fn schwann(&self, args: &[&str]) -> Output {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_schwann"));
-        command.current_dir(&self.0).env("SCHWANN_DATA", self.0.join("data"));
-        command.env("XDG_CONFIG_HOME", self.0.join("settings")).env_remove("SCHWANN_CONFIG");
-        command.args(args).output().unwrap()
-    }
-
-    /// Runs, wants this exit code, and gives what was printed and what was said beside it.
-    fn run(&self, code: i32, args: &[&str]) -> (String, String) {
-        let out = self.schwann(args);
-        let said = (String::from_utf8(out.stdout).unwrap(), String::from_utf8(out.stderr).unwrap());
-        assert_eq!(out.status.code(), Some(code), "{args:?}: {}{}", said.0, said.1);
-        said
-    }
-
-    fn settings(&self, text: &str) {
-        std::fs::create_dir_all(self.0.join("settings/schwann")).unwrap();
-        std::fs::write(self.0.join("settings/schwann/config.toml"), text).unwrap();
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
+/// Writes the user's file of defaults.
+fn settings(place: &Place, text: &str) {
+    std::fs::create_dir_all(place.0.join("settings/schwann")).unwrap();
+    std::fs::write(place.0.join("settings/schwann/config.toml"), text).unwrap();
 }
 
 #[test]
@@ -90,7 +60,7 @@ fn quiet_says_nothing_beside_the_result_and_verbose_says_more() {
 #[test]
 fn defaults_come_from_a_file_and_its_mistakes_are_named() {
     let place = Place::new("config");
-    place.settings("quiet = true\n[profile]\nruns = 5\nseconds = 0.05\nbatch = 3\nno-roof = true\n");
+    settings(&place, "quiet = true\n[profile]\nruns = 5\nseconds = 0.05\nbatch = 3\nno-roof = true\n");
     let (page, _) = place.run(0, &["profile", "W", "--steps", "2"]);
     assert!(page.contains("batch 3, 2 steps") && page.contains("of 5 samples"), "{page}");
     let (page, _) = place.run(0, &["profile", "W", "--steps", "2", "--batch", "1"]);
@@ -100,16 +70,24 @@ fn defaults_come_from_a_file_and_its_mistakes_are_named() {
         ("\n[profile]\nrun = 5\n", ["config.toml has a mistake", "line 3", "did you mean `runs`"]),
         ("[profile]\nruns = \"many\"\n", ["config.toml, line 2", "`runs` is many", "whole number"]),
     ] {
-        place.settings(text);
+        settings(&place, text);
         let (_, said) = place.run(2, &["profile", "W"]);
         assert!(words.iter().all(|word| said.contains(word)), "{text}: {said}");
         // Help is there all the same.
         place.run(0, &["profile", "--help"]);
     }
-    let mut command = Command::new(env!("CARGO_BIN_EXE_schwann"));
-    let out = command.env("SCHWANN_CONFIG", place.0.join("none.toml")).arg("demo").output().unwrap();
+    let out = place.command(&["demo"]).env("SCHWANN_CONFIG", place.0.join("none.toml")).output().unwrap();
     assert_eq!(out.status.code(), Some(2));
     assert!(String::from_utf8(out.stderr).unwrap().contains("none.toml"), "a file that was named must be there");
+}
+
+#[test]
+fn a_models_page_has_headings_and_fits_80_columns_whether_it_is_a_file_or_not() {
+    let place = Place::new("info");
+    let (page, _) = place.run(0, &["info", "wired-cfc"]);
+    assert!(page.contains("\n\nCfC\n") && page.contains("\n\nIn all\n") && !page.contains("\\u000a"), "{page}");
+    assert!(page.lines().all(|line| line.chars().count() <= 80), "{page}");
+    assert!(page.starts_with("wired-cfc\n"), "{page}");
 }
 
 #[test]
@@ -135,5 +113,21 @@ fn pictures_of_networks_fit_a_page_and_name_their_layers() {
         let wide: f64 = svg.split(" width=\"").nth(1).unwrap().split('"').next().unwrap().parse().unwrap();
         assert!(wide <= 1400.0, "{model} is {wide} px wide");
         assert!(svg.contains("class=\"g\"") || model == "rnn", "{model} shows no layers");
+    }
+    for model in ["wired-cfc", "wired-ltc", "dense-cfc"] {
+        let (svg, _) = place.run(0, &["graph", model, "--svg", "-"]);
+        // What a loop takes from outside has the name that it has there, and is no box of its own.
+        assert!(!svg.contains("fixed.") && svg.contains("rnn_cell."), "{model}");
+        let number = |tag: &str, name: &str| -> f64 {
+            tag.split(&format!(" {name}=\"")).nth(1).unwrap().split('"').next().unwrap().parse().unwrap()
+        };
+        // No band lies on a title.
+        let tags = |class: &str| -> Vec<f64> {
+            let mine = |tag: &&str| tag.contains(&format!("class=\"{class}\""));
+            svg.split('<').filter(mine).map(|tag| number(tag, "y")).collect()
+        };
+        for title in tags("t") {
+            assert!(tags("g").iter().all(|band| (band - title).abs() > 4.0), "{model}: {title} in {:?}", tags("g"));
+        }
     }
 }

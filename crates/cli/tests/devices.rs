@@ -76,7 +76,11 @@ fn devices_are_listed_shown_and_refused_with_a_suggestion() {
     );
     folder.refused(&["devices", "show", "M1 Mxa"], &["no device `M1 Mxa`", "did you mean `M1 Max`", "devices list"]);
     folder.refused(&["predict", "P", "--device", "M9"], &["no device `M9`"]);
-    folder.refused(&["predict", "nothing"], &["no model `nothing`", "wired-cfc, dense-cfc, projected-cfc, wired-ltc"]);
+    folder.refused(&["devices", "show", "pi5"], &["no device `pi5`", "did you mean `Raspberry Pi 5`"]);
+    folder.refused(&["predict", "nothing"], &["called `nothing`;", "wired-cfc, dense-cfc, projected-cfc, wired-ltc"]);
+    for command in ["predict", "profile", "info", "graph", "run"] {
+        folder.refused(&[command, "wired-cfk"], &["called `wired-cfk` (did you mean `wired-cfc`?)"]);
+    }
     assert!(text.lines().all(|l| l.chars().count() <= 80), "{text}");
     let mut seen = 0;
     walk(&folder.json(&["devices", "show", "M4", "--json"]), &mut seen);

@@ -128,10 +128,10 @@ fn nothing_is_written_over_what_is_read() {
     folder.refused(&run(&["--output", "x.npy"]), "choose another name");
     folder.refused(&run(&["--output", "net.safetensors"]), "choose another name");
     folder.refused(&run(&["--state-out", "x.npy"]), "choose another name");
-    folder.refused(&run(&["--output", "y=new.npy", "--output", "h_next=./new.npy"]), "one file");
+    folder.refused(&run(&["--output", "y=new.npy", "--output", "h_next=./new.npy"]), "the same file");
     folder.refused(&["graph", "net.safetensors", "--svg", "net.safetensors"], "choose another name");
     folder.refused(&["profile", "net.safetensors", "--html", "net.safetensors"], "choose another name");
-    folder.refused(&["demo", "a", "--input", "a"], "one file");
+    folder.refused(&["demo", "a", "--input", "a"], "the same file");
     // A state goes on in its own file: that is what it is for.
     folder.ok(&run(&["--state-out", "s.npz"]));
     folder.ok(&run(&["--state", "s.npz", "--state-out", "s.npz"]));
@@ -189,6 +189,43 @@ fn a_profile_is_kept_before_it_is_printed() {
         let out = folder.shell(&format!("schwann {words} > /dev/full"));
         assert_eq!(out.status.code(), Some(2), "{words}: {}", stderr(&out));
     }
+}
+
+#[test]
+fn a_dash_is_stdout_or_refused_and_never_a_file() {
+    let folder = Folder::new("dash", "rnn");
+    let quick = ["profile", "wired-cfc", "--steps=1", "--batch=1", "--runs=3", "--seconds=0.05", "--no-roof"];
+    let with = |more: &[&'static str]| [&quick[..], more].concat();
+    // What was asked for, and not a word beside it.
+    let trace: serde_json::Value = serde_json::from_slice(&folder.ok(&with(&["--trace", "-"]))).unwrap();
+    assert!(trace["traceEvents"].as_array().is_some_and(|events| !events.is_empty()));
+    let page = String::from_utf8(folder.ok(&with(&["--html", "-"]))).unwrap();
+    assert!(page.starts_with("<!DOCTYPE html>") && page.trim_end().ends_with("</html>"), "{:.200}", page);
+    let run = ["run", "net.safetensors", "--input=x.npy"];
+    let array = folder.ok(&[&run[..], &["--output", "y=-"]].concat());
+    assert!(array.starts_with(b"\x93NUMPY"));
+    fs::write(folder.at("run.json"), folder.ok(&with(&["--json"]))).unwrap();
+    let flame = folder.ok(&["report", "run.json", "--flame", "-"]);
+    assert!(flame.starts_with(b"<svg"));
+
+    for (args, words) in [
+        (with(&["--html=-", "--trace=-"]), "2 outputs are to go to stdout"),
+        (with(&["--html=-", "--trace=/dev/stdout"]), "2 outputs are to go to stdout"),
+        (with(&["--json", "--trace=-"]), "--json is printed on stdout"),
+        ([&run[..], &["--output=y=-", "--state-out=-"]].concat(), "2 outputs are to go to stdout"),
+        (vec!["report", "run.json", "-o", "-", "--folded", "-"], "2 outputs are to go to stdout"),
+        (vec!["report", "run.json", "-o", "-", "--open"], "cannot be opened"),
+        (vec!["report", "run.json", "--plots", "-"], "--plots is `-`"),
+        (vec!["demo", "-"], "OUT is `-`"),
+        (vec!["demo", "other.safetensors", "--input", "-"], "--input is `-`"),
+        (vec!["import", "ncps", "net.safetensors", "-o", "-"], "--output is `-`"),
+        (vec!["man", "-"], "DIR is `-`"),
+        (vec!["baseline", "list", "--db", "-"], "--db is `-`"),
+        (vec!["gate", "experiment", "--pairs=1", "--out", "-"], "--out is `-`"),
+    ] {
+        folder.refused(&args, words);
+    }
+    assert!(!folder.at("-").exists());
 }
 
 #[test]

@@ -47,7 +47,7 @@ fn the_page_has_the_time_the_operations_and_what_is_unknown() {
     let page = text(&out.stdout);
     for part in [
         "batch 2, 3 steps",
-        "a run, the median of",
+        "per run, the median of",
         "this machine's limit:",
         "(this machine's limits were not measured",
         "arena",
@@ -68,7 +68,7 @@ fn bad_input_is_refused_with_what_was_expected() {
         (&["profile", "W", "--batch", "0"], &["--batch", "from 1 to"]),
         (&["profile", "W", "--runs", "many"], &["--runs", "whole number"]),
         (&["profile", "W", "--sweep=1,0"], &["--sweep", "from 1 to"]),
-        (&["profile", "Cargo.toml"], &["Cargo.toml is no network"]),
+        (&["profile", "Cargo.toml"], &["Cargo.toml is not a network"]),
     ] {
         let out = schwann(args);
         let said = text(&out.stderr);

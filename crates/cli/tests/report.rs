@@ -82,7 +82,7 @@ fn files_that_are_no_profiles_are_refused_with_the_reason() {
         (&["newer.json"], "schema version 7; this program reads up to version 1"),
         (&["half.json"], "half.json, line "),
         (&["list.json"], "invalid type: "),
-        (&["page.html"], "is no saved profile"),
+        (&["page.html"], "is not a saved profile"),
         (&["run.json", "-o", "nowhere/x.html"], "cannot write nowhere/x.html"),
         (&["run.json", "-o", "-", "--open"], "cannot be opened"),
     ] {

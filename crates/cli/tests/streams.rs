@@ -80,14 +80,14 @@ fn a_bad_row_stops_skips_or_holds_and_the_state_is_kept() {
         let rows = format!("{}\n{}\n{bad}\n{}\n", good[0], good[1], good[2]);
         let out = folder.stream(&rows, &["--state-out=s.npz"]);
         assert_eq!(out.status.code(), Some(2), "{bad}: {}", stderr(&out));
-        said(&out, &["line 3", "is no row"]);
+        said(&out, &["line 3", "is not a valid row"]);
         assert!(!stderr(&out).contains(['\u{1b}', '\u{202e}']), "{:?}", stderr(&out));
         assert_eq!(String::from_utf8_lossy(&out.stdout), both, "{bad}");
         assert_eq!(folder.state("s.npz"), folder.state("two.npz"), "{bad}");
 
         let out = folder.stream(&rows, &["--on-bad-row=skip", "--state-out=s.npz"]);
         assert_eq!(out.status.code(), Some(0), "{bad}: {}", stderr(&out));
-        said(&out, &["line 3", "left out", "1 of the lines"]);
+        said(&out, &["line 3", "left out", "1 line was not a valid row"]);
         assert_eq!(String::from_utf8_lossy(&out.stdout), three, "{bad}");
         assert_eq!(folder.state("s.npz"), folder.state("three.npz"), "{bad}");
 
@@ -115,14 +115,30 @@ fn a_bad_row_stops_skips_or_holds_and_the_state_is_kept() {
 fn a_first_line_of_words_is_a_heading_only_where_it_may_be_one() {
     let folder = Folder::with("heading", cfc());
     let plain = folder.answers("1,2,3\n", &[]);
-    for heading in ["a,b,c", "x1,x2,x3", "\"left\",\"right\",\"speed (m/s)\""] {
+    for heading in ["a,b,c", "x1,x2,x3", "x.1,x_2,x-3", "\"left\",\"right\",\"speed (m/s)\""] {
         let out = folder.stream(format!("{heading}\n1,2,3\n"), &[]);
         assert_eq!(String::from_utf8_lossy(&out.stdout), plain, "{heading}");
         said(&out, &["line 1", "heading"]);
     }
     // Other columns, a number among them, or the start of one: a row that went wrong.
-    for row in ["a,b", "a,b,c,d", "a,b,3", "1.5V,2V,3V", "-1x,b,c", ".5x,b,c", "--,--,--", ",,", "nan,nan,nan"] {
-        folder.refused(format!("{row}\n1,2,3\n"), &[], &["line 1", "is no row"]);
+    for row in [
+        "a,b",
+        "a,b,c,d",
+        "a,b,3",
+        "1.5V,2V,3V",
+        "-1x,b,c",
+        ".5x,b,c",
+        "--,--,--",
+        ",,",
+        "nan,nan,nan",
+        "1.O2,3,4",
+        "a,b,1.O2",
+        "-x,b,c",
+        "+x,b,c",
+        ".x,b,c",
+        "−x,b,c",
+    ] {
+        folder.refused(format!("{row}\n1,2,3\n"), &[], &["line 1", "is not a valid row"]);
     }
     folder.refused("1,2,3\na,b,c\n", &[], &["line 2"]);
 }

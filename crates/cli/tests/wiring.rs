@@ -124,7 +124,7 @@ fn a_picture_and_a_circuit_go_to_files() {
     std::fs::write(json, ok(&[NCP, &["--json"]].concat())).unwrap();
     assert_eq!(ok(&["show", json]), ok(NCP));
     std::fs::write(json, [0xff, 0xfe]).unwrap();
-    refused(command(&["show", json]).output().unwrap(), &["circuit.json is no circuit"]);
+    refused(command(&["show", json]).output().unwrap(), &["circuit.json is not a circuit"]);
     refused(command(&["show", "/no/such/circuit.json"]).output().unwrap(), &["/no/such/circuit.json"]);
     refused(command(&[AUTO, &["--svg", "/no/such/circuit.svg"]].concat()).output().unwrap(), &["cannot write"]);
     std::fs::remove_dir_all(folder).unwrap();
@@ -179,6 +179,6 @@ fn a_bad_circuit_is_refused() {
             "`units` is 99999999999",
         ),
     ] {
-        refused(show(json, &[]), &["stdin is no circuit", word]);
+        refused(show(json, &[]), &["stdin is not a circuit", word]);
     }
 }

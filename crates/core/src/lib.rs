@@ -16,6 +16,7 @@ pub mod plan;
 pub mod run;
 pub mod shape;
 pub mod show;
+pub mod svg;
 pub mod tensor;
 
 pub use dtype::DType;

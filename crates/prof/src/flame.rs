@@ -2,7 +2,11 @@
 //!
 //! A stack is the model, the loop where there is one, and the operation, with the time spent in it alone. The graph is
 //! drawn from the top down and from left to right in the order of running, so that it also reads as a timeline of one
-//! run by share. It is our own drawing, and not that of a crate, to follow the report's themes without a script.
+//! run by share.
+//!
+//! Why by hand: `inferno` (0.12) is well kept, but its picture needs a script, which the report's policy forbids, has colours
+//! of its own, which do not follow the report's themes, and is under the CDDL, which this program's licences do not take in.
+//! What it draws beyond ours, zooming and searching, is for thousands of frames; folded stacks go to it as they are.
 
 use crate::Profile;
 use crate::plot::unit::{known, quantity};

@@ -11,6 +11,7 @@ pub mod export;
 pub mod flame;
 pub mod measure;
 pub mod models;
+pub mod nearest;
 pub mod need;
 pub mod place;
 pub mod plot;

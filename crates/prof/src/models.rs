@@ -30,6 +30,9 @@ pub const BUILT_IN: [BuiltIn; 4] = [
 /// The two that are profiled where nothing else is said: a circuit, and a dense network of the same size.
 pub const DEFAULT: [&str; 2] = ["wired-cfc", "dense-cfc"];
 
+/// The three that speed and predictions are told for.
+pub const CIRCUITS: [&str; 3] = ["projected-cfc", "wired-cfc", "wired-ltc"];
+
 /// The built-in model of that name or letter.
 pub fn find(name: &str) -> Option<&'static BuiltIn> {
     BUILT_IN.iter().find(|m| m.name == name || m.short == name)
@@ -101,7 +104,7 @@ mod tests {
                 assert_eq!(full_name(name), model.name);
             }
         }
-        assert!(DEFAULT.iter().all(|name| find(name).is_some_and(|m| m.name == *name)));
+        assert!(DEFAULT.iter().chain(&CIRCUITS).all(|name| find(name).is_some_and(|m| m.name == *name)));
         assert!(built_in("X", &Sizes::default()).is_none() && full_name("X") == "X");
     }
 }

@@ -188,9 +188,9 @@ pub fn measured(needs: &Needs, blocks: &Blocks, samples: f64, memory: &Figure) -
             reached: blocks.figure(blocks.mean(median), "s", "mean of the blocks' medians"),
             verdict,
             why: format!(
-                "{missed} of {runs} runs took longer, the slowest {}; at most {:.2}% do with 95% confidence, and 0.1% may{more}",
+                "{missed} of {runs} runs took longer, the slowest {}; with 95% confidence at most {}% do, and 0.1% may{more}",
                 schwann_core::plan::seconds(slowest),
-                100.0 * high
+                crate::plot::unit::digits(100.0 * high)
             ),
         });
     }
@@ -218,7 +218,7 @@ pub fn measured(needs: &Needs, blocks: &Blocks, samples: f64, memory: &Figure) -
             limit: asked(limit, "1/s"),
             reached: blocks.figure(found, "1/s", "sequence steps over the time of all runs"),
             verdict: judge(limit, found.1, found.2, false),
-            why: "sequences × steps a second, one run after the other".into(),
+            why: "sequences × steps per second, one run after the other".into(),
         });
     }
     lines.extend(needs.memory_bytes.map(|limit| memory_line(limit, memory)));
@@ -233,7 +233,7 @@ pub fn predicted(needs: &Needs, time: &Figure, samples: f64, memory: &Figure) ->
     if let Some(limit) = needs.deadline_s {
         let verdict = band.map_or(Verdict::CannotTell, |(_, s)| judge(limit, s.low, s.high, true));
         let why = match band {
-            Some(_) => "a run by itself; what else runs on the device may make one miss, and is not predicted".into(),
+            Some(_) => "one run on an idle device; delays by other programs are not predicted".into(),
             None => unknown(),
         };
         let (limit, reached) = (asked(limit, "s"), time.clone());
@@ -254,7 +254,7 @@ pub fn predicted(needs: &Needs, time: &Figure, samples: f64, memory: &Figure) ->
         let mut reached = time.derive("1/s", format!("sequence steps over the predicted time; {}", time.source), rate);
         reached.spread = band.map(|(_, s)| Spread { low: rate(s.high), high: rate(s.low), ..s });
         let verdict = reached.spread.map_or(Verdict::CannotTell, |s| judge(limit, s.low, s.high, false));
-        let why = band.map_or_else(unknown, |_| "sequences × steps a second, one run after the other".into());
+        let why = band.map_or_else(unknown, |_| "sequences × steps per second, one run after the other".into());
         lines.push(Line { metric: "throughput".into(), limit: asked(limit, "1/s"), reached, verdict, why });
     }
     lines.extend(needs.memory_bytes.map(|limit| memory_line(limit, memory)));

@@ -155,7 +155,7 @@ impl Recording {
             let over =
                 if counted { "over a stretch of runs, divided by them" } else { "at the end of a stretch of runs" };
             Some(Track {
-                name: if counted { format!("{name} a run") } else { name.clone() },
+                name: if counted { format!("{name} per run") } else { name.clone() },
                 unit: known.unit.clone(),
                 provenance: if counted { Provenance::Derived } else { known.provenance },
                 source: format!("{}, {over}", known.source),

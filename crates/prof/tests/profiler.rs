@@ -411,13 +411,13 @@ fn a_trace_shows_what_the_counters_read_over_each_stretch_of_runs() {
     let runs = recording.stretches[0].runs as f64;
     let values = |name: &str| track(name).points.iter().map(|p| p.1).collect::<Vec<_>>();
     let cycles = [4000.0, 6000.0, 5000.0, 5000.0].map(|c| Some(c / runs));
-    assert_eq!(values("cycles a run"), cycles);
+    assert_eq!(values("cycles per run"), cycles);
     assert_eq!(values("instructions_per_cycle"), [Some(2.0), Some(1.0), Some(0.0), Some(0.0)]);
-    let starts: Vec<f64> = track("cycles a run").points.iter().map(|p| p.0).collect();
+    let starts: Vec<f64> = track("cycles per run").points.iter().map(|p| p.0).collect();
     let expected: Vec<f64> =
         recording.stretches.iter().map(|s| s.start_s).chain([recording.stretches[2].end_s]).collect();
     assert_eq!(starts, expected);
-    assert_eq!(track("cycles a run").provenance, Provenance::Derived);
+    assert_eq!(track("cycles per run").provenance, Provenance::Derived);
     // What nobody can count here has no track, rather than one of zeros.
     assert!(!trace.tracks.iter().any(|t| t.name.starts_with("branch")), "{:?}", trace.tracks);
 }

@@ -272,3 +272,14 @@ fn a_page_of_something_that_was_stopped_says_so_first() {
     let (partial, longest) = (page.find("7 of 200 samples").unwrap(), page.find("takes longest").unwrap());
     assert!(partial < longest);
 }
+
+#[test]
+fn a_prediction_is_told_with_two_digits_and_the_range_that_it_is_expected_in() {
+    use schwann_core::figure::{Ends, Spread};
+    let mut profile = sample::full();
+    let device = profile.devices.iter_mut().find(|d| !d.host).unwrap();
+    let spread = Spread { low: 91.2e-6, high: 188.0e-6, ends: Ends::Band, samples: 40 };
+    device.time = schwann_core::Figure::predicted(133.4e-6, "s", "prices").with_spread(spread);
+    let page = report::html(std::slice::from_ref(&profile)).replace('\u{a0}', " ");
+    assert!(page.contains(">130 µs<") && page.contains(">91 µs to 190 µs<"), "the table has no band");
+}

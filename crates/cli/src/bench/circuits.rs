@@ -28,10 +28,10 @@ of sequences, starting from states of zero, as ncps does. With --train a call is
 squared error against a random target), gradients of every parameter, and Adam's update of the weights.
 
 Examples:
-  schwann bench circuits                                        three models, four shapes
+  schwann bench circuits                three models, four shapes
   schwann bench circuits --model projected-cfc --batch 32 --steps 16
   schwann bench circuits --model wired-cfc --batch 32 --steps 16 --train --json
-  schwann bench circuits --model projected-cfc,wired-cfc --units 128 --sparsity 0.8
+  schwann bench circuits --model wired-cfc,wired-ltc --sparsity 0.8
   schwann bench circuits --model circuit.safetensors";
 
 #[derive(clap::Args)]
@@ -43,7 +43,7 @@ Examples:
 )]
 pub(super) struct Args {
     /// Built-in models (listed below) or a model's file; several with commas.
-    #[arg(long, value_name = "MODEL", value_delimiter = ',', default_values = ["projected-cfc", "wired-cfc", "wired-ltc"])]
+    #[arg(long, value_name = "MODEL", value_delimiter = ',', default_values = models::CIRCUITS)]
     model: Vec<String>,
     /// Sequences in a batch.
     #[arg(long, value_name = "B", value_parser = load::size)]
@@ -51,7 +51,7 @@ pub(super) struct Args {
     /// Steps of a sequence.
     #[arg(long, value_name = "T", value_parser = load::size)]
     steps: Option<usize>,
-    /// Numbers of threads; 0 for one a core.
+    /// Numbers of threads; 0: one per core.
     #[arg(long, value_name = "N,N", value_delimiter = ',', default_value = "1", value_parser = load::threads)]
     threads: Vec<usize>,
     /// Seconds for each model, shape and number of threads.
@@ -72,10 +72,10 @@ pub(super) struct Args {
     /// About the share of pairs without a synapse, of wired-cfc and wired-ltc, from 0.1 to 1.
     #[arg(long, value_name = "SHARE", allow_negative_numbers = true)]
     sparsity: Option<f64>,
-    /// The instruction set, where it is not to be the widest.
+    /// Use this instruction set instead of the widest one.
     #[arg(long, value_name = "NAME", value_parser = load::isa)]
     isa: Option<Isa>,
-    /// Print one JSON object a line.
+    /// Print one JSON object per line.
     #[arg(long)]
     json: bool,
 }

@@ -16,9 +16,6 @@ use std::time::Duration;
 /// Loads and power are of the time between two samples.
 const BETWEEN: Duration = Duration::from_millis(300);
 
-/// Lines end here.
-const WIDTH: usize = 80;
-
 /// What is known of this machine without measuring its speed.
 struct Host {
     fingerprint: Fingerprint,
@@ -101,7 +98,7 @@ pub(super) fn show(as_json: bool) -> Result<()> {
             folded(
                 &mut out,
                 "speed",
-                "not calibrated yet; `schwann devices calibrate` measures it in some ten seconds",
+                "not calibrated yet; `schwann devices calibrate` measures it in about ten seconds",
             )?;
         }
         Err(why) => folded(&mut out, "speed", why)?,
@@ -160,35 +157,12 @@ fn sensors(out: &mut dyn Write, readings: &BTreeMap<String, Figure>) -> Result<(
 }
 
 fn line(out: &mut dyn Write, name: &str, text: &str) -> Result<()> {
-    let room = WIDTH.saturating_sub(32);
-    let name = out::printable(name);
-    let lines = broken(&out::printable(text), room);
-    writeln!(out, "  {name:<29} {}", lines.first().map_or("", String::as_str))?;
-    for more in lines.iter().skip(1) {
-        writeln!(out, "  {:<29} {more}", "")?;
-    }
-    Ok(())
+    let first = format!("  {:<29} ", out::printable(name));
+    Ok(writeln!(out, "{}", out::wrap(&out::printable(text), &first, &" ".repeat(32), out::width()))?)
 }
 
 /// A name and a text that may take several lines.
 fn folded(out: &mut dyn Write, name: &str, text: &str) -> Result<()> {
-    for (i, text) in broken(&out::printable(&format!("{name}: {text}")), WIDTH - 4).iter().enumerate() {
-        writeln!(out, "{}", out::paint(out::DIM, format!("{}{text}", if i == 0 { "  " } else { "    " })))?;
-    }
-    Ok(())
-}
-
-/// A text in lines of so many characters at most, broken between words.
-pub(crate) fn broken(text: &str, width: usize) -> Vec<String> {
-    let mut lines: Vec<String> = vec![];
-    for word in text.split_whitespace() {
-        match lines.last_mut() {
-            Some(line) if line.chars().count() + 1 + word.chars().count() <= width => {
-                line.push(' ');
-                line.push_str(word);
-            }
-            _ => lines.push(word.into()),
-        }
-    }
-    lines
+    let text = out::wrap(&out::printable(&format!("{name}: {text}")), "  ", "    ", out::width());
+    Ok(writeln!(out, "{}", out::paint(out::DIM, text))?)
 }

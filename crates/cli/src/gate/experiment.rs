@@ -28,13 +28,15 @@ const LEAST_FOUND_SMALL: f64 = 0.80;
 const SMALL: f64 = 0.045;
 
 #[derive(clap::Args)]
-#[command(after_help = "Modes, by the commands that give these verdicts:
+#[command(after_help = "Modes, with the commands whose verdicts they test:
+
   turns     gate --model --against
   ways      profile --compare and --prove
   programs  gate --model --against-program
   records   compare, and gate --baseline --candidate
   record    gate --baseline --model
-The gate alarms where the slow-down is surely more than --max-regress, so that --planted must be more than that. Ctrl-C ends \
+
+The gate fails where the slow-down is surely more than --max-regress, so --planted must be more than that. Ctrl-C ends \
 early and prints what there is.
 
 Examples:
@@ -73,13 +75,13 @@ pub(super) struct Args {
     /// A built-in model or a network's file.
     #[arg(long, value_name = "MODEL", value_parser = load::model_name, default_value = "wired-cfc")]
     model: String,
-    /// Sequences in a batch (32).
+    /// Sequences in a batch [default: 32].
     #[arg(long, value_name = "B", value_parser = load::size)]
     batch: Option<usize>,
-    /// Threads; 0 for one a core (1).
+    /// Threads; 0: one per core [default: 1].
     #[arg(long, value_name = "N", value_parser = load::threads)]
     threads: Option<usize>,
-    /// Append each answer to this file as it comes, one JSON object a line.
+    /// Append each answer to this file as it comes, one JSON object per line.
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
     /// Print JSON.
@@ -356,6 +358,7 @@ pub(super) fn run(args: &Args) -> Result<Outcome> {
     stop::keep();
     let mut log = match &args.out {
         Some(path) => {
+            out::not_stdout(path, "--out", "a file's name")?;
             let file = std::fs::OpenOptions::new().append(true).create(true).open(path);
             Some(file.with_context(|| format!("cannot write {}", path.display()))?)
         }

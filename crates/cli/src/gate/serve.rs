@@ -73,7 +73,7 @@ impl Peer {
         let hello = self.line()?;
         if hello != HELLO {
             let hello = out::printable(&hello);
-            bail!("{} is no program that this gate can ask: it said `{hello}`, expected `{HELLO}`", self.name);
+            bail!("{} is not a program that this gate can ask: it said `{hello}`, expected `{HELLO}`", self.name);
         }
         Ok(())
     }

@@ -78,11 +78,11 @@ pub(super) fn write(out: &mut dyn Write, p: &Profile, width: usize) -> Result<()
     }
     writeln!(page.out)?;
     let median = out::paint(out::GOOD, time(&c.time_p50));
-    let most = show(&c.time_p95, |v| format!("95 of 100 within {}", seconds(v)));
-    page.text(2, &format!("{median} a run, the median of {} samples; {most} (measured)", whole(&w.runs)))?;
+    let most = show(&c.time_p95, |v| format!("95% within {}", seconds(v)));
+    page.text(2, &format!("{median} per run, the median of {} samples; {most} (measured)", whole(&w.runs)))?;
     let flops = show(&c.tflops, |v| format!("{}flop/s", out::rate(v * 1e12)));
     let roof = match c.of_roof.value {
-        Some(v) => format!("{}% of what this machine could do (derived)", percent(v, 0)),
+        Some(v) => format!("{}% of this machine's limit (derived)", percent(v, 0)),
         None => format!("of this machine's limit: {}", show(&c.of_roof, |_| String::new())),
     };
     let rate = show(&c.throughput, |v| format!("{} sequence steps/s", out::rate(v)));
@@ -96,9 +96,9 @@ pub(super) fn write(out: &mut dyn Write, p: &Profile, width: usize) -> Result<()
             recommendation(&mut page, r)?;
         }
         if let Some(b) = p.bottlenecks.first() {
-            let win = format!("{} a run ({}%)", time(&b.could_win), show(&b.share, |v| percent(v, 0)));
+            let win = format!("{} per run ({}%)", time(&b.could_win), show(&b.share, |v| percent(v, 0)));
             let (what, why) = (out::printable(&b.what), out::printable(&b.why));
-            page.text(2, &format!("Most to win: {win} at {what}: {why} (derived)"))?;
+            page.text(2, &format!("Largest possible gain: {win} at {what}: {why} (derived)"))?;
         }
     }
     if !p.comparisons.is_empty() {
@@ -121,7 +121,7 @@ pub(super) fn write(out: &mut dyn Write, p: &Profile, width: usize) -> Result<()
     let moved = show(&m.bandwidth, |v| format!("{v:.1} GB/s moved"));
     page.detail("memory", &format!("{}; {moved}", known.collect::<Vec<_>>().join(", ")))?;
     let watching = format!(
-        "watching added {}% to a run ({}), which is taken off; operations sum to {}% of the runs",
+        "watching added {}% ({}), already subtracted; operations sum to {}% of the runs",
         show(&c.overhead, |v| percent(v, 1)),
         c.overhead.source.rsplit(", ").next().unwrap_or_default(),
         show(&c.attributed, |v| percent(v, 1))
@@ -156,12 +156,11 @@ fn elsewhere(page: &mut Page<'_>, p: &Profile) -> Result<()> {
     let there = |name: &str| {
         let found = p.devices.iter().find(|d| !d.host && d.device == name)?;
         found.time.value?;
-        let (likely, between) = predict::band(&found.time);
-        Some(format!("{name} {likely} ({between})"))
+        Some(format!("{name} {}", predict::told(&found.time)))
     };
     let there: Vec<String> = ["M1", "M1 Max", "M4"].into_iter().filter_map(there).collect();
-    let (likely, between) = predict::band(&host.time);
-    page.detail("predicted", &format!("here {likely} ({between}), {error}; {}, {NEVER_COMPARED}", there.join(", ")))
+    let here = predict::told(&host.time);
+    page.detail("predicted", &format!("here {here}, {error}; {}, {NEVER_COMPARED}", there.join(", ")))
 }
 
 /// A recommendation: what, what came of it, and how it is done.
@@ -173,10 +172,10 @@ fn recommendation(page: &mut Page<'_>, r: &Recommendation) -> Result<()> {
         },
         Verdict::Gain => out::paint(out::GOOD, format!("{} (measured)", faster(&r.measured))),
         Verdict::None | Verdict::Undecided => format!("{} (measured)", faster(&r.measured)),
-        Verdict::Loss => format!("leave it: {} (measured)", faster(&r.measured)),
+        Verdict::Loss => format!("tried, do not: {} (measured)", faster(&r.measured)),
     };
     page.text(2, &format!("{}: {came}", out::printable(&r.title)))?;
-    page.text(4, &out::paint(out::DIM, out::printable(&r.how)))
+    page.text(4, &out::paint(out::DIM, format!("{}; {}", out::printable(&r.evidence), out::printable(&r.how))))
 }
 
 fn comparisons(page: &mut Page<'_>, all: &[Comparison]) -> Result<()> {
@@ -189,7 +188,7 @@ fn comparisons(page: &mut Page<'_>, all: &[Comparison]) -> Result<()> {
                     Some(d) => format!("outputs differ by {d:.1e} at most"),
                     None => "outputs not compared".to_owned(),
                 };
-                format!("{}; {} a run, {off}", faster(&comparison.speedup), time(&comparison.time))
+                format!("{}; {} per run, {off}", faster(&comparison.speedup), time(&comparison.time))
             }
         };
         let name = format!("{}:", out::printable(&comparison.name));
@@ -200,7 +199,7 @@ fn comparisons(page: &mut Page<'_>, all: &[Comparison]) -> Result<()> {
 
 fn sweep(page: &mut Page<'_>, p: &Profile) -> Result<()> {
     let mut table =
-        out::Table::new(&[">  batch", ">steps", ">a run", ">flop/s", ">GB/s", ">sequence steps/s", ">memory"]);
+        out::Table::new(&[">  batch", ">steps", ">per run", ">flop/s", ">GB/s", ">sequence steps/s", ">memory"]);
     for point in &p.sweep {
         table.row([
             whole(&point.batch),
@@ -311,7 +310,7 @@ mod tests {
     #[test]
     fn time_rate_operations_and_advice_come_before_the_details() {
         let text = page(&example::profile(), 80);
-        let order = ["a run, the median", "sequence steps/s", "Where the time goes", "What to do", "Details", "p99"];
+        let order = ["per run, the median", "sequence steps/s", "Where the time goes", "What to do", "Details", "p99"];
         let places: Vec<_> =
             order.map(|part| text.find(part).unwrap_or_else(|| panic!("no `{part}` in\n{text}"))).into();
         assert!(places.windows(2).all(|w| w[0] < w[1]), "{places:?}\n{text}");
@@ -333,10 +332,10 @@ mod tests {
     #[test]
     fn a_larger_batch_that_does_less_is_said() {
         let mut profile = example::profile();
-        assert!(!page(&profile, 80).contains("less than batch"));
+        assert!(!page(&profile, 80).contains("slower per sequence"));
         let slow = profile.sweep[0].throughput.value.unwrap() * 0.5;
         profile.sweep[1].throughput.value = Some(slow);
         let text = page(&profile, 80).split_whitespace().collect::<Vec<_>>().join(" ");
-        assert!(text.contains("A cliff at batch 8") && text.contains("less than batch 1"), "{text}");
+        assert!(text.contains("Batch 8 with 16 steps is slower per sequence than batch 1"), "{text}");
     }
 }

@@ -184,7 +184,7 @@ impl<R: BufRead> Rows<R> {
 
     /// Takes a row from the line at hand; false for a heading or an empty line.
     fn parse(&mut self, row: &mut Row) -> Result<bool> {
-        let text = std::str::from_utf8(&self.line).map_err(|e| anyhow!("it is no UTF-8 text: {e}"))?;
+        let text = std::str::from_utf8(&self.line).map_err(|e| anyhow!("it is not UTF-8 text: {e}"))?;
         let text = text.trim_start_matches('\u{feff}').trim_end_matches(['\n', '\r']);
         let trimmed = text.trim();
         if trimmed.is_empty() {
@@ -248,10 +248,11 @@ impl std::fmt::Display for Flag {
 }
 impl std::error::Error for Flag {}
 
-/// Whether a field may be a column's name: words, and not the start of a number.
+/// Whether a field may be a column's name, such as `speed` or `x1`. What is a number, or starts as one does (with a digit,
+/// a sign or a point), is a number that may be damaged, and never a name: a row is not to be lost as a heading.
 fn is_heading(field: &str) -> bool {
-    let bare = field.trim_start_matches(['+', '-', '.', ' ']);
-    field.parse::<f32>().is_err() && !bare.starts_with(|c: char| c.is_numeric()) && bare.contains(char::is_alphabetic)
+    let like_a_number = |c: char| c.is_numeric() || "+-−.,".contains(c);
+    field.parse::<f32>().is_err() && !field.starts_with(like_a_number) && field.contains(char::is_alphabetic)
 }
 
 /// The number in a field, or what is wrong with it.

@@ -5,7 +5,7 @@
 //! answers any more.
 
 use super::rows::{Format, Next, Row, Rows, Separator};
-use super::{Args, output_file, read_state, states_of};
+use super::{Args, read_state, states_of};
 use crate::load::{self, Network};
 use crate::{Outcome, out};
 use anyhow::{Context, Result, anyhow, bail};
@@ -24,12 +24,12 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// What a row that cannot be used leads to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub(super) enum BadRow {
-    /// The stream ends with exit code 2; answers before it were given, and the state before it is written.
+    /// End with exit code 2. Earlier rows have been answered; the state before this row is written.
     #[default]
     Stop,
-    /// It is left out: no step, no answer, a note on stderr.
+    /// Leave it out: no step, no answer, a note on stderr.
     Skip,
-    /// The last good row is used once more in its place, with a note on stderr; before the first good row it is left out.
+    /// Use the last good row once more, with a note on stderr; without a good row before it, leave it out.
     Hold,
 }
 
@@ -103,9 +103,9 @@ impl Stream {
             }
             (None, None) => {}
             (Some(_), None) => {
-                bail!("it has no time since the last row, which the rows before have (or the network needs)")
+                bail!("it has no time since the last row, but earlier rows have one (or the network needs it)")
             }
-            (None, Some(_)) => bail!("it has a time since the last row, which the rows before have not"),
+            (None, Some(_)) => bail!("it has a time since the last row, but earlier rows have none"),
         }
         fill(&mut self.x, &row.x)
     }
@@ -129,7 +129,7 @@ impl Stream {
         let graph = Arc::clone(self.session.program());
         let states = states_of(graph.graph(), &self.session)?;
         let states = states.iter().map(|(name, value)| (name.as_str(), value));
-        io::write_npz(output_file(path), states).with_context(|| format!("cannot write {}", path.display()))
+        io::write_npz(out::place(path), states).with_context(|| format!("cannot write {}", path.display()))
     }
 }
 
@@ -273,7 +273,7 @@ fn steps(args: &Args, network: &Network, stream: &Shared, mut rows: Rows<impl st
             }
         };
         if let Err(problem) = taken {
-            let place = format!("stdin, line {} ({}), is no row", rows.number, rows.excerpt());
+            let place = format!("stdin, line {} ({}), is not a valid row", rows.number, rows.excerpt());
             bad += 1;
             let held = last.is_some();
             let done = match args.on_bad_row {
@@ -317,7 +317,9 @@ fn steps(args: &Args, network: &Network, stream: &Shared, mut rows: Rows<impl st
         }
     }
     if bad > 0 {
-        out::note(&format!("{bad} of the lines were no rows"));
+        let lines =
+            if bad == 1 { "1 line was not a valid row".into() } else { format!("{bad} lines were not valid rows") };
+        out::note(&lines);
     }
     Ok(())
 }

@@ -10,7 +10,6 @@ mod svg;
 mod text;
 
 use super::{Wiring, WiringConfig};
-use schwann_core::show::xml as escape;
 
 /// Circuits of more layers are shown as if they had none: so many columns side by side would be a line.
 const MOST_LAYERS: usize = 24;

@@ -20,6 +20,8 @@ pub struct Advice {
 const MUCH_OVERHEAD: f64 = 15.0;
 /// Products from this share of a run on make their type matter, in %.
 const MANY_PRODUCTS: f64 = 30.0;
+/// So many % of a run must be spent on lanes that hold nothing.
+const MUCH_WASTE: f64 = 5.0;
 /// bfloat16 is worth its lost digits from this gain on.
 pub(super) const LEAST_BF16_GAIN: f64 = 1.1;
 
@@ -54,7 +56,7 @@ pub fn recommend(profile: &Profile) -> Vec<Advice> {
         let most = cores.min(batch) as f64 / threads as f64;
         all.push(advice(
             "Use every core",
-            format!("{threads} of {cores} cores were used, and the batch's {batch} rows do not depend on each other"),
+            format!("{threads} of {cores} cores were used, and the batch's {batch} rows are independent"),
             "--threads 0; in code: CompileOptions::default().threads(0)",
             Figure::predicted(most, "×", "cores over threads: the most that splitting rows can give"),
             Some(Way::Threads(0)),
@@ -95,8 +97,8 @@ pub fn recommend(profile: &Profile) -> Vec<Advice> {
     if let Some((op, padded)) = ragged(profile) {
         all.push(advice(
             "Choose a size that fills the registers",
-            format!("{op} has {padded}; the lanes beyond are computed and thrown away"),
-            "change the layer's size where the model allows it; `schwann devices settings --test` shows what it brings",
+            format!("{op} has {padded}; the remaining lanes are computed and not used"),
+            "change the layer's size where the model allows it, and measure both",
             Figure::unavailable("×", "sizes", "another size is another model: it must be trained again to be compared"),
             None,
         ));
@@ -120,7 +122,7 @@ fn ragged(profile: &Profile) -> Option<(String, String)> {
         let share = op.share.value? * wasted;
         (wasted > 0.15).then_some((share, op, columns))
     });
-    let (_, op, columns) = waste.max_by(|a, b| a.0.total_cmp(&b.0)).filter(|(share, ..)| *share > 2.0)?;
+    let (_, op, columns) = waste.max_by(|a, b| a.0.total_cmp(&b.0)).filter(|(share, ..)| *share > MUCH_WASTE)?;
     Some((op.name.clone(), format!("{columns} columns where registers have {lanes} lanes")))
 }
 

@@ -26,8 +26,8 @@ pub fn cliffs(profile: &Profile) -> Vec<String> {
             if rate < most * (1.0 - LEAST_LOSS) && apart(best, point) {
                 let steps = if steps.len() > 1 { format!(" with {length} steps") } else { String::new() };
                 found.push(format!(
-                    "A cliff at batch {batch}{steps}: {}, less than batch {smaller} with {}; use that, or a larger batch \
-                     that does more",
+                    "Batch {batch}{steps} is slower per sequence than batch {smaller} ({} against {}): use batch {smaller}, or a \
+                     larger one that does more",
                     quantity(rate, &point.throughput.unit),
                     quantity(most, &best.throughput.unit)
                 ));
@@ -61,7 +61,10 @@ mod tests {
         profile.sweep[1].throughput.value = Some(least * 0.9);
         let found = cliffs(&profile);
         assert_eq!(found.len(), 1, "{found:?}");
-        assert!(found[0].contains("batch 8") && found[0].contains("less than batch 1"), "{found:?}");
+        assert!(
+            found[0].starts_with("Batch 8") && found[0].contains("is slower per sequence than batch 1"),
+            "{found:?}"
+        );
         // A little less may be noise.
         profile.sweep[1].throughput.value = Some(least * 0.97);
         assert!(cliffs(&profile).is_empty());

@@ -98,9 +98,9 @@ fn machine(list: &mut Checklist, readings: &BTreeMap<String, Figure>) {
     let widest = Isa::detect();
     let state = if widest.name() == "portable" { State::Problem } else { State::Good };
     let advice = (state == State::Problem).then_some("this CPU has no vector unit that the kernels know");
-    list.note("instruction set", state, format!("{widest}, {} floats a register", widest.lanes()), advice);
+    list.note("instruction set", state, format!("{widest}, {} floats per register", widest.lanes()), advice);
     let build = if cfg!(debug_assertions) { State::Problem } else { State::Good };
-    let advice = (build == State::Problem).then_some("build with --release: times of this build are of no use");
+    let advice = (build == State::Problem).then_some("build with --release: times of a debug build mean nothing");
     list.note("build", build, if build == State::Good { "optimised" } else { "with debug assertions" }, advice);
     list.figure(
         "power mode",
@@ -121,7 +121,7 @@ fn machine(list: &mut Checklist, readings: &BTreeMap<String, Figure>) {
         reading("cpu_load"),
         |v| v > 25.0,
         |v| format!("the machine's cores are {v:.0}% busy, this program included"),
-        "close what else runs, or figures will be of both",
+        "close other programs, or they will distort the figures",
     );
     let used = reading("memory_available").zip(reading("memory_total"));
     let used = used.map(|(free, all)| free.derive2(all, "%", "memory not available", |f, a| 100.0 * (1.0 - f / a)));
@@ -180,7 +180,7 @@ fn model(list: &mut Checklist, p: &Profile) {
         "allocation",
         Some(&p.memory.allocations),
         |v| v > 0.0,
-        |v| if v > 0.0 { format!("{v:.1} a run") } else { "none after the first run".into() },
+        |v| if v > 0.0 { format!("{v:.1} per run") } else { "none after the first run".into() },
         "reuse the session: a new one lays its memory out again",
     );
     list.figure(

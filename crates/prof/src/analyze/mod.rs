@@ -29,7 +29,7 @@ pub fn efficiency(profile: &Profile, device: Option<&Entry>) -> Vec<Named> {
         }
         None => {
             let why = match device {
-                Some(device) => format!("nobody published requirements for {}", device.name),
+                Some(device) => format!("there are no published requirements for {}", device.name),
                 None => "no device was named to compare with: add --device".into(),
             };
             Figure::unavailable(unit, what, why)
@@ -99,7 +99,10 @@ pub fn bottlenecks(profile: &Profile) -> Vec<Bottleneck> {
 fn bottleneck(op: &Op, run: &Figure) -> Option<Bottleneck> {
     op.self_time.value.filter(|t| *t > 0.0)?;
     let (what, why) = if op.path.is_empty() {
-        ("the run itself".to_owned(), "checking inputs and handing over results; a larger batch shares it".to_owned())
+        (
+            "the run itself".to_owned(),
+            "checking inputs and handing over results; a larger batch spreads this cost".to_owned(),
+        )
     } else if op.op == "scan" {
         let why = "rows are copied in and out of the loop, and states carried from step to step".to_owned();
         (format!("the loop {}", op.name), why)
@@ -107,8 +110,8 @@ fn bottleneck(op: &Op, run: &Figure) -> Option<Bottleneck> {
         let why = match op.bound {
             Bound::Compute => "its arithmetic runs below the machine's peak",
             Bound::Functions => "its exponentials run below the machine's peak",
-            Bound::Memory => "its bytes come slower than the level that holds them can give",
-            Bound::Overhead => "a call costs more than its work: too little to do at a time",
+            Bound::Memory => "it reads memory more slowly than this cache level allows",
+            Bound::Overhead => "the call costs more than the work in it: there is too little work per call",
             Bound::Unknown => "the machine's limits are not known",
         };
         (format!("{} ({})", op.name, op.kernel), why.to_owned())

@@ -103,7 +103,7 @@ pub enum Error {
         known: i64,
     },
     /// A file of something else.
-    #[error("{} is no store of this program ({what}). It was left as it is: give another file with --db", path.display())]
+    #[error("{} is not a store of this program ({what}). It was left as it is: give another file with --db", path.display())]
     Foreign {
         /// The file.
         path: PathBuf,
@@ -135,7 +135,7 @@ pub enum Error {
         what: String,
     },
     /// The system fails to read or write: a limit on files' sizes, a quota, a bad disk.
-    #[error("the system fails to read or write {} ({what}): is there a limit on files' sizes, or a bad disk? What was saved before is still there", path.display())]
+    #[error("the system could not read or write {} ({what}): is there a limit on files' sizes, or a bad disk? What was saved before is still there", path.display())]
     Device {
         /// The file.
         path: PathBuf,
@@ -165,7 +165,7 @@ pub enum Error {
         known: String,
     },
     /// A name that cannot be one.
-    #[error("`{name}` is no name for a baseline: {what}")]
+    #[error("`{name}` is not a name for a baseline: {what}")]
     Name {
         /// The name.
         name: String,

@@ -1,6 +1,7 @@
 //! The catalogue: what is published of devices, each figure with its source; and the user's own additions to it.
 
 use super::{Error, Result};
+use crate::nearest::{nearest, plain};
 use schwann_core::Figure;
 use serde::{Deserialize, Serialize};
 use std::io::Read;
@@ -381,7 +382,7 @@ impl Reader<'_> {
 
     fn entry(&self, raw: RawEntry, file: Option<&Path>) -> Result<Entry> {
         let (at, name) = (raw.name.span().start, raw.name.into_inner());
-        if key(&name).is_empty() {
+        if plain(&name).is_empty() {
             return self.fail(at, "`name` is empty; expected the device's name".into());
         }
         Ok(Entry {
@@ -472,7 +473,7 @@ impl Catalog {
         };
         for raw in raw.device {
             let entry = reader.entry(raw.into_inner(), path)?;
-            match self.devices.iter_mut().find(|d| key(&d.name) == key(&entry.name)) {
+            match self.devices.iter_mut().find(|d| plain(&d.name) == plain(&entry.name)) {
                 Some(known) => *known = entry,
                 None => self.devices.push(entry),
             }
@@ -482,41 +483,20 @@ impl Catalog {
 
     /// The device of a name; case, spaces, dashes and underscores do not matter, nor its maker's name before it.
     pub fn find(&self, name: &str) -> Result<&Entry> {
-        let wanted = key(name);
-        let exact = self.devices.iter().find(|d| key(&d.name) == wanted);
-        let same = |d: &&Entry| without_maker(&key(&d.name)) == without_maker(&wanted);
+        let wanted = plain(name);
+        let exact = self.devices.iter().find(|d| plain(&d.name) == wanted);
+        let same = |d: &&Entry| without_maker(&plain(&d.name)) == without_maker(&wanted);
         if let Some(found) = exact.or_else(|| self.devices.iter().find(same)) {
             return Ok(found);
         }
-        let near = self.devices.iter().map(|d| (distance(&key(&d.name), &wanted), &d.name)).min();
-        let nearest = near.filter(|(by, name)| *by <= 1 + key(name).chars().count() / 2).map(|(_, name)| name.clone());
+        let nearest = nearest(name, self.devices.iter().map(|d| d.name.as_str())).map(str::to_owned);
         Err(Error::UnknownDevice { name: name.into(), nearest })
     }
 }
 
-fn key(name: &str) -> String {
-    name.chars().filter(|c| !c.is_whitespace() && !"_-".contains(*c)).flat_map(char::to_lowercase).collect()
-}
-
-/// A name's key without the maker, where it starts with one and goes on.
-fn without_maker(key: &str) -> &str {
-    MAKERS.iter().find_map(|maker| key.strip_prefix(*maker)).filter(|rest| !rest.is_empty()).unwrap_or(key)
-}
-
-/// Letters to insert, delete or replace to make one word of the other (Levenshtein).
-fn distance(a: &str, b: &str) -> usize {
-    let b: Vec<char> = b.chars().collect();
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, x) in a.chars().enumerate() {
-        let mut before = i;
-        row[0] = i + 1;
-        for (j, y) in b.iter().enumerate() {
-            let replaced = before + usize::from(x != *y);
-            before = row[j + 1];
-            row[j + 1] = replaced.min(before + 1).min(row[j] + 1);
-        }
-    }
-    row[b.len()]
+/// A plain name without the maker, where it starts with one and goes on.
+fn without_maker(name: &str) -> &str {
+    MAKERS.iter().find_map(|maker| name.strip_prefix(*maker)).filter(|rest| !rest.is_empty()).unwrap_or(name)
 }
 
 #[cfg(test)]

@@ -77,11 +77,11 @@ fn with_rows_left_over(measured: Vec<Op>, predicted: &[OpTime]) -> Vec<Op> {
     ops
 }
 
-/// Predicts and measures P, W and L at their four shapes.
+/// Predicts and measures [`models::CIRCUITS`] at their four shapes.
 pub fn check(calibration: &Calibration, cpu: &Cpu, seconds: f64, tell: &mut dyn FnMut(Progress)) -> Result<Vec<Point>> {
     const ROUNDS: usize = 5;
     let mut ready = vec![];
-    for name in ["P", "W", "L"] {
+    for name in models::CIRCUITS {
         let Some(model) = models::built_in(name, &models::Sizes::default()) else { continue };
         let graph = model?.graph(&GraphOptions::default().state(InitialState::Zero))?;
         for (batch, steps) in models::SHAPES {

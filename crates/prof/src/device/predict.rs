@@ -339,7 +339,9 @@ pub fn rounded(value: f64) -> f64 {
         return value;
     }
     let scale = 10f64.powi(value.abs().log10().floor() as i32 - 1);
-    (value / scale).round() * scale
+    let rounded = (value / scale).round() * scale;
+    // At either end of what a number can be, there is no such scale.
+    if rounded.is_finite() { rounded } else { value }
 }
 
 fn kind_index(kind: Kind) -> usize {

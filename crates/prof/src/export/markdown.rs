@@ -41,7 +41,7 @@ fn write(p: &Profile, out: &mut String) -> std::fmt::Result {
         ("weights", &m.weights),
         ("resident set, peak", &m.rss_peak),
         ("bandwidth", &m.bandwidth),
-        ("allocations a run", &m.allocations),
+        ("allocations per run", &m.allocations),
         ("page faults", &m.page_faults),
     ];
     let hardware = p.hardware.iter().map(|(name, figure)| (name.as_str(), figure));

@@ -1,9 +1,10 @@
 //! Three panels across devices: arithmetic, bandwidth, and how much of each device is in use.
 
 use super::scale::round_up;
-use super::unit::{Scale, known, quantity};
+use super::unit::{Scale, known, quantity, show};
 use super::{Anchor, Drawing, Ink, LABEL, Missing, SMALL, Size, clip};
 use crate::Profile;
+use crate::device::predict::two_digits;
 use crate::profile::DeviceOutlook;
 use schwann_core::Figure;
 use schwann_core::figure::Provenance;
@@ -81,7 +82,7 @@ pub fn devices(profile: &Profile, size: Size) -> Result<Drawing, Missing> {
                 Provenance::Derived => "derived",
                 _ => "predicted",
             };
-            let title = format!("{}: {}, {how}: {}", outlook.device, quantity(value, unit), figure.source);
+            let title = format!("{}: {}, {how}: {}", outlook.device, show(figure), figure.source);
             let bar = d.rect(from, at + 3.0, long, ROW - 7.0, ink).titled(title);
             if how == "predicted" {
                 bar.faint(0.45).outlined(ink, 1.0).dashed();
@@ -93,7 +94,8 @@ pub fn devices(profile: &Profile, size: Size) -> Result<Drawing, Missing> {
                 d.line([(at_x, at), (at_x, at + ROW - 1.0)], Ink::Text, 2.0)
                     .titled(format!("measured here: {}", quantity(value, unit)));
             }
-            d.text(edge + 6.0, at + 14.0, Anchor::Start, SMALL, Ink::Muted, scale.number(value));
+            let number = if how == "predicted" { two_digits(value / scale.per) } else { scale.number(value) };
+            d.text(edge + 6.0, at + 14.0, Anchor::Start, SMALL, Ink::Muted, number);
         }
     }
     if all.len() > shown.len() {

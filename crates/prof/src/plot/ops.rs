@@ -84,7 +84,7 @@ pub fn ops(profile: &Profile, size: Size) -> Result<Drawing, Missing> {
 
     for (i, (op, time)) in shown.iter().enumerate() {
         let y = top + i as f64 * ROW;
-        let title = format!("{} ({}, {}): {} a run", op.name, op.op, op.kernel, show(&op.self_time));
+        let title = format!("{} ({}, {}): {} per run", op.name, op.op, op.kernel, show(&op.self_time));
         d.text(names, y + 15.0, Anchor::End, LABEL, Ink::Text, clip(&op.name, LABEL, names - 4.0)).titled(&title);
         d.rect(left, y + 3.0, long(*time).max(1.0), ROW - 8.0, bound_ink(op.bound)).faint(0.85).titled(&title);
         if let Some(least) = known(&op.predicted).filter(|v| *v >= 0.0 && *v <= greatest * 1.02) {

@@ -108,7 +108,7 @@ pub fn roofline(profile: &Profile, size: Size) -> Result<Drawing, Missing> {
     for dot in &dots {
         let op = dot.op;
         let title = format!(
-            "{} ({}): {} a run, {} of it; {}, {}; limited by {}",
+            "{} ({}): {} per run, {} of it; {}, {}; limited by {}",
             op.name,
             op.op,
             show(&op.self_time),
@@ -161,12 +161,18 @@ fn roofs(
         }
         d.line([(x.at(start), y.at(start * rate)), (x.at(ridge), y.at(peak))], Ink::Muted, 1.3)
             .titled(format!("{name}: {}", quantity(*rate, "B/s")));
-        // Names stand on their lines, a little way up.
-        let at = start * (ridge / start).powf(0.16);
+        // Names stand on their lines, a little way up, or further up where another line's name is.
         let words = if narrow { (*name).to_owned() } else { format!("{name} {}", quantity(*rate, "B/s")) };
-        let (from, base) = (x.at(at) + 7.0, y.at(at * rate) + 4.0);
-        taken.0.push([from, base - SMALL, text_width(&words, SMALL) * 1.1, SMALL + 3.0]);
-        d.text(from, base, Anchor::Start, SMALL, Ink::Muted, words).outlined(Ink::Ground, 3.0);
+        let wide = text_width(&words, SMALL) * 1.1;
+        let places = [0.16, 0.34, 0.52, 0.7].map(|part| {
+            let at = start * (ridge / start).powf(part);
+            (x.at(at) + 7.0, y.at(at * rate) + 4.0)
+        });
+        let free = |(from, base): &(f64, f64)| taken.free([*from, base - SMALL, wide, SMALL + 3.0]);
+        if let Some((from, base)) = places.into_iter().find(free) {
+            taken.0.push([from, base - SMALL, wide, SMALL + 3.0]);
+            d.text(from, base, Anchor::Start, SMALL, Ink::Muted, words).outlined(Ink::Ground, 3.0);
+        }
     }
     d.line([(x.at(peak / fastest), y.at(peak)), (right, y.at(peak))], Ink::Text, 1.5);
     let words = format!("arithmetic {}", quantity(peak, "flop/s"));
@@ -207,6 +213,32 @@ fn names(d: &mut Drawing, dots: &[Dot<'_>], [left, right]: [f64; 2], most: usize
         if let Some((at, y, anchor, from)) = place {
             taken.0.push([from, y - high, wide, high + 3.0]);
             d.label(at, y, anchor, Ink::Text, words);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::example;
+    use crate::plot::Form;
+
+    #[test]
+    fn levels_of_one_speed_have_their_names_apart() {
+        let mut profile = example::profile();
+        let first = profile.roof.bandwidth[0].figure.clone();
+        profile.roof.bandwidth.iter_mut().for_each(|level| level.figure = first.clone());
+        let d = roofline(&profile, Size::WIDE).unwrap();
+        let named = |name: &str| {
+            d.shapes.iter().find_map(|s| match &s.form {
+                Form::Text(x, y, _, _, words) if words.starts_with(&format!("{name} ")) => Some((*x, *y)),
+                _ => None,
+            })
+        };
+        let places: Vec<(f64, f64)> = profile.roof.bandwidth.iter().filter_map(|level| named(&level.name)).collect();
+        assert!(places.len() > 1, "{places:?}");
+        for (i, a) in places.iter().enumerate() {
+            assert!(places[..i].iter().all(|b| (a.1 - b.1).abs() > SMALL || (a.0 - b.0).abs() > 60.0), "{places:?}");
         }
     }
 }

@@ -1,122 +1,62 @@
 //! A drawing as SVG: in a page, or as a file of its own.
 
 use super::{Anchor, Drawing, Form, Ink, Shape};
-use std::fmt::{self, Write};
+use schwann_core::svg::{Path, Svg};
 
 /// Fonts in the order of preference; the last is there everywhere.
 const FONTS: &str = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Noto Sans', sans-serif";
 
 pub(crate) use schwann_core::show::xml as escape;
 
-/// A coordinate in as few characters as a tenth of a pixel needs.
-fn px(value: f64) -> String {
-    let value = if value.is_finite() { value.clamp(-1e5, 1e5) } else { 0.0 };
-    let text = format!("{value:.1}");
-    match text.strip_suffix(".0") {
-        Some("-0") => "0".into(),
-        Some(whole) => whole.into(),
-        None => text,
-    }
-}
-
 impl Drawing {
     /// For a page: inks are the page's CSS variables, fonts are its fonts.
     pub fn inline(&self, class: &str) -> String {
-        let head = format!("class=\"{}\"", escape(class));
-        self.write(&head, &Ink::css).unwrap_or_default()
+        let mut svg = Svg::inline(self.size.width, self.size.height, &self.label, class);
+        self.shapes.iter().for_each(|shape| shape.write(&mut svg, &Ink::css));
+        svg.finish()
     }
 
     /// A file: light colours, a ground, and nothing else needed.
     pub fn file(&self) -> String {
-        let head = format!(
-            "xmlns=\"http://www.w3.org/2000/svg\" width=\"{}\" height=\"{}\" font-family=\"{FONTS}\"",
-            px(self.size.width),
-            px(self.size.height)
-        );
         let rgb = |ink: Ink| {
             let [r, g, b] = ink.rgb();
             format!("#{r:02x}{g:02x}{b:02x}")
         };
-        self.write(&head, &rgb).unwrap_or_default()
-    }
-
-    fn write(&self, head: &str, color: &dyn Fn(Ink) -> String) -> Result<String, fmt::Error> {
-        let mut out = String::new();
-        let (w, h) = (px(self.size.width), px(self.size.height));
-        let label = escape(&self.label);
-        write!(out, "<svg {head} viewBox=\"0 0 {w} {h}\" role=\"img\" aria-label=\"{label}\">")?;
-        if head.starts_with("xmlns") {
-            write!(out, "<title>{label}</title><rect width=\"{w}\" height=\"{h}\" fill=\"{}\"/>", color(Ink::Ground))?;
-        }
-        for shape in &self.shapes {
-            shape.write(&mut out, color)?;
-        }
-        out += "</svg>";
-        Ok(out)
+        let (width, height) = (self.size.width, self.size.height);
+        let mut svg = Svg::file(width, height, &self.label);
+        svg.rect(0.0, 0.0, width, height).attr("fill", rgb(Ink::Ground)).done();
+        svg.element("g").attr("font-family", FONTS).begin();
+        self.shapes.iter().for_each(|shape| shape.write(&mut svg, &rgb));
+        svg.finish()
     }
 }
 
 impl Shape {
-    fn write(&self, out: &mut String, color: &dyn Fn(Ink) -> String) -> fmt::Result {
-        let name = match &self.form {
-            Form::Rect([x, y, w, h]) => {
-                let (x, y, w, h) = (px(*x), px(*y), px(*w), px(*h));
-                write!(out, "<rect x=\"{x}\" y=\"{y}\" width=\"{w}\" height=\"{h}\"")?;
-                "rect"
-            }
-            Form::Circle(x, y, r) => {
-                write!(out, "<circle cx=\"{}\" cy=\"{}\" r=\"{}\"", px(*x), px(*y), px(*r))?;
-                "circle"
-            }
+    fn write(&self, svg: &mut Svg, color: &dyn Fn(Ink) -> String) {
+        let (element, words) = match &self.form {
+            Form::Rect([x, y, w, h]) => (svg.rect(*x, *y, *w, *h), ""),
+            Form::Circle(x, y, r) => (svg.circle(*x, *y, *r), ""),
             Form::Path(points, closed) => {
-                *out += "<path d=\"";
-                for (i, (x, y)) in points.iter().enumerate() {
-                    write!(out, "{}{} {}", if i == 0 { 'M' } else { 'L' }, px(*x), px(*y))?;
-                }
-                *out += if *closed { "Z\"" } else { "\"" };
-                "path"
+                let path = Path::through(points.iter().copied());
+                (svg.path(&if *closed { path.close() } else { path }), "")
             }
-            Form::Text(x, y, anchor, size, _) => {
-                write!(out, "<text x=\"{}\" y=\"{}\" font-size=\"{}\"", px(*x), px(*y), px(*size))?;
-                match anchor {
-                    Anchor::Start => {}
-                    Anchor::Middle => *out += " text-anchor=\"middle\"",
-                    Anchor::End => *out += " text-anchor=\"end\"",
-                }
-                "text"
+            Form::Text(x, y, anchor, size, words) => {
+                let anchor = match anchor {
+                    Anchor::Start => None,
+                    Anchor::Middle => Some("middle"),
+                    Anchor::End => Some("end"),
+                };
+                (svg.text(*x, *y).attr("font-size", *size).maybe("text-anchor", anchor), words.as_str())
             }
         };
-        match self.fill {
-            Some((ink, opacity)) => {
-                write!(out, " fill=\"{}\"", color(ink))?;
-                if opacity < 1.0 {
-                    write!(out, " fill-opacity=\"{opacity:.2}\"")?;
-                }
-            }
-            None => *out += " fill=\"none\"",
-        }
+        let opacity = self.fill.filter(|(_, opacity)| *opacity < 1.0).map(|(_, opacity)| format!("{opacity:.2}"));
+        let fill = self.fill.map_or("none".into(), |(ink, _)| color(ink));
+        let mut element = element.attr("fill", fill).maybe("fill-opacity", opacity);
         if let Some((ink, width)) = self.stroke {
-            write!(out, " stroke=\"{}\" stroke-width=\"{}\" stroke-linejoin=\"round\"", color(ink), px(width))?;
-            if name == "text" {
-                *out += " paint-order=\"stroke\"";
-            }
+            element = element.attr("stroke", color(ink)).attr("stroke-width", width).attr("stroke-linejoin", "round");
+            element = element.maybe("paint-order", (!words.is_empty()).then_some("stroke"));
         }
-        if self.dashed {
-            *out += " stroke-dasharray=\"5 3\"";
-        }
-        let words = match &self.form {
-            Form::Text(.., words) => escape(words),
-            _ => String::new(),
-        };
-        if self.title.is_empty() && words.is_empty() {
-            *out += "/>";
-            return Ok(());
-        }
-        *out += ">";
-        if !self.title.is_empty() {
-            write!(out, "<title>{}</title>", escape(&self.title))?;
-        }
-        write!(out, "{words}</{name}>")
+        element.maybe("stroke-dasharray", self.dashed.then_some("5 3")).titled(words, &self.title);
     }
 }
 

@@ -3,7 +3,9 @@
 //! A profile keeps plain units (`s`, `B`, `flop/s`), so that scripts can compute; people get `412 µs`. A column or an
 //! axis has one prefix, from its greatest number, so that lengths and digits can be compared.
 
+use crate::device::predict::{rounded, two_digits};
 use schwann_core::Figure;
+use schwann_core::figure::Provenance;
 
 /// A no-break space that is narrow: between a number and its unit, and between thousands.
 const THIN: char = '\u{202f}';
@@ -110,15 +112,26 @@ fn one_of(unit: &str) -> &str {
 
 fn with_unit(number: String, unit: &str) -> String {
     match unit {
-        "" | "1" => number,
+        "" | "1" | "count" => number,
         "×" | "%" => format!("{number}{THIN}{unit}"),
         _ => format!("{number}\u{a0}{unit}"),
     }
 }
 
+/// A predicted quantity with its unit: two digits, since nobody knows the third.
+pub fn rough(value: f64, unit: &str) -> String {
+    let value = rounded(value);
+    let scale = Scale::of(unit, value);
+    with_unit(two_digits(value / scale.per), &scale.label)
+}
+
 /// A figure with its unit, or `unknown`.
 pub fn show(figure: &Figure) -> String {
-    known(figure).map_or_else(|| "unknown".into(), |value| quantity(value, &figure.unit))
+    match known(figure) {
+        None => "unknown".into(),
+        Some(value) if figure.provenance == Provenance::Predicted => rough(value, &figure.unit),
+        Some(value) => quantity(value, &figure.unit),
+    }
 }
 
 /// A percentage without its sign, and never `-0`.
@@ -137,11 +150,11 @@ pub fn change(value: f64, decimals: usize) -> String {
     format!("{}{text}%", if plus { "+" } else { "" })
 }
 
-/// An interval whose ends are further apart than this says nothing, not even that there is no difference.
-const WIDE: f64 = 1.1;
+/// There is no difference where the whole interval is nearer to 1 than this; verdicts have the same rule.
+const NEAR: f64 = 1.01;
 
 /// How many times as fast something is, told in the direction that is above one, with its interval where it has one:
-/// `1.40× faster (1.38 to 1.42)`, `9.1× slower (8.9 to 9.3)`. An interval that holds 1 shows no difference, and says so.
+/// `1.40× faster (1.38 to 1.42)`, `9.1× slower (8.9 to 9.3)`. An interval that holds 1 shows no difference where all of it is near, and is undecided else.
 pub fn faster(speedup: &Figure) -> String {
     let Some(ratio) = known(speedup).filter(|r| *r > 0.0) else {
         return format!("unknown ({})", speedup.reason.as_deref().unwrap_or("no reason is given"));
@@ -164,7 +177,7 @@ pub fn faster(speedup: &Figure) -> String {
     };
     match speedup.spread {
         Some(s) if s.low <= 1.0 && s.high >= 1.0 && s.low > 0.0 => {
-            let word = if s.high / s.low > WIDE { "cannot be told" } else { "no difference that stands out" };
+            let word = if s.low >= 1.0 / NEAR && s.high <= NEAR { "no difference" } else { "undecided" };
             format!("{word} ({} to {})", side(s.low), side(s.high))
         }
         spread => {
@@ -255,9 +268,20 @@ mod tests {
         assert_eq!(told(0.11, None), "9.1× slower");
         assert_eq!(told(0.5, Some((0.4, 0.625))), "2.00× slower (1.60 to 2.50)");
         assert_eq!(told(1.64, Some((1.6, 1.68))), "1.64× faster (1.60 to 1.68)");
-        assert_eq!(told(1.01, Some((0.98, 1.04))), "no difference that stands out (2.0% slower to 4.0% faster)");
-        assert_eq!(told(0.9, Some((0.1, 2.5))), "cannot be told (10× slower to 2.50× faster)");
+        assert_eq!(told(1.01, Some((0.98, 1.04))), "undecided (2.0% slower to 4.0% faster)");
+        assert_eq!(told(1.001, Some((0.995, 1.008))), "no difference (0.5% slower to 0.8% faster)");
+        assert_eq!(told(0.9, Some((0.1, 2.5))), "undecided (10× slower to 2.50× faster)");
         assert!(faster(&Figure::unavailable("×", "turns", "it does not run")).contains("it does not run"));
+    }
+
+    #[test]
+    fn predictions_have_two_digits_and_counts_no_word() {
+        let predicted = |v: f64, unit: &str| plain_spaces(show(&Figure::predicted(v, unit, "prices")));
+        assert_eq!(predicted(133.4e-6, "s"), "130 µs");
+        assert_eq!(predicted(0.996e-3, "s"), "1.0 ms");
+        assert_eq!(predicted(72.14e9, "flop/s"), "72 Gflop/s");
+        assert_eq!(plain_spaces(show(&Figure::measured(133.4e-6, "s", "a clock"))), "133 µs");
+        assert_eq!(show(&Figure::measured(0.0, "count", "the system")), "0");
     }
 
     #[test]

@@ -18,7 +18,7 @@ pub enum Way {
     NodeByNode,
     /// With the compiler's passes.
     Fused,
-    /// On so many threads; 0 for one a core.
+    /// On so many threads; 0: one per core.
     Threads(usize),
     /// Products computed in this type.
     Products(DType),

@@ -339,7 +339,7 @@ impl Profiler<'_> {
             doubts.push("times were still falling when measuring began; give more seconds".into());
         }
         if outliers * 20 > taken {
-            let text = "are far from the others; p95 and p99 tell of the disturbance, not of the model";
+            let text = "are far from the others; p95 and p99 describe the disturbance, not the model";
             doubts.push(format!("{outliers} of {taken} samples {text}"));
         }
         if taken < self.options.runs && !samples.stopped {

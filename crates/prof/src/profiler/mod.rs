@@ -126,7 +126,7 @@ pub struct Options {
     pub runs: usize,
     /// Seconds that one measurement may take (the profile, each comparison, each point of a sweep).
     pub seconds: f64,
-    /// Threads; 0 for one a core.
+    /// Threads; 0: one per core.
     pub threads: usize,
     /// The instruction set; `None` for the widest.
     #[serde(with = "isa_name")]
@@ -180,7 +180,7 @@ impl Options {
             return Err(Error::option(option, got, format!("a whole number from 1 to {MOST}")));
         }
         if self.threads > MOST_THREADS {
-            let expected = format!("a whole number from 0 (one a core) to {MOST_THREADS}");
+            let expected = format!("a whole number from 0 (one per core) to {MOST_THREADS}");
             return Err(Error::option("threads", self.threads, expected));
         }
         if !(self.seconds > 0.0 && self.seconds <= 3600.0) {

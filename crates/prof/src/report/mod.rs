@@ -5,6 +5,10 @@
 //! be read; the script sorts tables and shows origins on touch screens. Each plot is there twice, for a desk's width and
 //! for a phone's, since text in a picture that is scaled down cannot be read. Every figure shown has its origin as a title,
 //! and all figures of the document are listed at the end with their sources.
+//!
+//! Why by hand: `maud` escapes markup, but not what is hidden (marks of direction, controls), so every text would go through
+//! `show::xml` here as it does now, marked as escaped already; pictures, style and script are whole strings anyway. What is
+//! left for its macro are a few tags, for three more packages to build.
 
 mod cell;
 mod origins;
@@ -40,7 +44,7 @@ pub fn html(profiles: &[Profile]) -> String {
         for (i, profile) in profiles.iter().enumerate() {
             let name = escape(&profile.model.name);
             let time = match known(&profile.compute.time_p50) {
-                Some(_) => format!("{} a run", escape(&show(&profile.compute.time_p50))),
+                Some(_) => format!("{} per run", escape(&show(&profile.compute.time_p50))),
                 None => "time unknown".into(),
             };
             let _ = write!(out, "<label for=\"pick{i}\">{name}<small>{time}</small></label>");

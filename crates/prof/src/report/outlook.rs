@@ -3,9 +3,10 @@
 use super::cell::{Cell, Table, escape, figure, marked, why};
 use super::{Panel, plotted};
 use crate::Profile;
-use crate::plot::unit::{faster, known};
+use crate::plot::unit::{faster, known, rough};
 use crate::plot::{self, Size};
 use crate::profile::Verdict;
+use schwann_core::Figure;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
@@ -43,7 +44,14 @@ fn predictions(profile: &Profile) -> Panel {
         ),
         None => "There is no prediction for this machine to hold against a measurement.".into(),
     };
-    let heads = ["device", ">time of a run", ">error here", ">Neural Engine", "takes longest there"];
+    // What is known of no device is said once.
+    let engine = all
+        .iter()
+        .find_map(|d| d.neural_engine.reason.as_deref())
+        .filter(|_| all.iter().all(|d| known(&d.neural_engine).is_none()));
+    let engine = engine.map(|reason| format!(" Neural Engine: unavailable, {}.", escape(reason))).unwrap_or_default();
+    let say = format!("{say} Each prediction is told with the range that it is expected in.{engine}");
+    let heads = ["device", ">time of a run", "expected between", "takes longest there"];
     let mut table = Table::new("Predicted time of a run by device", "sortable", &heads);
     for outlook in all {
         let slowest: Vec<String> =
@@ -54,13 +62,18 @@ fn predictions(profile: &Profile) -> Panel {
             [
                 Cell::name(&outlook.device, note),
                 Cell::figure(&outlook.time),
-                Cell::figure(&outlook.error),
-                Cell::figure(&outlook.neural_engine),
+                Cell::html(escape(&between(&outlook.time)), None),
                 Cell::html(slowest.join(", "), None).class("words"),
             ],
         );
     }
     Panel::new("predictions", "Predictions", say, table.html()).class("long")
+}
+
+/// The range that a predicted figure is expected in.
+fn between(figure: &Figure) -> String {
+    let range = known(figure).and(figure.spread);
+    range.map(|s| format!("{} to {}", rough(s.low, &figure.unit), rough(s.high, &figure.unit))).unwrap_or_default()
 }
 
 fn requirements(profile: &Profile) -> Panel {

@@ -58,7 +58,7 @@ fn roofline(profile: &Profile) -> Panel {
     let say = "A dot is an operation, as large as its time. It cannot rise above the line of the memory it works from, \
                nor above arithmetic.";
     let caption = format!(
-        "Limits of {}: arithmetic {}, functions {}, {} a step beyond its work.",
+        "Limits of {}: arithmetic {}, functions {}, {} per step of a plan beyond its work.",
         escape(&profile.roof.device),
         figure(&profile.roof.flops),
         figure(&profile.roof.functions),
@@ -131,7 +131,7 @@ fn latency(profile: &Profile) -> Panel {
         ("mean", &c.time_mean),
         ("standard deviation", &c.time_std),
         ("samples far out", &c.outliers),
-        ("runs a sample", &c.runs_per_sample),
+        ("runs per sample", &c.runs_per_sample),
         ("warm-up, not counted", &c.warm_up_runs),
     ]);
     let say = "How often each time came, with median and the times that 95 and 99 of 100 runs keep.";
@@ -148,7 +148,7 @@ fn comparisons(profile: &Profile) -> Panel {
     let mut table = Table::new(
         "Other ways to run the workload",
         "sortable",
-        &["way", ">time", ">this one", "which is", ">outputs differ by"],
+        &["way", ">time, and as profiled", "which is", ">outputs differ by"],
     );
     for way in all {
         let speed = match known(&way.speedup) {
@@ -159,8 +159,8 @@ fn comparisons(profile: &Profile) -> Panel {
             "",
             [
                 Cell::name(&way.name, ""),
-                Cell::figure(&way.time),
-                Cell::figure(&way.base),
+                Cell::html(format!("{}<br><small>{}</small>", figure(&way.time), figure(&way.base)), known(&way.time))
+                    .class("n"),
                 Cell::html(speed, known(&way.speedup)).class("words"),
                 Cell::figure(&way.difference),
             ],
@@ -196,9 +196,9 @@ fn memory(profile: &Profile) -> Panel {
         ("weights, as run", &m.weights),
         ("held of the budget", &m.held),
         ("resident set", &m.rss),
-        ("its peak", &m.rss_peak),
+        ("resident set, peak", &m.rss_peak),
         ("page faults while timed", &m.page_faults),
-        ("allocations a run", &m.allocations),
+        ("allocations per run", &m.allocations),
         ("bytes moved", &m.bandwidth),
         ("of what its level can do", &m.bandwidth_utilization),
     ]);

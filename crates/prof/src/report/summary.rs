@@ -36,7 +36,7 @@ pub(super) fn summary(profile: &Profile) -> Panel {
             format!("<p class=\"lead\">How long a run takes is {}: {}.</p>", figure(&c.time_p50), reason(&c.time_p50))
         }
         Some(_) => format!(
-            "<p class=\"lead\">A run of {} × {} takes {} on {}: {}, {} of what this machine could do.</p>",
+            "<p class=\"lead\">A run of {} × {} takes {} on {}: {}, {} of this machine's limit.</p>",
             figure(&w.batch),
             figure(&w.steps),
             figure(&c.time_p50),
@@ -89,7 +89,10 @@ fn verdicts(profile: &Profile) -> String {
     if let Some(worst) = profile.bottlenecks.first() {
         let (what, why) = (escape(&worst.what), escape(&worst.why));
         let win = figure(&worst.could_win);
-        say(Tone::Plain, format!("<b>Most to win:</b> {what}, up to {win} a run ({}). {why}.", figure(&worst.share)));
+        say(
+            Tone::Plain,
+            format!("<b>Largest possible gain:</b> {what}, up to {win} per run ({}): {why}.", figure(&worst.share)),
+        );
     }
     for advice in &profile.recommendations {
         let title = escape(&advice.title);

@@ -1,7 +1,7 @@
 //! A circuit as a matrix, for when lines would hide each other: a row for each source, a column for each destination.
 
 use super::{Group, Picture, Role};
-use std::fmt::Write;
+use schwann_core::svg::{Path, Svg};
 
 /// Between groups.
 const APART: f64 = 6.0;
@@ -28,8 +28,13 @@ impl<'a> Axis<'a> {
     }
 }
 
+/// A rectangle, by its top left corner and its size.
+fn cell_at(path: Path, (x, y): (f64, f64), (width, height): (f64, f64)) -> Path {
+    path.jump(x, y).horizontal(x + width).vertical(y + height).horizontal(x).close()
+}
+
 /// Draws with the top left corner at (x, y), about as high as `room`; gives how far to the right and down it goes.
-pub(super) fn draw(out: &mut String, picture: &Picture<'_>, (x, y): (f64, f64), room: f64) -> (f64, f64) {
+pub(super) fn draw(out: &mut Svg, picture: &Picture<'_>, (x, y): (f64, f64), room: f64) -> (f64, f64) {
     let mut sends = vec![false; picture.role.len()];
     picture.synapses().for_each(|s| sends[s.0] = true);
     let is_source = |group: &Group| group.nodes.iter().any(|&node| sends[node]);
@@ -39,35 +44,30 @@ pub(super) fn draw(out: &mut String, picture: &Picture<'_>, (x, y): (f64, f64), 
     let cell = ((room - 64.0) / sources.max(1) as f64).clamp(2.0, 18.0);
     let rows = Axis::new(picture, cell, is_source);
     let columns = Axis::new(picture, cell, |group| group.role != Role::Input);
-    let _ = writeln!(
-        out,
-        "<text class=\"h\" x=\"{x:.1}\" y=\"{:.1}\">Every synapse: rows send, columns receive</text>",
-        y + 4.0
-    );
+    out.text(x, y + 4.0).class("h").words("Every synapse: rows send, columns receive");
     for &(group, start, height) in &rows.groups {
         if height >= 10.0 {
             let middle = top + start + height / 2.0 + 4.0;
-            let _ = write!(out, "<text class=\"s e\" x=\"{:.1}\" y=\"{middle:.1}\">{}</text>", left - 8.0, group.name);
+            out.text(left - 8.0, middle).class("s e").words(&group.name);
         }
         for &(_, column, width) in &columns.groups {
-            let (cx, cy) = (left + column, top + start);
-            let _ = write!(out, "<path class=\"g\" d=\"M{cx:.1} {cy:.1}h{width:.1}v{height:.1}h-{width:.1}z\"/>");
+            out.path(&cell_at(Path::default(), (left + column, top + start), (width, height))).class("g").done();
         }
     }
     for &(group, start, width) in &columns.groups {
         if width >= 7.0 * group.name.len() as f64 {
             let middle = left + start + width / 2.0;
-            let _ = write!(out, "<text class=\"s m\" x=\"{middle:.1}\" y=\"{:.1}\">{}</text>", top - 8.0, group.name);
+            out.text(middle, top - 8.0).class("s m").words(&group.name);
         }
     }
     // One path for each polarity: a full square excites, a bar inhibits.
     for (class, sign, inset, height) in [("pf", 1, 0.1, 0.8), ("qf", -1, 0.3, 0.4)] {
-        let mut d = String::new();
+        let mut path = Path::default();
         for (from, to, _) in picture.synapses().filter(|s| s.2 == sign) {
-            let (cx, cy) = (left + columns.place[to] + 0.1 * cell, top + rows.place[from] + inset * cell);
-            let _ = write!(d, "M{cx:.1} {cy:.1}h{:.1}v{:.1}h-{:.1}z", 0.8 * cell, height * cell, 0.8 * cell);
+            let corner = (left + columns.place[to] + 0.1 * cell, top + rows.place[from] + inset * cell);
+            path = cell_at(path, corner, (0.8 * cell, height * cell));
         }
-        let _ = writeln!(out, "\n<path class=\"{class}\" d=\"{d}\"/>");
+        out.path(&path).class(class).done();
     }
     // A heading is as wide as this, even over a small matrix.
     (left + columns.length.max(200.0), top + rows.length)

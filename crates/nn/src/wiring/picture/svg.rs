@@ -1,11 +1,11 @@
 //! A circuit as SVG that needs nothing else, in light and dark. In a browser, pointing at a neuron brings out the
 //! synapses that leave it.
 
-use super::{Node, Picture, Role, escape, matrix};
+use super::{Node, Picture, Role, matrix};
 use crate::Result;
 use crate::wiring::{Wiring, refuse};
+use schwann_core::svg::{Path, Svg};
 use std::f64::consts::TAU;
-use std::fmt::Write;
 
 /// More than this is a smear even as a matrix.
 const MOST_NODES: usize = 2000;
@@ -98,7 +98,7 @@ impl Wiring {
 
 fn draw(picture: &Picture<'_>, title: &str) -> String {
     let layout = if picture.layered { in_columns(picture) } else { on_a_ring(picture) };
-    let mut body = String::new();
+    let mut body = Svg::default();
     draw_synapses(&mut body, picture, &layout);
     draw_nodes(&mut body, picture, &layout);
     let (mut right, mut bottom) = (layout.right, layout.bottom);
@@ -111,26 +111,34 @@ fn draw(picture: &Picture<'_>, title: &str) -> String {
     right = right.max(PAD + title.chars().count() as f64 * 18.0 * 1.1 * CHAR);
     right = right.max(PAD + picture.caption.chars().count() as f64 * 12.0 * CHAR);
     let (width, height) = (right + PAD, bottom + 2.0 * PAD + 12.0);
-    let (title, caption) = (escape(title), escape(&picture.caption));
     let tip = (0.6 * layout.radius).clamp(4.0, 7.0);
-    format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width:.0} {height:.0}\" width=\"{width:.0}\" \
-         height=\"{height:.0}\" role=\"img\" aria-label=\"{title}\">\n<title>{title}: {caption}</title>\n\
-         <style>{STYLE}</style>\n<defs>{}{}</defs>\n\
-         <text class=\"t\" x=\"{PAD}\" y=\"40\">{title}</text>\n<text class=\"s\" x=\"{PAD}\" y=\"60\">{caption}</text>\n\
-         {body}</svg>\n",
-        // The tip of an arrow, and the bar that is the sign for inhibition.
-        marker("a", 7.0, tip, "<path class=\"ph\" d=\"M0 .5L8 4L0 7.5z\"/>"),
-        marker("b", 4.0, tip, "<path class=\"qh\" d=\"M4 .5V7.5\"/>"),
-    )
+    let mut svg = Svg::file(width.round(), height.round(), &format!("{title}: {}", picture.caption));
+    svg.style(STYLE);
+    svg.element("defs").begin();
+    // The tip of an arrow, and the bar that is the sign for inhibition.
+    marker(&mut svg, "a", 7.0, tip, "ph", Path::from(0.0, 0.5).line(8.0, 4.0).line(0.0, 7.5).close());
+    marker(&mut svg, "b", 4.0, tip, "qh", Path::from(4.0, 0.5).vertical(7.5));
+    svg.end();
+    svg.text(PAD, 40.0).class("t").words(title);
+    svg.text(PAD, 60.0).class("s").words(&picture.caption);
+    svg.append(body);
+    svg.finish()
 }
 
 /// What a line ends in.
-fn marker(id: &str, tip_at: f64, size: f64, path: &str) -> String {
-    format!(
-        "<marker id=\"{id}\" viewBox=\"0 0 8 8\" refX=\"{tip_at}\" refY=\"4\" markerWidth=\"{size:.1}\" \
-         markerHeight=\"{size:.1}\" markerUnits=\"userSpaceOnUse\" orient=\"auto\">{path}</marker>"
-    )
+fn marker(svg: &mut Svg, id: &str, tip_at: f64, size: f64, class: &str, path: Path) {
+    let marker = svg.element("marker").attr("id", id).attr("viewBox", "0 0 8 8").attr("refX", tip_at).attr("refY", 4.0);
+    let marker = marker.attr("markerWidth", size).attr("markerHeight", size).attr("markerUnits", "userSpaceOnUse");
+    marker.attr("orient", "auto").begin();
+    svg.path(&path).class(class).done();
+    svg.end();
+}
+
+/// A line in the style of its polarity: what excites ends in an arrow, what inhibits is dashed and ends in a bar.
+fn synapse<'a>(svg: &'a mut Svg, path: &Path, excites: bool) -> schwann_core::svg::Element<'a> {
+    let (class, end) = if excites { ("p", "url(#a)") } else { ("q", "url(#b)") };
+    let dashes = (!excites).then_some("5 3");
+    svg.path(path).class(class).attr("marker-end", end).maybe("stroke-dasharray", dashes)
 }
 
 /// Columns from left to right, each spread over the height of the longest.
@@ -215,7 +223,7 @@ fn line_style(lines: usize) -> (f64, f64) {
     ((13.0 / crowd).clamp(0.2, 0.85), (22.0 / crowd).clamp(0.6, 1.5))
 }
 
-fn draw_synapses(out: &mut String, picture: &Picture<'_>, layout: &Layout) {
+fn draw_synapses(out: &mut Svg, picture: &Picture<'_>, layout: &Layout) {
     let sideways = |&(from, to, _): &(Node, Node, i8)| {
         layout.centre.is_none() && layout.column[to] <= layout.column[from] || from == to
     };
@@ -229,30 +237,17 @@ fn draw_synapses(out: &mut String, picture: &Picture<'_>, layout: &Layout) {
     for node in 0..picture.role.len() {
         // The circle is what a pointer finds; it lies under the node.
         let (x, y) = layout.at[node];
-        let _ = write!(
-            out,
-            "<g class=\"o\"><circle class=\"hit\" cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"{:.1}\"><title>{}</title></circle>",
-            layout.radius + 1.0,
-            escape(&picture.describe(node))
-        );
-        while let Some(synapse) = synapses.next_if(|s| s.0 == node) {
+        out.element("g").class("o").begin();
+        out.circle(x, y, layout.radius + 1.0).class("hit").titled("", &picture.describe(node));
+        while let Some(one) = synapses.next_if(|s| s.0 == node) {
             let (opacity, width) =
-                if sideways(&synapse) { (strong.max(opacity), wide.max(width)) } else { (opacity, width) };
-            let (from, to, polarity) = synapse;
-            let style = if polarity > 0 {
-                "class=\"p\" marker-end=\"url(#a)\""
-            } else {
-                "class=\"q\" stroke-dasharray=\"5 3\" marker-end=\"url(#b)\""
-            };
+                if sideways(&one) { (strong.max(opacity), wide.max(width)) } else { (opacity, width) };
+            let (from, to, polarity) = one;
             let [a, b, c, d] = curve(layout, from, to);
-            let _ = write!(
-                out,
-                "<path {style} opacity=\"{opacity:.2}\" stroke-width=\"{width:.2}\" \
-                 d=\"M{:.1} {:.1}C{:.1} {:.1} {:.1} {:.1} {:.1} {:.1}\"/>",
-                a.0, a.1, b.0, b.1, c.0, c.1, d.0, d.1
-            );
+            let line = synapse(out, &Path::from(a.0, a.1).curve([b, c, d]), polarity > 0);
+            line.attr("opacity", format!("{opacity:.2}")).attr("stroke-width", format!("{width:.2}")).done();
         }
-        out.push_str("</g>\n");
+        out.end();
     }
 }
 
@@ -322,7 +317,7 @@ fn self_loop(layout: &Layout, node: Node) -> [Point; 4] {
     [point(-0.5, layout.radius), point(-0.75, reach), point(0.75, reach), point(0.5, layout.radius + 2.5)]
 }
 
-fn draw_nodes(out: &mut String, picture: &Picture<'_>, layout: &Layout) {
+fn draw_nodes(out: &mut Svg, picture: &Picture<'_>, layout: &Layout) {
     let r = layout.radius;
     for node in 0..picture.role.len() {
         let (x, y) = layout.at[node];
@@ -330,36 +325,22 @@ fn draw_nodes(out: &mut String, picture: &Picture<'_>, layout: &Layout) {
         let label = picture.label(node);
         let small = (1.5 * r).clamp(7.0, 12.0);
         if picture.role[node] == Role::Input {
-            let _ = write!(
-                out,
-                "<text class=\"e s\" style=\"font-size:{small:.1}px\" x=\"{:.1}\" y=\"{:.1}\">{label}</text>",
-                x - r - 6.0,
-                y + 0.35 * small
-            );
+            out.text(x - r - 6.0, y + 0.35 * small).class("e s").attr("style", sized(small)).words(&label);
         } else {
             let size = (1.9 * r / (CHAR * label.len().max(2) as f64 + 0.35)).min(r);
-            let _ = write!(
-                out,
-                "<text class=\"l\" style=\"font-size:{size:.1}px\" x=\"{x:.1}\" y=\"{:.1}\">{label}</text>",
-                y + 0.36 * size
-            );
+            out.text(x, y + 0.36 * size).class("l").attr("style", sized(size)).words(&label);
         }
         if let Some(output) = picture.output(node) {
             // Beside the last column, or outside of the ring and its loops.
-            let (lx, ly, anchor) = match layout.centre {
-                None => (x + r + 7.0, y, ""),
+            let (lx, ly, class) = match layout.centre {
+                None => (x + r + 7.0, y, "s"),
                 Some(centre) => {
                     let (lx, ly) = rim((x, y), (2.0 * x - centre.0, 2.0 * y - centre.1), outside(r));
-                    (lx, ly, "m ")
+                    (lx, ly, "m s")
                 }
             };
-            let _ = write!(
-                out,
-                "<text class=\"{anchor}s\" style=\"font-size:{small:.1}px\" x=\"{lx:.1}\" y=\"{:.1}\">{output}</text>",
-                ly + 0.35 * small
-            );
+            out.text(lx, ly + 0.35 * small).class(class).attr("style", sized(small)).words(&output);
         }
-        out.push('\n');
     }
     if layout.centre.is_some() {
         return;
@@ -372,61 +353,47 @@ fn draw_nodes(out: &mut String, picture: &Picture<'_>, layout: &Layout) {
         } else {
             format!("{} neurons", group.name)
         };
-        let _ = writeln!(
-            out,
-            "<text class=\"h m\" x=\"{x:.1}\" y=\"{:.1}\">{}</text><text class=\"s m\" x=\"{x:.1}\" y=\"{:.1}\">{}</text>",
-            TOP + 4.0,
-            escape(&name),
-            TOP + 20.0,
-            group.nodes.len()
-        );
+        out.text(x, TOP + 4.0).class("h m").words(&name);
+        out.text(x, TOP + 20.0).class("s m").words(&group.nodes.len().to_string());
     }
 }
 
-fn draw_node(out: &mut String, role: Role, (x, y): Point, r: f64) {
-    let class = role.name();
-    let _ = match role {
-        Role::Input => write!(
-            out,
-            "<rect class=\"n {class}\" x=\"{:.1}\" y=\"{:.1}\" width=\"{:.1}\" height=\"{:.1}\" rx=\"2\"/>",
-            x - 0.85 * r,
-            y - 0.85 * r,
-            1.7 * r,
-            1.7 * r
-        ),
-        _ => write!(out, "<circle class=\"n {class}\" cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"{r:.1}\"/>"),
+/// Text of this size, whatever the style sheet has.
+fn sized(pixels: f64) -> String {
+    format!("font-size:{}px", schwann_core::svg::number(pixels))
+}
+
+fn draw_node(out: &mut Svg, role: Role, (x, y): Point, r: f64) {
+    let node = match role {
+        Role::Input => out.rect(x - 0.85 * r, y - 0.85 * r, 1.7 * r, 1.7 * r).attr("rx", 2.0),
+        _ => out.circle(x, y, r),
     };
+    node.class(&format!("n {}", role.name())).done();
 }
 
 /// What the signs mean; gives how far to the right it goes.
-fn draw_legend(out: &mut String, picture: &Picture<'_>, y: f64) -> f64 {
-    let mut x = PAD;
-    let mut entry = |out: &mut String, sign: String, width: f64, text: &str| {
-        let _ =
-            writeln!(out, "{sign}<text class=\"s\" x=\"{:.1}\" y=\"{:.1}\">{text}</text>", x + width + 8.0, y + 4.0);
-        x += width + 8.0 + text.chars().count() as f64 * 12.0 * CHAR + 20.0;
-        x
+fn draw_legend(out: &mut Svg, picture: &Picture<'_>, y: f64) -> f64 {
+    // Beside a sign of this width.
+    let words = |out: &mut Svg, x: f64, width: f64, text: &str| {
+        out.text(x + width + 8.0, y + 4.0).class("s").words(text);
+        x + width + 8.0 + text.chars().count() as f64 * 12.0 * CHAR + 20.0
     };
-    let mut at = PAD;
-    for (style, text) in [
-        ("class=\"p\" marker-end=\"url(#a)\"", "excites"),
-        ("class=\"q\" stroke-dasharray=\"5 3\" marker-end=\"url(#b)\"", "inhibits"),
-    ] {
-        let line = format!("<path {style} stroke-width=\"1.5\" d=\"M{at:.1} {y:.1}h34\"/>");
-        at = entry(out, line, 36.0, text);
+    let mut x = PAD;
+    for (excites, text) in [(true, "excites"), (false, "inhibits")] {
+        synapse(out, &Path::from(x, y).horizontal(x + 34.0), excites).attr("stroke-width", 1.5).done();
+        x = words(out, x, 36.0, text);
     }
     for role in [Role::Input, Role::Inter, Role::Command, Role::Motor] {
         if picture.role.contains(&role) {
-            let mut sign = String::new();
-            draw_node(&mut sign, role, (at + 7.0, y), 7.0);
+            draw_node(out, role, (x + 7.0, y), 7.0);
             let text = match role {
                 Role::Input => "input",
                 Role::Inter => "inter neuron",
                 Role::Command => "command neuron",
                 Role::Motor => "motor neuron (output)",
             };
-            at = entry(out, sign, 14.0, text);
+            x = words(out, x, 14.0, text);
         }
     }
-    at
+    x
 }
