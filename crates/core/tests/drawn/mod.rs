@@ -2,8 +2,6 @@
 //!
 //! Nothing here knows which operands an operation takes: it is offered values at random, and what fits is kept. So numbers
 //! stand between products, products are shared, loops have fixed inputs, and axes are empty, as in no network.
-#![allow(dead_code, reason = "the fuzzer and the test each use a part")]
-
 mod compare;
 
 pub(crate) use compare::{Compared, compare};

@@ -4,8 +4,8 @@
 //! read can be used, and writing it and reading it again gives the same.
 #![allow(dead_code, reason = "each fuzzer uses one of these")]
 
-#[path = "../drawn/mod.rs"]
-mod drawn;
+#[path = "../drawn/compare.rs"]
+mod compare;
 
 use schwann_core::backend::reference::{self, HostValue, Precision};
 use schwann_core::cases::random::Random;
@@ -77,19 +77,13 @@ pub(crate) fn graph_run(data: &[u8]) {
                 (_, Err(e @ Error::Internal(_))) => panic!("{e}"),
                 (Ok((want, exact)), Ok(got)) => {
                     for ((want, exact), got) in want.iter().zip(exact).zip(got) {
-                        drawn::compare(want, &exact.data, got).unwrap_or_else(|e| panic!("{e}"));
+                        compare::compare(want, &exact.data, got).unwrap_or_else(|e| panic!("{e}"));
                     }
                 }
                 _ => {}
             }
         }
     }
-}
-
-/// Bytes as the choices that draw a graph: whatever builds compiles and runs, and gives what the reference gives.
-pub(crate) fn graph_drawn(data: &[u8]) {
-    let choices: Vec<u16> = data.chunks_exact(2).map(|two| u16::from_le_bytes([two[0], two[1]])).collect();
-    drawn::check(&choices[..choices.len().min(400)]).unwrap_or_else(|e| panic!("{e}"));
 }
 
 /// Safetensors: what opens can be read or refused tensor by tensor, and reads back after writing.
