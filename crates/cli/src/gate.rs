@@ -137,7 +137,7 @@ impl Shape {
 
 #[derive(clap::Subcommand)]
 enum What {
-    /// How often the gate alarms for nothing, and how often it finds a planted slow-down, on this machine.
+    /// How often verdicts are false alarms, and how often they find a planted slow-down, on this machine.
     Experiment(experiment::Args),
     /// Measures on demand, for another process's gate.
     #[command(hide = true)]

@@ -6,7 +6,7 @@ mod common;
 use common::Place;
 use serde_json::Value;
 
-fn json(place: &Place, name: &str) -> Value {
+fn read_json(place: &Place, name: &str) -> Value {
     serde_json::from_slice(&std::fs::read(place.0.join(name)).unwrap()).unwrap()
 }
 
@@ -43,7 +43,7 @@ fn a_study_from_calibration_to_gate() {
     let files = ["--trace", "run.trace.json", "--html", "run.html"];
     let (json, _) = place.run(0, &[&wanted[..], &files, &quick].concat());
     std::fs::write(place.0.join("run.json"), &json).unwrap();
-    let document = json(&place, "run.json");
+    let document = read_json(&place, "run.json");
     let mut figures = 0;
     walk(&document, "", &mut figures);
     assert!(figures > 300, "{figures} figures");
@@ -59,7 +59,7 @@ fn a_study_from_calibration_to_gate() {
         let tried = advice["verdict"] != "untested";
         assert_eq!(advice["measured"]["value"].is_number(), tried, "{advice}");
     }
-    let trace = json(&place, "run.trace.json");
+    let trace = read_json(&place, "run.trace.json");
     let events = trace["traceEvents"].as_array().unwrap();
     let named =
         |ph: &str, name: &str| events.iter().any(|e| e["ph"] == ph && e["name"].as_str().unwrap().contains(name));
