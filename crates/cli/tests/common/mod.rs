@@ -4,11 +4,11 @@ use std::path::PathBuf;
 use std::process::Command;
 
 /// A folder for data, settings and results, which goes away with the test.
-pub struct Place(pub PathBuf);
+pub(crate) struct Place(pub(crate) PathBuf);
 
 impl Place {
     /// An empty folder.
-    pub fn new(name: &str) -> Place {
+    pub(crate) fn new(name: &str) -> Place {
         let folder = std::env::temp_dir().join(format!("schwann-test-{}-{name}", std::process::id()));
         let _ = std::fs::remove_dir_all(&folder);
         std::fs::create_dir_all(&folder).unwrap();
@@ -16,7 +16,7 @@ impl Place {
     }
 
     /// The program in this folder, with nothing of the user's own.
-    pub fn command(&self, args: &[&str]) -> Command {
+    pub(crate) fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_schwann"));
         command.current_dir(&self.0).env("SCHWANN_DATA", self.0.join("data"));
         command.env("XDG_CONFIG_HOME", self.0.join("settings")).env_remove("SCHWANN_CONFIG");
@@ -25,7 +25,7 @@ impl Place {
     }
 
     /// Runs, wants this exit code, and gives what was printed and what was said beside it.
-    pub fn run(&self, code: i32, args: &[&str]) -> (String, String) {
+    pub(crate) fn run(&self, code: i32, args: &[&str]) -> (String, String) {
         let out = self.command(args).output().unwrap();
         let said = (String::from_utf8(out.stdout).unwrap(), String::from_utf8(out.stderr).unwrap());
         assert_eq!(out.status.code(), Some(code), "{args:?}: {}{}", said.0, said.1);
