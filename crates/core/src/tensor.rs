@@ -4,10 +4,13 @@ use crate::dtype::DType;
 use crate::error::{Error, Result};
 use bytemuck::{Pod, Zeroable};
 use half::{bf16, f16};
+use schwann_kernels::map_file;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::hash::{Hash, Hasher};
-use std::sync::Arc;
+use std::ops::Range;
+use std::panic::{RefUnwindSafe, UnwindSafe};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
 /// One cache line: buffers are made of these, so that every tensor and arena starts on its own line.
 #[derive(Clone, Copy, Pod, Zeroable)]
@@ -22,12 +25,8 @@ pub struct Bytes {
 }
 
 impl Bytes {
-    /// `len` zeroed bytes; the system's zero pages serve large ones. For lengths that are known to be there; one that a
-    /// file or a caller chose asks [`Bytes::try_zeroed`].
-    pub fn zeroed(len: usize) -> Bytes {
-        Bytes { lines: bytemuck::zeroed_vec(len.div_ceil(64)), len }
-    }
-    /// `len` zeroed bytes, or an error where the system does not give them; `what` is for the message.
+    /// `len` zeroed bytes (the system's zero pages serve large ones), or an error where the system does not give them;
+    /// `what` is for the message.
     pub fn try_zeroed(len: usize, what: &str) -> Result<Bytes> {
         let refuse = || Error::Memory { what: what.into(), bytes: len };
         // More than the machine has is refused even where the system would promise it and break the promise later.
@@ -37,11 +36,11 @@ impl Bytes {
         let lines = bytemuck::try_zeroed_vec(len.div_ceil(64)).map_err(|()| refuse())?;
         Ok(Bytes { lines, len })
     }
-    /// A copy of `bytes`.
-    pub fn copy_of(bytes: &[u8]) -> Bytes {
-        let mut copy = Bytes::zeroed(bytes.len());
+    /// A copy of `bytes`, or an error where the system does not give the memory; `what` is for the message.
+    pub fn copy_of(bytes: &[u8], what: &str) -> Result<Bytes> {
+        let mut copy = Bytes::try_zeroed(bytes.len(), what)?;
         copy.copy_from_slice(bytes);
-        copy
+        Ok(copy)
     }
     /// Bytes that this could hold without another allocation.
     pub fn capacity(&self) -> usize {
@@ -92,6 +91,45 @@ enum Storage {
         start: usize,
         len: usize,
     },
+    /// Not there yet, and again and again.
+    Later(Arc<Later>),
+}
+
+/// How a tensor comes to be when it is asked for.
+pub(crate) trait Make: Send + Sync + UnwindSafe + RefUnwindSafe {
+    /// The tensor, which nobody else has. Only memory can be missing for it.
+    fn make(&self) -> Result<Tensor>;
+    /// Bytes on the heap that are kept to make it from.
+    fn held(&self) -> usize;
+    /// How many makings are inside each other.
+    fn depth(&self) -> usize;
+}
+
+struct Later {
+    make: Box<dyn Make>,
+    len: usize,
+    /// What was made, as long as anybody has it.
+    at_hand: Mutex<Weak<Bytes>>,
+    /// For who wants the bytes themselves, and for good.
+    kept: OnceLock<Arc<Bytes>>,
+}
+
+impl Later {
+    fn get(&self) -> Result<Arc<Bytes>> {
+        if let Some(kept) = self.kept.get() {
+            return Ok(Arc::clone(kept));
+        }
+        let mut at_hand = self.at_hand.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(bytes) = at_hand.upgrade() {
+            return Ok(bytes);
+        }
+        let made = self.make.make()?;
+        let Storage::Owned(bytes) = made.storage else {
+            return Err(Error::Internal(format!("{made} was made, but is not its own")));
+        };
+        *at_hand = Arc::downgrade(&bytes);
+        Ok(bytes)
+    }
 }
 
 impl Clone for Storage {
@@ -100,6 +138,7 @@ impl Clone for Storage {
             Storage::Owned(bytes) => Storage::Owned(Arc::clone(bytes)),
             Storage::Alone(bytes) => Storage::Owned(Arc::new(bytes.clone())),
             Storage::Mapped { map, start, len } => Storage::Mapped { map: Arc::clone(map), start: *start, len: *len },
+            Storage::Later(later) => Storage::Later(Arc::clone(later)),
         }
     }
 }
@@ -169,7 +208,8 @@ impl Tensor {
             });
         }
         check_bools(dtype, bytes)?;
-        Ok(Tensor { dtype, shape: shape.to_vec(), storage: Storage::Owned(Arc::new(Bytes::copy_of(bytes))) })
+        let copy = Bytes::copy_of(bytes, &format!("a tensor {dtype}{shape:?}"))?;
+        Ok(Tensor { dtype, shape: shape.to_vec(), storage: Storage::Owned(Arc::new(copy)) })
     }
 
     /// From an owned buffer, without a copy.
@@ -207,7 +247,7 @@ impl Tensor {
                 Arc::try_unwrap(bytes).map_err(|shared| Tensor { dtype, shape, storage: Storage::Owned(shared) })
             }
             Storage::Alone(bytes) => Ok(bytes),
-            mapped => Err(Tensor { dtype, shape, storage: mapped }),
+            other => Err(Tensor { dtype, shape, storage: other }),
         }
     }
 
@@ -222,6 +262,10 @@ impl Tensor {
     /// How many elements.
     pub fn len(&self) -> usize {
         self.shape.iter().product()
+    }
+    /// Bytes of all elements.
+    pub(crate) fn size(&self) -> usize {
+        self.len() * self.dtype.size()
     }
     /// Whether there are no elements.
     pub fn is_empty(&self) -> bool {
@@ -238,18 +282,92 @@ impl Tensor {
             Storage::Owned(bytes) => bytes,
             Storage::Alone(bytes) => bytes,
             Storage::Mapped { map, start, len } => &map[*start..*start + *len],
+            // Whoever asks here instead of `at_hand` is not told that memory is missing, as with any copy on writing.
+            Storage::Later(later) => later.kept.get_or_init(|| {
+                let missing = std::alloc::Layout::array::<Line>(later.len.div_ceil(64))
+                    .unwrap_or(std::alloc::Layout::new::<Line>());
+                later.get().unwrap_or_else(|_| std::alloc::handle_alloc_error(missing))
+            }),
+        }
+    }
+
+    /// A tensor that is made when it is asked for, and given up when nobody has it any more: for weights that are worked
+    /// on ahead only to be packed.
+    pub(crate) fn later(dtype: DType, shape: &[usize], make: Box<dyn Make>) -> Result<Tensor> {
+        let len = Self::size_of(dtype, shape)?;
+        let storage = Later { make, len, at_hand: Mutex::default(), kept: OnceLock::new() };
+        Ok(Tensor { dtype, shape: shape.to_vec(), storage: Storage::Later(Arc::new(storage)) })
+    }
+
+    /// The same tensor with its bytes in memory (or in a mapped file) as long as it lives.
+    pub(crate) fn at_hand(&self) -> Result<Tensor> {
+        let storage = match &self.storage {
+            Storage::Later(later) => Storage::Owned(later.get()?),
+            other => other.clone(),
+        };
+        Ok(Tensor { dtype: self.dtype, shape: self.shape.clone(), storage })
+    }
+
+    /// A number that tells its data from that of any other tensor there is at the time.
+    pub(crate) fn identity(&self) -> usize {
+        match &self.storage {
+            Storage::Later(later) => Arc::as_ptr(later).addr(),
+            _ => self.bytes().as_ptr().addr(),
+        }
+    }
+
+    /// Bytes on the heap that it keeps.
+    pub(crate) fn held(&self) -> usize {
+        match &self.storage {
+            Storage::Later(later) => later.make.held(),
+            Storage::Mapped { .. } => 0,
+            _ => self.bytes().len(),
+        }
+    }
+
+    /// How many makings are inside each other until it is there.
+    pub(crate) fn depth(&self) -> usize {
+        if let Storage::Later(later) = &self.storage { later.make.depth() } else { 0 }
+    }
+
+    /// Lets go of a part of the bytes that has been read and will not be soon again: of a mapped file, it leaves this
+    /// process' memory and comes back when it is read. Anything else, and what is not worth the call, stays where it is.
+    pub(crate) fn release(&self, part: Range<usize>) {
+        const LEAST: usize = 64 << 10;
+        if let (Storage::Mapped { map, start, len }, true) = (&self.storage, part.len() >= LEAST) {
+            map_file::release(map, start + part.start.min(*len)..start + part.end.min(*len));
+        }
+    }
+
+    /// Reads all elements once, some at a time; what lies in a mapped file then does not stay in this process' memory.
+    pub fn read_once<T: Element>(&self, mut read: impl FnMut(&[T])) -> Result<()> {
+        self.expect_type(T::DTYPE)?;
+        self.read_through(|bytes| read(bytemuck::cast_slice(bytes)));
+        Ok(())
+    }
+
+    /// Reads all bytes once, some at a time (whole elements of any type), and lets go of them.
+    pub(crate) fn read_through(&self, mut read: impl FnMut(&[u8])) {
+        const PIECE: usize = 1 << 20;
+        for (i, piece) in self.bytes().chunks(PIECE).enumerate() {
+            read(piece);
+            self.release(i * PIECE..i * PIECE + piece.len());
         }
     }
 
     /// The elements' bytes, to write; shared or mapped data is copied first.
     pub fn bytes_mut(&mut self) -> &mut [u8] {
-        if let Storage::Mapped { .. } = self.storage {
-            self.storage = Storage::Owned(Arc::new(Bytes::copy_of(self.bytes())));
+        if let Storage::Mapped { .. } | Storage::Later(_) = self.storage {
+            // Like the copy of what is shared, as large as something that is there already, and so not refused.
+            let mut copy =
+                Bytes { lines: bytemuck::zeroed_vec(self.bytes().len().div_ceil(64)), len: self.bytes().len() };
+            copy.copy_from_slice(self.bytes());
+            self.storage = Storage::Owned(Arc::new(copy));
         }
         match &mut self.storage {
             Storage::Owned(bytes) => &mut Arc::make_mut(bytes)[..],
             Storage::Alone(bytes) => &mut bytes[..],
-            Storage::Mapped { .. } => unreachable!("made owned above"),
+            Storage::Mapped { .. } | Storage::Later(_) => unreachable!("made owned above"),
         }
     }
 
@@ -341,8 +459,14 @@ impl AsRef<[u8]> for Tensor {
     }
 }
 impl PartialEq for Tensor {
-    /// Same type, shape and bits (so NaN equals itself, and 0 differs from −0).
+    /// Same type, shape and bits (so NaN equals itself, and 0 differs from −0). What is yet to be made equals itself alone.
     fn eq(&self, other: &Tensor) -> bool {
+        if let Storage::Later(_) = self.storage {
+            return (self.dtype, &self.shape, self.identity()) == (other.dtype, &other.shape, other.identity());
+        }
+        if let Storage::Later(_) = other.storage {
+            return false;
+        }
         let (a, b) = (self.bytes(), other.bytes());
         self.dtype == other.dtype && self.shape == other.shape && (std::ptr::eq(a, b) || a == b)
     }
@@ -350,7 +474,10 @@ impl PartialEq for Tensor {
 impl Eq for Tensor {}
 impl Hash for Tensor {
     fn hash<H: Hasher>(&self, h: &mut H) {
-        (self.dtype, &self.shape, self.bytes()).hash(h);
+        match self.storage {
+            Storage::Later(_) => (self.dtype, &self.shape, self.identity()).hash(h),
+            _ => (self.dtype, &self.shape, self.bytes()).hash(h),
+        }
     }
 }
 impl fmt::Display for Tensor {

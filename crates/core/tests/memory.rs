@@ -74,6 +74,17 @@ fn a_buffer_comes_back_when_its_user_panics() {
 }
 
 #[test]
+fn what_the_system_does_not_give_is_an_error_and_is_not_counted() {
+    let pool = Pool::default();
+    let refused = pool.get(1 << 50).unwrap_err().to_string();
+    assert!(refused.contains("no memory for a pooled buffer"), "{refused}");
+    assert!(pool.tensor(DType::F32, &[1 << 24, 1 << 24]).is_err());
+    let (s, budget) = (pool.stats(), pool.budget().stats());
+    assert_eq!((s.lent_bytes, s.current_memory_usage, s.total_allocations, budget.in_use), (0, 0, 0, 0));
+    check_pool(&pool);
+}
+
+#[test]
 fn pooled_tensors_come_back_unless_they_are_shared() {
     let pool = Pool::default();
     let mut t = pool.tensor(DType::F32, &[4]).unwrap();

@@ -3,6 +3,7 @@
 
 use std::fs::File;
 use std::io;
+use std::ops::Range;
 
 pub use memmap2::Mmap;
 
@@ -18,6 +19,26 @@ pub fn map_file(file: &File) -> io::Result<Mmap> {
     unsafe { Mmap::map(file) }
 }
 
+/// When a page is read, the system maps what it has at hand around it too: up to a huge page on either side.
+const AROUND: usize = 2 << 20;
+
+/// Lets go of a part of a mapping that has been read: it no longer counts as this process' memory, stays in the system's
+/// cache as long as there is room, and is there again as soon as anybody reads it. A hint: what the system does not do
+/// is not missed.
+pub fn release(map: &Mmap, part: Range<usize>) {
+    let start = part.start.saturating_sub(AROUND);
+    let end = part.end.saturating_add(AROUND).min(map.len());
+    #[cfg(unix)]
+    if start < end {
+        use memmap2::UncheckedAdvice::DontNeed;
+        // SAFETY: the mapping is of a file, shared and only ever read, so that a page that is read again has what the
+        // file has, which is what it had: that the file does not change is what `map_file` asks for already.
+        let _ = unsafe { map.unchecked_advise_range(DontNeed, start, end - start) };
+    }
+    #[cfg(not(unix))]
+    let _ = (start, end);
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -30,5 +51,19 @@ mod tests {
         let map = map_file(&File::open(&path).unwrap()).unwrap();
         std::fs::remove_file(&path).unwrap();
         assert_eq!(&map[..], b"content");
+    }
+
+    #[test]
+    fn what_was_released_reads_as_before() {
+        let path = std::env::temp_dir().join(format!("schwann-release-{}", std::process::id()));
+        let content: Vec<u8> = (0..1_000_000u32).map(|i| (i % 251) as u8).collect();
+        std::fs::write(&path, &content).unwrap();
+        let map = map_file(&File::open(&path).unwrap()).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        for part in [0..0, 5..70_000, 300_000..999_999, 0..usize::MAX, 2_000_000..3_000_000] {
+            assert!(map[..] == content[..]);
+            release(&map, part);
+        }
+        assert!(map[..] == content[..]);
     }
 }

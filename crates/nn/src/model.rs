@@ -354,9 +354,14 @@ fn check_weight(param: &Param, data: &Tensor) -> Result<()> {
     if data.dtype() != DType::F32 || data.shape() != param.shape {
         return Err(Error::weight(&param.name, data, type_of(param)));
     }
-    let values = data.values::<f32>()?;
-    if let Some(at) = values.iter().position(|v| !v.is_finite()) {
-        return Err(Error::weight(&param.name, format!("{} at element {at}", values[at]), "finite numbers"));
+    let (mut seen, mut wrong) = (0, None);
+    data.read_once::<f32>(|values| {
+        let at = values.iter().position(|v| !v.is_finite());
+        wrong = wrong.take().or(at.map(|at| (seen + at, values[at])));
+        seen += values.len();
+    })?;
+    match wrong {
+        Some((at, value)) => Err(Error::weight(&param.name, format!("{value} at element {at}"), "finite numbers")),
+        None => Ok(()),
     }
-    Ok(())
 }

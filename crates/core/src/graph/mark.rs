@@ -13,7 +13,10 @@ impl Graph {
         for (name, data) in &self.weights {
             sum.add(name.as_bytes());
             sum.add(format!("{data}").as_bytes());
-            sum.add(data.bytes());
+            sum.put(data.bytes().len() as u64);
+            let mut rest = 0;
+            data.read_through(|piece| rest = sum.words(piece));
+            sum.put(rest);
         }
         sum.0
     }
@@ -28,12 +31,21 @@ impl Graph {
 struct Sum(u64);
 impl Sum {
     fn add(&mut self, bytes: &[u8]) {
-        let mut put = |word: u64| self.0 = (self.0 ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29);
-        put(bytes.len() as u64);
+        self.put(bytes.len() as u64);
+        let rest = self.words(bytes);
+        self.put(rest);
+    }
+
+    /// Adds whole words, and gives what is left, filled up with zeros.
+    fn words(&mut self, bytes: &[u8]) -> u64 {
         let (words, rest) = bytes.as_chunks::<8>();
-        words.iter().for_each(|word| put(u64::from_le_bytes(*word)));
+        words.iter().for_each(|word| self.put(u64::from_le_bytes(*word)));
         let mut last = [0; 8];
         last[..rest.len()].copy_from_slice(rest);
-        put(u64::from_le_bytes(last));
+        u64::from_le_bytes(last)
+    }
+
+    fn put(&mut self, word: u64) {
+        self.0 = (self.0 ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29);
     }
 }

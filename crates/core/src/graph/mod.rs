@@ -428,6 +428,13 @@ impl Graph {
         results
     }
 
+    /// Drops a weight's data, which nobody will ask for.
+    pub(crate) fn drop_data(&mut self, value: Value) {
+        if let Op::Weight { name, .. } = &self.nodes[value.node as usize].op {
+            self.weights.remove(name);
+        }
+    }
+
     /// Drops weights' data that no node names.
     pub(crate) fn drop_unused_weights(&mut self) {
         let named = &self.weight_nodes;

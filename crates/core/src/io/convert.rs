@@ -135,7 +135,8 @@ pub(super) fn tensor(kind: Kind, dtype: DType, shape: &[usize], bytes: &[u8]) ->
         DType::Bool => return Err(no_way()),
     };
     let count = bytes.len() / size;
-    let mut out = Bytes::zeroed(dtype.bytes_for(count).ok_or_else(no_way)?);
+    let size_here = dtype.bytes_for(count).ok_or_else(no_way)?;
+    let mut out = Bytes::try_zeroed(size_here, &format!("a tensor {dtype}{shape:?}"))?;
     for (i, (from, to)) in bytes.chunks_exact(size).zip(out.chunks_exact_mut(dtype.size())).enumerate() {
         let number = read(from);
         if !write(number, to) {

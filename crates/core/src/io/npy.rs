@@ -150,7 +150,8 @@ pub(super) fn read_if(
         return Err(bad(format!("{remain} bytes of data; the limit is {}", limits.total_bytes)));
     }
     accept(&shape).map_err(bad)?;
-    let mut data = Bytes::zeroed(size);
+    let what = format!("an array {kind}{shape:?}");
+    let mut data = Bytes::try_zeroed(size, &what)?;
     take(&mut from, &mut data, "the data")?;
 
     let width = kind.bits() / 8;
@@ -158,7 +159,7 @@ pub(super) fn read_if(
         data.chunks_exact_mut(width).for_each(<[u8]>::reverse);
     }
     if fortran && shape.len() > 1 {
-        data = to_row_major(&data, &shape, width);
+        data = to_row_major(&data, &shape, width, &what)?;
     }
     match kind {
         Kind::Ours(dtype) => Tensor::from_buffer(dtype, &shape, data),
@@ -168,8 +169,8 @@ pub(super) fn read_if(
 }
 
 /// Elements stored with the first axis fastest, in our order.
-fn to_row_major(data: &[u8], shape: &[usize], width: usize) -> Bytes {
-    let mut out = Bytes::zeroed(data.len());
+fn to_row_major(data: &[u8], shape: &[usize], width: usize, what: &str) -> Result<Bytes> {
+    let mut out = Bytes::try_zeroed(data.len(), what)?;
     let mut strides = Vec::with_capacity(shape.len());
     let mut stride = width;
     for &size in shape {
@@ -191,7 +192,7 @@ fn to_row_major(data: &[u8], shape: &[usize], width: usize) -> Bytes {
             index[axis] = 0;
         }
     }
-    out
+    Ok(out)
 }
 
 #[derive(Debug)]
@@ -367,7 +368,7 @@ mod tests {
     #[test]
     fn fortran_order_becomes_ours() {
         // Columns of [[0, 1, 2], [3, 4, 5]], one after the other.
-        assert_eq!(&to_row_major(&[0, 3, 1, 4, 2, 5], &[2, 3], 1)[..], [0, 1, 2, 3, 4, 5]);
-        assert!(to_row_major(&[], &[0, 3], 4).is_empty());
+        assert_eq!(&to_row_major(&[0, 3, 1, 4, 2, 5], &[2, 3], 1, "numbers").unwrap()[..], [0, 1, 2, 3, 4, 5]);
+        assert!(to_row_major(&[], &[0, 3], 4, "nothing").unwrap().is_empty());
     }
 }

@@ -13,7 +13,7 @@ use super::{check_name, excerpt, write_file};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::tensor::{Tensor, count};
-use schwann_kernels::map_file::{Mmap, map_file};
+use schwann_kernels::map_file::{self, Mmap, map_file};
 use serde::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -187,7 +187,12 @@ impl Reader {
         if entry.kind == Kind::Ours(dtype) {
             return self.tensor(name);
         }
-        convert::tensor(entry.kind, dtype, &entry.shape, self.bytes(name)?).map_err(|e| self.wrong(name, &e))
+        let tensor = convert::tensor(entry.kind, dtype, &entry.shape, self.bytes(name)?);
+        // What is kept is the converted one; the file's has been read.
+        if let Source::Map(map) = &self.source {
+            map_file::release(map, entry.window.clone());
+        }
+        tensor.map_err(|e| self.wrong(name, &e))
     }
 
     /// Every tensor by name; one of a type that tensors cannot have is an error.

@@ -258,7 +258,7 @@ impl Shared {
                 }
             }
         };
-        let bytes = Bytes::zeroed(class).resized(len).ok_or_else(too_much)?;
+        let bytes = Bytes::try_zeroed(class, what)?.resized(len).ok_or_else(too_much)?;
         state.stats.total_allocations += 1;
         state.lend(class);
         state.stats.current_memory_usage += class;

@@ -28,6 +28,10 @@ pub(super) fn dead_code(graph: &Graph, _: &PassOptions) -> Result<Graph> {
 /// Merges nodes with the same operation and inputs; the first one's name stays.
 pub(super) fn common_subexpressions(graph: &Graph, _: &PassOptions) -> Result<Graph> {
     let mut r = graph.rebuild();
+    #[expect(
+        clippy::mutable_key_type,
+        reason = "a tensor that is yet to be made is known by its address, not by its data"
+    )]
     let mut seen: HashMap<(Op, Vec<Value>), Value> = HashMap::new();
     for (id, node) in graph.nodes().iter().enumerate() {
         let id = id as u32;

@@ -1,9 +1,9 @@
 //! Doing now what needs no input: work on constants, and (unless asked not to) on weights.
 
 use super::PassOptions;
-use crate::backend::reference::{self, HostValue, Precision};
+use super::evaluate::{evaluate, evaluate_later};
 use crate::error::{Error, Result};
-use crate::graph::{Graph, Node, Value};
+use crate::graph::{Graph, Value};
 use crate::op::{Op, Type};
 use crate::shape::Bindings;
 use crate::tensor::Tensor;
@@ -31,16 +31,15 @@ pub(super) fn fold(graph: &Graph, options: &PassOptions) -> Result<Graph> {
 /// without end.
 const WORK: u64 = 1 << 28;
 const WORK_PER_BYTE: u64 = 64;
-/// Elements of a result that is computed at once: the reference computes in `f64`, and a large matrix in pieces.
-const PIECE: usize = 1 << 16;
 
 /// With `literals`, what comes from literals alone stays one, however large.
 fn fold_into(graph: &Graph, options: &PassOptions, literals: bool) -> Result<Graph> {
     let mut r = graph.rebuild();
     let mut known: HashMap<Value, Tensor> = HashMap::new();
-    let weights: usize = graph.weights().values().map(|t| t.bytes().len()).sum();
+    let weights: usize = graph.weights().values().map(Tensor::size).sum();
     let mut work_left = WORK.saturating_add(WORK_PER_BYTE.saturating_mul(weights as u64));
     let tables = tables(graph);
+    let mut readers = Readers::of(graph);
     let mut names = Names::default();
     for (id, node) in graph.nodes().iter().enumerate() {
         let new = r.copy(id as u32)?;
@@ -64,6 +63,8 @@ fn fold_into(graph: &Graph, options: &PassOptions, literals: bool) -> Result<Gra
             || !worth_keeping(&r.new, &inputs, &node.outs[0])
             // Several results would need a node each.
             || node.outs.len() > 1
+            // What an earlier pass has left behind.
+            || readers.left[id] == 0
         {
             continue;
         }
@@ -80,8 +81,9 @@ fn fold_into(graph: &Graph, options: &PassOptions, literals: bool) -> Result<Gra
             None => continue,
         }
         let values: Vec<&Tensor> = inputs.iter().map(|v| &known[v]).collect();
-        let tensor = evaluate(node, &values, &shape)?;
         let literal = literals && inputs.iter().all(|&v| matches!(r.new.node(v).op, Op::Const(_)));
+        let once = !literal && !tables[id] && readers.left[id] == 1;
+        let tensor = if once { evaluate_later(node, &values, &shape)? } else { evaluate(node, &values, &shape)? };
         let folded = if literal || tensor.len() <= LITERAL {
             r.new.push(Op::Const(tensor.clone()), vec![], node.name.clone())?
         } else {
@@ -92,8 +94,43 @@ fn fold_into(graph: &Graph, options: &PassOptions, literals: bool) -> Result<Gra
         };
         known.insert(folded, tensor);
         r.set_all(id as u32, folded);
+        // What has been read for the last time goes at once: with the graph, all that lies between would stay.
+        for &read in &node.inputs {
+            if readers.was_last(read) {
+                let value = r.get(read)?;
+                known.remove(&value);
+                r.new.drop_data(value);
+            }
+        }
     }
     r.finish()
+}
+
+/// How often each node's data is still to be read.
+struct Readers {
+    /// For each node, the one whose data it has: itself, or the first of several that name one weight.
+    owner: Vec<usize>,
+    left: Vec<u32>,
+}
+
+impl Readers {
+    fn of(graph: &Graph) -> Readers {
+        let mut first: HashMap<&str, usize> = HashMap::new();
+        let mut readers = Readers { owner: vec![], left: vec![0; graph.nodes().len()] };
+        for (id, (node, uses)) in graph.nodes().iter().zip(graph.uses()).enumerate() {
+            let owner = if let Op::Weight { name, .. } = &node.op { *first.entry(name).or_insert(id) } else { id };
+            readers.owner.push(owner);
+            readers.left[owner] += uses.iter().sum::<u32>();
+        }
+        readers
+    }
+
+    /// Counts one reading; whether it was the last.
+    fn was_last(&mut self, value: Value) -> bool {
+        let left = &mut self.left[self.owner[value.node as usize]];
+        *left = left.saturating_sub(1);
+        *left == 0
+    }
 }
 
 /// Which nodes make tables of synapses, here or in the loops that they are handed to.
@@ -116,105 +153,6 @@ fn tables(graph: &Graph) -> Vec<bool> {
         }
     }
     found
-}
-
-/// One node's result. A reshape is the same data; elementwise work on large values is done a few rows at a time, since the
-/// reference's `f64` would be twice or four times the size of the weights.
-fn evaluate(node: &Node, inputs: &[&Tensor], shape: &[usize]) -> Result<Tensor> {
-    let dtype = node.outs[0].dtype;
-    if let (Op::Reshape { .. }, [x]) = (&node.op, inputs) {
-        return x.reshaped(shape);
-    }
-    let whole = |inputs: &[&Tensor], shape: &[usize]| -> Result<Tensor> {
-        let values: Vec<HostValue> = inputs.iter().map(|t| HostValue::from_tensor(t)).collect();
-        let values: Vec<&HostValue> = values.iter().collect();
-        let outs = [(dtype, shape.to_vec())];
-        let mut result =
-            reference::eval_node(&node.name, &node.op, &values, &outs, &Bindings::new(), Precision::Storage)?;
-        Tensor::from_f64(dtype, shape, &result.remove(0).data)
-    };
-    let count = crate::tensor::count(shape).unwrap_or(usize::MAX);
-    if let Some(moved) = movement(node, inputs, shape) {
-        return moved;
-    }
-    if count <= PIECE || !node.op.is_elementwise() || shape[0] < 2 {
-        return whole(inputs, shape);
-    }
-    let mut result = Tensor::zeros(dtype, shape)?;
-    let row = count / shape[0];
-    let rows = (PIECE / row.max(1)).clamp(1, shape[0]);
-    let part = |t: &Tensor, from: usize, rows: usize| -> Result<Tensor> {
-        // What has the first axis is cut along it; what is stretched over it stays as it is.
-        if t.shape().len() != shape.len() || t.shape()[0] != shape[0] {
-            return Ok(t.clone());
-        }
-        let mut cut = t.shape().to_vec();
-        cut[0] = rows;
-        let bytes = t.bytes().len() / shape[0];
-        Tensor::from_bytes(t.dtype(), &cut, &t.bytes()[from * bytes..(from + rows) * bytes])
-    };
-    let bytes = result.bytes().len() / shape[0];
-    for from in (0..shape[0]).step_by(rows) {
-        let rows = rows.min(shape[0] - from);
-        let parts = inputs.iter().map(|t| part(t, from, rows)).collect::<Result<Vec<Tensor>>>()?;
-        let mut cut = shape.to_vec();
-        cut[0] = rows;
-        let piece = whole(&parts.iter().collect::<Vec<_>>(), &cut)?;
-        result.bytes_mut()[from * bytes..(from + rows) * bytes].copy_from_slice(piece.bytes());
-    }
-    Ok(result)
-}
-
-/// Work that only moves elements, done on their bytes; `None` for other work.
-fn movement(node: &Node, inputs: &[&Tensor], shape: &[usize]) -> Option<Result<Tensor>> {
-    let dtype = node.outs[0].dtype;
-    let size = dtype.size();
-    match (&node.op, inputs) {
-        (Op::Concat { axis }, parts) => {
-            let around = |t: &Tensor| -> usize { t.shape()[*axis..].iter().product::<usize>() * size };
-            let outer: usize = shape[..*axis].iter().product();
-            let total: usize = shape[*axis..].iter().product::<usize>() * size;
-            let made = Tensor::zeros(dtype, shape).map(|mut result| {
-                let to = result.bytes_mut();
-                let mut at = 0;
-                for part in parts {
-                    let row = around(part);
-                    for o in 0..if row == 0 { 0 } else { outer } {
-                        to[o * total + at..][..row].copy_from_slice(&part.bytes()[o * row..][..row]);
-                    }
-                    at += row;
-                }
-                result
-            });
-            Some(made)
-        }
-        (Op::Transpose { perm }, [x]) => {
-            let mut steps = vec![size; x.shape().len()];
-            for i in (1..steps.len()).rev() {
-                steps[i - 1] = steps[i].saturating_mul(x.shape()[i]);
-            }
-            let steps: Vec<usize> = perm.iter().map(|&p| steps[p]).collect();
-            let made = Tensor::zeros(dtype, shape).map(|mut result| {
-                let mut at = vec![0usize; shape.len()];
-                let mut from = 0;
-                for to in result.bytes_mut().chunks_exact_mut(size) {
-                    to.copy_from_slice(&x.bytes()[from..from + size]);
-                    for axis in (0..shape.len()).rev() {
-                        at[axis] += 1;
-                        from += steps[axis];
-                        if at[axis] < shape[axis] {
-                            break;
-                        }
-                        from -= steps[axis] * shape[axis];
-                        at[axis] = 0;
-                    }
-                }
-                result
-            });
-            Some(made)
-        }
-        _ => None,
-    }
 }
 
 /// Names for folded weights that nothing else has.

@@ -6,6 +6,7 @@
 mod absorb;
 mod algebra;
 mod dead;
+mod evaluate;
 mod fold;
 mod fuse;
 mod hoist;

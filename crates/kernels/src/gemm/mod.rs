@@ -51,7 +51,7 @@ impl Store {
 
 #[derive(Clone, Copy)]
 #[repr(align(64))]
-struct Line(#[expect(dead_code, reason = "read through pointers")] [u8; 64]);
+struct Line(#[cfg_attr(not(test), expect(dead_code, reason = "read through pointers"))] [u8; 64]);
 
 /// A right-hand side packed once, for one instruction set: weights. 16-bit weights stay 16 bits in memory.
 pub struct PackedB {
@@ -64,12 +64,18 @@ pub struct PackedB {
     lanes: usize,
 }
 
+/// About so many bytes of a matrix are packed before who gave it hears that they have been read.
+const PIECE_BYTES: usize = 1 << 20;
+
 impl PackedB {
-    /// Packs `b[k][n]`, where element (k, n) is at `b + k * row_stride + n * col_stride`, in elements of `store`.
+    /// Packs `b[k][n]`, where element (k, n) is at `b + k * row_stride + n * col_stride`, in elements of `store`. `read`
+    /// hears which bytes, counted from `b`, will not be read again, piece by piece. Fails with the bytes that it takes
+    /// where the system does not give them.
     ///
     /// # Safety
     /// Every such element must be readable, and the bytes of as many elements must fit the address space, with columns
     /// rounded up to 64.
+    #[expect(clippy::too_many_arguments, reason = "a matrix, and where it lies")]
     pub unsafe fn pack(
         isa: Isa,
         store: Store,
@@ -78,21 +84,64 @@ impl PackedB {
         b: *const u8,
         row_stride: usize,
         col_stride: usize,
-    ) -> PackedB {
+        read: &mut dyn FnMut(Range<usize>),
+    ) -> Result<PackedB, usize> {
+        let b = Source { ptr: b, store, row: row_stride, col: col_stride };
         // SAFETY: the caller's promise; an `Isa` exists only where the CPU has it.
-        unsafe { PackedB::with(Kernels::get(isa), k, n, Source { ptr: b, store, row: row_stride, col: col_stride }) }
+        unsafe { PackedB::in_pieces(Kernels::get(isa), k, n, b, PIECE_BYTES, read) }
     }
 
     /// # Safety
     /// `b` must be readable for k × n elements and the CPU have the kernels' instruction set.
-    unsafe fn with(kernels: &Kernels, k: usize, n: usize, b: Source) -> PackedB {
+    unsafe fn in_pieces(
+        kernels: &Kernels,
+        k: usize,
+        n: usize,
+        b: Source,
+        piece: usize,
+        read: &mut dyn FnMut(Range<usize>),
+    ) -> Result<PackedB, usize> {
         let bytes = kernels.packed_bytes(b.store, k, n);
-        let mut data = vec![Line([0; 64]); bytes.div_ceil(64)];
-        if bytes > 0 {
-            // SAFETY: the data has room for every padded column and step; the rest is the caller's promise.
-            unsafe { (kernels.pack_b)(b, k, n, data.as_mut_ptr().cast()) };
+        let mut data = Vec::new();
+        data.try_reserve_exact(bytes.div_ceil(64)).map_err(|_| bytes)?;
+        data.resize(bytes.div_ceil(64), Line([0; 64]));
+        let to: *mut u8 = data.as_mut_ptr().cast();
+        let Kernels { width, lanes, pack_b, .. } = *kernels;
+        let (depth, step, size) = (b.store.depth(), b.store.step_bytes(), b.store.size());
+        let steps = k.div_ceil(depth);
+        // So many rows, or columns, that lie one after the other are a piece.
+        let a_piece = |stride: usize, unit: usize| (piece / (stride * size).max(1)).max(1).next_multiple_of(unit);
+        if bytes > 0 && b.row >= b.col {
+            let rows = a_piece(b.row, depth);
+            for first in (0..k).step_by(rows) {
+                let rows = rows.min(k - first);
+                for from in (0..n).step_by(width) {
+                    let cols = width.min(n - from);
+                    let at = (from * steps + first / depth * cols.next_multiple_of(lanes)) * step;
+                    // SAFETY: the data has room for every padded column and step, and these rows of a panel are the
+                    // steps from `first / depth` on of it; the rest is the caller's promise.
+                    unsafe { pack_b(b.at(first, from), rows, cols, to.add(at)) };
+                }
+                read(first * b.row * size..(first + rows) * b.row * size);
+            }
+        } else if bytes > 0 {
+            let cols = a_piece(b.col, width);
+            for from in (0..n).step_by(cols) {
+                let cols = cols.min(n - from);
+                // SAFETY: likewise; every panel before these columns was full.
+                unsafe { pack_b(b.at(0, from), k, cols, to.add(from * steps * step)) };
+                read(from * b.col * size..(from + cols) * b.col * size);
+            }
         }
-        PackedB { data, store: b.store, k, n, bytes, width: kernels.width, lanes: kernels.lanes }
+        Ok(PackedB { data, store: b.store, k, n, bytes, width, lanes })
+    }
+
+    /// # Safety
+    /// As [`PackedB::in_pieces`].
+    #[cfg(test)]
+    unsafe fn with(kernels: &Kernels, k: usize, n: usize, b: Source) -> PackedB {
+        // SAFETY: the caller's promise.
+        unsafe { PackedB::in_pieces(kernels, k, n, b, PIECE_BYTES, &mut |_| ()) }.expect("tests have memory")
     }
 
     /// Size in memory.

@@ -179,6 +179,34 @@ fn run(name: &str, kernels: &'static Kernels, team: &Team, case: Case, numbers: 
 }
 
 #[test]
+fn a_matrix_packed_in_pieces_is_the_matrix_and_each_byte_is_read_once() {
+    let mut numbers = Numbers(8);
+    for (name, kernels) in all_kernels() {
+        for store in [Store::F32, Store::F16, Store::Bf16] {
+            for (k, n, transposed) in [(37, 150, false), (37, 150, true), (1, 33, false), (64, 64, true), (5, 1, true)]
+            {
+                let b = Matrix::new(store, k, n, transposed, 1, || numbers.float());
+                let pack = |piece: usize| {
+                    let mut read = vec![];
+                    // SAFETY: the matrix has the shape and strides given.
+                    let packed = unsafe { PackedB::in_pieces(kernels, k, n, b.source(), piece, &mut |r| read.push(r)) };
+                    (packed.unwrap().data, read)
+                };
+                let bytes = |lines: &[Line]| lines.iter().flat_map(|l| l.0).collect::<Vec<u8>>();
+                let (whole, all) = pack(usize::MAX);
+                assert_eq!(all.len(), 1);
+                for piece in [1, 100, 999, 4000] {
+                    let (parts, read) = pack(piece);
+                    assert_eq!(bytes(&parts), bytes(&whole), "{name} {store:?} {k} × {n}, {transposed}, by {piece}");
+                    assert!(read.windows(2).all(|r| r[0].end == r[1].start), "{read:?}");
+                    assert_eq!((read[0].start, read[read.len() - 1].end), (all[0].start, all[0].end));
+                }
+            }
+        }
+    }
+}
+
+#[test]
 fn a_row_in_two_parts_is_the_row() {
     let mut numbers = Numbers(9);
     for (name, kernels) in all_kernels() {

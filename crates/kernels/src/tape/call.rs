@@ -598,22 +598,34 @@ fn bad_index(what: &str, value: i32, at: usize, limit: usize) -> Stopped {
     Stopped::Value { call: vec![], problem: format!("{what} {value} at position {at} is not in 0..{limit}") }
 }
 
+/// Why a matrix was not packed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PackError {
+    /// It does not lie as its strides say.
+    Mistake(String),
+    /// The system does not give so many bytes.
+    Memory(usize),
+}
+
 /// Packs a matrix for products on `isa`: element (k, n) lies at k · row + n · col of `data`, in elements of `store`.
+/// `read` hears which bytes of `data` will not be read again, piece by piece.
 pub fn pack(
     isa: Isa,
     store: Store,
     [k, n]: [usize; 2],
     data: &[u8],
     [row, col]: [usize; 2],
-) -> Result<PackedB, String> {
+    read: &mut dyn FnMut(Range<usize>),
+) -> Result<PackedB, PackError> {
     let need = super::verify::reach(&[k, n], &[row, col]).and_then(|n| n.checked_mul(store.size()));
     if need.is_none_or(|need| need > data.len()) || !data.as_ptr().addr().is_multiple_of(store.size()) {
-        return Err(format!("{} bytes for a {k} × {n} matrix with strides {row} and {col}", data.len()));
+        let problem = format!("{} bytes for a {k} × {n} matrix with strides {row} and {col}", data.len());
+        return Err(PackError::Mistake(problem));
     }
     // With strides of 0 there can be far more elements than bytes of `data`, and each gets a place of its own.
     if !fits(&[k.saturating_add(64), n.saturating_add(64)]) {
-        return Err(format!("a packed {k} × {n} matrix does not fit memory"));
+        return Err(PackError::Mistake(format!("a packed {k} × {n} matrix does not fit memory")));
     }
     // SAFETY: every element lies within `data`, aligned, as just checked, and the packed size does not overflow.
-    Ok(unsafe { PackedB::pack(isa, store, k, n, data.as_ptr(), row, col) })
+    unsafe { PackedB::pack(isa, store, k, n, data.as_ptr(), row, col, read) }.map_err(PackError::Memory)
 }

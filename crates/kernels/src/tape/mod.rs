@@ -12,7 +12,7 @@ mod tests;
 mod verify;
 mod watch;
 
-pub use call::{Attend, Call, Epilogue, Gemm, GemmB, Map, Strided, pack};
+pub use call::{Attend, Call, Epilogue, Gemm, GemmB, Map, PackError, Strided, pack};
 pub use scan::{Body, Scan, ScanState, Sequence};
 pub use verify::LARGEST;
 pub use watch::{Event, Recorder, Time, Watch, Watching};
@@ -286,6 +286,11 @@ impl Tape {
     /// How many inputs a run takes.
     pub fn inputs(&self) -> usize {
         self.memory.inputs.len()
+    }
+
+    /// Whether any call reads (or writes to) an input of a run.
+    pub fn reads_input(&self, input: usize) -> bool {
+        input < self.inputs() && self.used[self.memory.slot(Space::Input(input)) as usize]
     }
 
     /// How many calls.

@@ -450,7 +450,7 @@ impl Lower<'_> {
         let data = self.data(value)?.ok_or_else(|| {
             Error::Internal(format!("`{}` is read before it is computed", self.graph.node(value).name))
         })?;
-        self.memory.consts.push(Arc::new(data));
+        self.memory.consts.push(Arc::new(data.at_hand()?));
         self.const_names.push(self.graph.node(value).name.clone());
         let place = Place { home: Home::Const(self.memory.consts.len() - 1), offset: 0 };
         self.places.insert(value, place);

@@ -6,7 +6,7 @@ use schwann_kernels::Isa;
 use schwann_kernels::gated::{Gated, Lanes, Source};
 use schwann_kernels::gemm::{PackedB, Store};
 use schwann_kernels::synapse::{Activation, Synapses};
-use schwann_kernels::tape;
+use schwann_kernels::tape::{self, PackError};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
@@ -68,13 +68,15 @@ impl Packs {
             return Ok(Arc::clone(packed));
         }
         let Heads { lanes, inputs, units, starts, strides: [by_input, by_column], weights, bias } = &heads;
-        let weights = weights.values::<f32>()?;
+        let weights = weights.at_hand()?;
+        let made = weights.values::<f32>()?;
         let shifts = bias.as_ref().map(Tensor::values::<f32>).transpose()?;
         let source = Source {
-            weight: &|input, head, unit| weights[input * by_input + (starts[head] + unit) * by_column],
+            weight: &|input, head, unit| made[input * by_input + (starts[head] + unit) * by_column],
             shift: &|head, unit| shifts.map_or(0.0, |shifts| shifts[starts[head] + unit]),
         };
         let packed = Arc::new(Gated::pack(isa, *lanes, *inputs, *units, &source).map_err(Error::Internal)?);
+        weights.release(0..weights.bytes().len());
         all.insert(heads, Arc::clone(&packed));
         Ok(packed)
     }
@@ -88,12 +90,18 @@ impl Packs {
         shape: [usize; 2],
         strides: [usize; 2],
     ) -> Result<Arc<PackedB>> {
-        let key = (data.bytes().as_ptr().addr(), shape, strides);
+        let key = (data.identity(), shape, strides);
         let mut packs = self.matrices.lock().expect("packing does not panic");
         if let Some((_, packed)) = packs.get(&key) {
             return Ok(Arc::clone(packed));
         }
-        let packed = tape::pack(isa, store, shape, data.bytes(), strides).map_err(Error::Internal)?;
+        // Of a mapped file the packed matrix takes the place piece by piece; what is made for it goes afterwards.
+        let made = data.at_hand()?;
+        let read = &mut |part| made.release(part);
+        let packed = tape::pack(isa, store, shape, made.bytes(), strides, read).map_err(|e| match e {
+            PackError::Mistake(problem) => Error::Internal(problem),
+            PackError::Memory(bytes) => Error::Memory { what: format!("packed weights {data}"), bytes },
+        })?;
         let packed = Arc::new(packed);
         packs.insert(key, (data.clone(), Arc::clone(&packed)));
         Ok(packed)

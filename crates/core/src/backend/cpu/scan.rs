@@ -120,7 +120,18 @@ pub(super) fn lower(l: &mut Lower<'_>, id: u32, scan: &Scan) -> Result<()> {
         let (rows, row_bytes) = row_shape(i, element);
         sequences.push(Sequence { at: l.read(node.inputs[i])?, rows, row_bytes });
     }
-    let fixed = node.inputs[carried..].iter().map(|&v| l.read(v)).collect::<Result<Vec<Ref>>>()?;
+    let tapes = || std::iter::once(&body).chain(&tail).map(|block| &block.lowered.tape);
+    let mut fixed = Vec::with_capacity(node.inputs.len() - carried);
+    for (i, &v) in node.inputs.iter().enumerate().skip(carried) {
+        // Weights that are only read packed need not be at hand as they were; what is there of them all the same counts.
+        match known.get(&i).filter(|_| !tapes().any(|tape| tape.reads_input(i))) {
+            Some(data) => {
+                l.count_packed(data.identity(), data.held());
+                fixed.push(Ref { slot: 0, offset: 0, len: 0 });
+            }
+            None => fixed.push(l.read(v)?),
+        }
+    }
     let mut outputs = Vec::with_capacity(node.outs.len() - scan.states);
     for slot in scan.states..node.outs.len() {
         let sized = l.sized(out(slot))?;

@@ -66,7 +66,9 @@ pub(super) fn lower(l: &mut Lower<'_>, id: u32) -> Result<()> {
     let mut lists = Vec::with_capacity(tables.len());
     for (i, &v) in (1..).zip(tables) {
         let data = l.data(v)?;
-        lists.push(data.ok_or_else(|| fail(format!("input {i} must be a weight or a literal, known before the run")))?);
+        let data =
+            data.ok_or_else(|| fail(format!("input {i} must be a weight or a literal, known before the run")))?;
+        lists.push(data.at_hand()?);
     }
     let sources = x.shape[axis];
     // Rows are what is left beside the axis: they are lanes where they lie inside it.

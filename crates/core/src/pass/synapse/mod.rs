@@ -172,6 +172,10 @@ struct Finder<'a> {
 impl Finder<'_> {
     fn groups(&self) -> Vec<Group> {
         let mut groups: Vec<Group> = Vec::new();
+        #[expect(
+            clippy::mutable_key_type,
+            reason = "a tensor that is yet to be made is known by its address, not by its data"
+        )]
         let mut places = HashMap::new();
         for id in 0..self.graph.nodes().len() as u32 {
             let Some(found) = self.sum(id) else { continue };

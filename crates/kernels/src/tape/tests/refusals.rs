@@ -221,7 +221,7 @@ fn products_of_sizes_that_overflow_are_refused() {
     let one = 1.0f32.to_ne_bytes();
     let data = Aligned::new(&one);
     for [k, n] in [[1 << 58, 16], [1 << 32, 1 << 30], [usize::MAX, 1], [1, usize::MAX]] {
-        assert!(pack(Isa::PORTABLE, Store::F32, [k, n], &data.data[data.start..][..4], [0, 0]).is_err());
+        assert!(pack(Isa::PORTABLE, Store::F32, [k, n], &data.data[data.start..][..4], [0, 0], &mut |_| ()).is_err());
     }
     let mut board = Board::default();
     let (x, y, scratch) = (board.floats(&ramp(16)), board.room(64), board.room(SCRATCH));
@@ -279,7 +279,8 @@ fn a_product_reads_and_writes_within_its_operands() {
     board.refused(call(Gemm { shape: [2, 4, 8, 8], ..gemm() }));
     let weights = Aligned::new(&[0; 256]);
     let weights = &weights.data[weights.start..][..256];
-    let packed = |isa, k, n| GemmB::Packed(Arc::new(pack(isa, Store::F32, [k, n], weights, [8, 1]).unwrap()));
+    let packed =
+        |isa, k, n| GemmB::Packed(Arc::new(pack(isa, Store::F32, [k, n], weights, [8, 1], &mut |_| ()).unwrap()));
     board.accepted(call(Gemm { b: packed(Isa::PORTABLE, 8, 8), ..gemm() }));
     board.refused(call(Gemm { b: packed(Isa::PORTABLE, 8, 7), ..gemm() }));
     board.refused(call(Gemm { b: packed(Isa::PORTABLE, 7, 8), ..gemm() }));

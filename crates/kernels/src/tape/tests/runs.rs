@@ -15,7 +15,8 @@ fn a_product_with_and_without_batch_packing_bias_and_epilogue_is_the_plain_sum()
     let weights: Vec<u8> = b_values.iter().flat_map(|x| x.to_ne_bytes()).collect();
     let weights = Aligned::new(&weights);
     let calls = |isa: Isa, _| {
-        let packed = pack(isa, Store::F32, [k, n], &weights.data[weights.start..][..weights.len], [n, 1]).unwrap();
+        let packed =
+            pack(isa, Store::F32, [k, n], &weights.data[weights.start..][..weights.len], [n, 1], &mut |_| ()).unwrap();
         let epilogue = Epilogue::new(isa, relu(), (m, n), n, vec![], (finished, Elem::F32), more).unwrap();
         vec![
             Call::Gemm(Box::new(Gemm {
