@@ -112,6 +112,12 @@ fn settings(text: &str, command: &Command) -> Result<Vec<Setting>> {
                 for (key, value) in options {
                     let (option, at) = (key.get_ref().as_ref(), line(key.span().start));
                     let names: Vec<&str> = sub.get_arguments().filter_map(clap::Arg::get_long).collect();
+                    let everywhere = command.get_arguments().any(|a| a.is_global_set() && a.get_long() == Some(option));
+                    if everywhere {
+                        bail!(
+                            "line {at}: `{option}` is an option of every command; write it at the top, above any [table]"
+                        );
+                    }
                     if !names.contains(&option) {
                         bail!(
                             "line {at}: `{name}` has no option `{option}`{}",

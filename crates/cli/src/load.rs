@@ -8,6 +8,7 @@ use schwann::nn::{self, GraphOptions, Model};
 use schwann::prof::models;
 use schwann::prof::nearest::did_you_mean;
 use schwann::{Bindings, DType, Graph, Isa, Tensor, io};
+use std::collections::BTreeMap;
 use std::path::Path;
 
 /// A graph's JSON beyond this is no graph of a small network.
@@ -41,6 +42,30 @@ pub(crate) fn network(path: &Path) -> Result<Network> {
         let expected = ".safetensors with a graph or a model inside, or a graph's .json";
         format!("{} is not a network (expected {expected})", path.display())
     })
+}
+
+/// The same with its weights in memory and not in the mapped file, for what runs for long: a file that is written over
+/// while it is mapped ends the program.
+pub(crate) fn network_in_memory(path: &Path) -> Result<Network> {
+    let copy = |t: &Tensor| Tensor::from_bytes(t.dtype(), t.shape(), t.bytes());
+    let copies = |all: &BTreeMap<String, Tensor>| -> Result<Vec<(String, Tensor)>> {
+        let mapped = all.iter().filter(|(_, t)| t.is_mapped());
+        mapped.map(|(name, t)| Ok((name.clone(), copy(t)?))).collect()
+    };
+    let mut network = network(path)?;
+    match &mut network {
+        Network::Graph(graph) => {
+            for (name, data) in copies(graph.weights())? {
+                graph.set_weight(&name, data)?;
+            }
+        }
+        Network::Model(model) => {
+            for (name, data) in copies(model.weights())? {
+                model.set_weight(&name, data)?;
+            }
+        }
+    }
+    Ok(network)
 }
 
 /// Reads a network as a graph; a model as it is with GraphOptions' defaults.

@@ -120,6 +120,21 @@ impl Args {
         [&self.html, &self.trace].into_iter().flatten().map(PathBuf::as_path)
     }
 
+    /// Refuses a size that is given twice.
+    fn check_sizes(&self) -> Result<()> {
+        let flags = [("B", "--batch", self.batch), ("T", "--steps", self.steps)];
+        for (i, setting) in self.set.iter().enumerate() {
+            let flag = flags.iter().find(|(symbol, _, size)| *symbol == setting.symbol() && size.is_some());
+            if let Some((symbol, flag, _)) = flag {
+                bail!("{flag} and --set {symbol} say the same; give one of them");
+            }
+            if self.set[..i].iter().any(|s| s.symbol() == setting.symbol()) {
+                bail!("--set {} is given twice", setting.symbol());
+            }
+        }
+        Ok(())
+    }
+
     fn options(&self) -> Options {
         let usual = Options::default();
         // `--set B=8` is another way to say `--batch 8`.
@@ -185,6 +200,7 @@ pub(crate) fn run(args: &Args) -> Result<Outcome> {
         given => given.iter().map(String::as_str).collect(),
     };
     out::apart(args.outputs(), names.iter().map(Path::new))?;
+    args.check_sizes()?;
     if args.json && args.outputs().any(out::is_stdout) {
         bail!("--json is printed on stdout, where --html or --trace is to go as well; give that a file");
     }

@@ -299,18 +299,21 @@ fn check(
     let expected = reference::run(graph, &all, Precision::Storage)?;
     // A fused program rounds once where the reference rounds after each operation. What that may change is what the reference
     // itself gives with rounding and without.
-    let exact = match has_narrow_floats(graph) {
-        true => {
+    let narrow = match narrow_float(graph) {
+        Some(dtype) => {
             let hosted = all.iter().map(|(name, t)| (name.clone(), HostValue::from_tensor(t))).collect();
-            Some(reference::run_f64(graph, &hosted)?)
+            Some((dtype, reference::run_f64(graph, &hosted)?))
         }
-        false => None,
+        None => None,
     };
     let mut largest = 0.0f64;
     for (i, (output, expected)) in graph.outputs().iter().zip(&expected).enumerate() {
         let got = session.output(&output.name)?;
         let mut tolerance = Tolerance::NETWORK.stored_as(expected.dtype());
-        if let Some(exact) = exact.as_ref().and_then(|all| all.get(i)) {
+        if let Some((dtype, exact)) = narrow.as_ref().and_then(|(dtype, all)| Some((*dtype, all.get(i)?)))
+            && expected.dtype().is_float()
+        {
+            tolerance = tolerance.stored_as(dtype);
             let apart = expected.to_f64().into_iter().zip(&exact.data).map(|(a, b)| (a - b).abs());
             tolerance.abs += 2.0 * apart.filter(|d| d.is_finite()).fold(0.0, f64::max);
         }
@@ -322,13 +325,14 @@ fn check(
     Ok(Ok(largest))
 }
 
-/// Whether any number in the graph, loops included, has fewer digits than `f32`.
-fn has_narrow_floats(graph: &Graph) -> bool {
-    let narrow = |dtype: DType| matches!(dtype, DType::F16 | DType::Bf16);
-    graph.nodes().iter().any(|node| match &node.op {
-        Op::Scan(scan) => has_narrow_floats(&scan.body),
-        _ => node.outs.iter().any(|ty| narrow(ty.dtype)),
-    })
+/// The type of fewest digits that a number has anywhere in the graph, loops included, if it has fewer than `f32`.
+fn narrow_float(graph: &Graph) -> Option<DType> {
+    let nodes = graph.nodes().iter().filter_map(|node| match &node.op {
+        Op::Scan(scan) => narrow_float(&scan.body),
+        _ => node.outs.iter().map(|ty| ty.dtype).find(|d| matches!(d, DType::F16 | DType::Bf16)),
+    });
+    let all: Vec<DType> = nodes.collect();
+    all.iter().find(|d| **d == DType::Bf16).or(all.first()).copied()
 }
 
 /// The largest absolute difference of finite elements.

@@ -280,4 +280,8 @@ fn a_check_allows_what_narrow_types_inside_a_network_cost() {
     let x = schwann::Tensor::new(&[64], &(0..64).map(|i| (i as f32).sin()).collect::<Vec<_>>()).unwrap();
     schwann::io::write_npy(folder.at("narrow.npy"), &x).unwrap();
     folder.ok(&["run", "narrow.safetensors", "--input", "narrow.npy", "--check"]);
+    let twice = ["profile", "net.safetensors", "--no-roof", "--batch", "4", "--set", "B=3"];
+    folder.refused(&twice, "--batch and --set B say the same");
+    let unknown = ["profile", "net.safetensors", "--no-roof", "--set", "ZZZ=3"];
+    folder.refused(&unknown, "`ZZZ` is no size to be given by name");
 }

@@ -252,3 +252,22 @@ fn ctrl_c_keeps_the_state() {
     assert_eq!(folder.state("s.npz"), folder.state("one.npz"));
     drop(rows);
 }
+
+#[test]
+fn a_model_that_is_written_over_does_not_end_a_running_stream() {
+    let folder = Folder::with("overwritten", Ltc::new(3, 40));
+    let expected = folder.answers("1,2,3\n1,2,3\n", &[]);
+    let mut child = folder.spawn(&["--state-out=s.npz"]);
+    let (mut rows, mut answers) = (child.stdin.take().unwrap(), BufReader::new(child.stdout.take().unwrap()));
+    let mut all = String::new();
+    rows.write_all(b"1,2,3\n").unwrap();
+    answers.read_line(&mut all).unwrap();
+    // In place: the file is cut to nothing first.
+    std::fs::File::create(folder.0.join("m.safetensors")).unwrap();
+    rows.write_all(b"1,2,3\n").unwrap();
+    answers.read_line(&mut all).unwrap();
+    drop(rows);
+    assert!(child.wait().unwrap().success());
+    assert_eq!(all, expected);
+    assert!(folder.0.join("s.npz").exists());
+}

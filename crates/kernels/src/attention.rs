@@ -603,9 +603,12 @@ impl<'a> Task<'a> {
             unsafe {
                 let out = self.out.offset(h * self.shape.out[1] + i * self.shape.out[2]);
                 let total = *self.total.add(r);
-                let factor = s.splat(if total == 0.0 { 0.0 } else { 1.0 / total });
+                // A row that sees nothing is 0, whatever the values are.
+                let seen = total != 0.0;
+                let factor = s.splat(1.0 / total);
                 for c in (0..len).step_by(S::LANES) {
-                    let y = s.mul(s.load(self.sums.add(r * self.wide + c)), factor);
+                    let sum = s.load(self.sums.add(r * self.wide + c));
+                    let y = if seen { s.mul(sum, factor) } else { s.splat(0.0) };
                     s.store_n(out.add(c), y, S::LANES.min(len - c));
                 }
             }

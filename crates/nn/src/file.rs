@@ -214,7 +214,12 @@ pub(crate) fn import(reader: &Reader) -> Result<Model> {
         layers.push(layer);
     }
 
-    let prefixed = has_prefix(reader);
+    // Of a network without weights there is nothing to take: what is in the file is its sample.
+    let mut params = 0;
+    for layer in &layers {
+        params += layer.params()?.len() + layer.masks()?.len();
+    }
+    let prefixed = has_prefix(reader) || params == 0;
     let matrix = |name: &str| ["adjacency", "sensory_adjacency"].contains(&name.rsplit('.').next().unwrap_or(name));
     let names = reader.entries().iter().map(|e| e.name.as_str()).filter_map(|name| match prefixed {
         true => Some((name, name.strip_prefix(PREFIX)?)),

@@ -214,7 +214,7 @@ fn end_when_interrupted(stream: &Shared, state_out: Option<std::path::PathBuf>) 
 }
 
 pub(super) fn run(args: &Args) -> Result<Outcome> {
-    let network = load::network(&args.file)?;
+    let network = load::network_in_memory(&args.file)?;
     if args.dt.is_some() && matches!(network, Network::Graph(_)) {
         bail!("--dt is for models; {} holds a graph", args.file.display());
     }

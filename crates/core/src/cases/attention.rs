@@ -92,6 +92,14 @@ pub(super) fn attention(list: &mut List<'_>) {
             });
         }
     }
+    list.add("attention", "f32/fully-masked-rows/values-not-finite", Tolerance::EXACT, |m| {
+        let s = sizes([1, 2, 1, 4, 3, 4, 5]);
+        let [q, k, _] = operands(m, &s, DType::F32)?;
+        let v = m.given(Tensor::new(&[1, 1, 3, 5], &[f32::INFINITY, 1.0, f32::NAN, 2.0, 3.0].repeat(3))?)?;
+        let mask = m.given(Tensor::new(&[4, 3], &[f32::NEG_INFINITY; 12])?)?;
+        let y = m.attention(q, k, v, Some(mask), false)?;
+        m.result(y)
+    });
     list.add("attention", "f32/fully-masked-rows", Tolerance::CHAIN, |m| {
         let [q, k, v] = operands(m, &small, DType::F32)?;
         let inf = f32::NEG_INFINITY;

@@ -37,7 +37,8 @@ pub(crate) fn compare(want: &Tensor, exact: &[f64], got: &Tensor) -> Result<Comp
         same(w[i], exact[i]) || want.dtype().is_float() && apart <= 0.05 * scale
     };
     let tame: Vec<usize> = (0..w.len()).filter(|i| tame(*i)).collect();
-    let spread = tame.iter().filter(|i| !same(w[**i], exact[**i])).fold(0.0f64, |m, i| m.max((w[*i] - exact[*i]).abs()));
+    let spread =
+        tame.iter().filter(|i| !same(w[**i], exact[**i])).fold(0.0f64, |m, i| m.max((w[*i] - exact[*i]).abs()));
     let allowed = scale * unit + 50.0 * spread;
     match tame.iter().find(|i| !(same(w[**i], g[**i]) || (w[**i] - g[**i]).abs() <= allowed)) {
         None => Ok(Compared { elements: w.len(), compared: tame.len() }),

@@ -342,9 +342,8 @@ impl Maker<'_, '_> {
                 let n = self.fixed(x, axis)?;
                 let count = self.c.of(&[4usize, 1, 9, 0]);
                 // Literal indices are in range: those that are not are refused before anything runs, or never met.
-                let index = |count: usize, end: usize| -> Vec<i32> {
-                    (0..count).map(|i| ((i * 7 + 3) % end) as i32).collect()
-                };
+                let index =
+                    |count: usize, end: usize| -> Vec<i32> { (0..count).map(|i| ((i * 7 + 3) % end) as i32).collect() };
                 if self.c.one_in(2) {
                     let count = if n == 0 { 0 } else { count };
                     let indices = self.known(Tensor::new(&[count], &index(count, n)).ok()?)?;

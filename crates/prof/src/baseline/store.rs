@@ -325,8 +325,9 @@ impl Store {
             return Err(Error::Newer { path: path(), found, known: VERSION });
         }
         // A file from elsewhere may bring queries of its own that run when ours do.
-        let strange = "SELECT type || ' ' || name FROM sqlite_schema WHERE type IN ('view', 'trigger') OR type = 'table'
-            AND (name NOT IN ('runs', 'sqlite_sequence') OR sql NOT LIKE 'CREATE TABLE%') LIMIT 1";
+        let strange =
+            "SELECT type || ' ' || name FROM sqlite_schema WHERE type IN ('view', 'trigger') OR type = 'table'
+            AND name NOT LIKE 'sqlite#_%' ESCAPE '#' AND (name != 'runs' OR sql NOT LIKE 'CREATE TABLE%') LIMIT 1";
         let strange: Option<String> =
             self.connection.query_row(strange, [], |row| row.get(0)).optional().map_err(|e| self.said(e))?;
         if let Some(strange) = strange {

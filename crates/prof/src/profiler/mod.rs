@@ -65,7 +65,9 @@ pub enum Error {
         symbol: String,
     },
     /// A size that the graph does not have, or that has an option of its own.
-    #[error("`{symbol}` is no size to be given by name: `B` is the batch and `T` the steps, and beside them the graph has {known}")]
+    #[error(
+        "`{symbol}` is no size to be given by name: `B` is the batch and `T` the steps, and beside them the graph has {known}"
+    )]
     Symbol {
         /// What was given.
         symbol: String,

@@ -70,10 +70,8 @@ impl Reading {
     /// the yardstick's; what disturbs only adds.
     pub fn over_yardstick(yardstick: &[f64], times: &[f64]) -> Option<Reading> {
         let logs = |times: &[f64]| times.iter().filter(|t| **t > 0.0).map(|t| t.ln()).collect::<Vec<_>>();
-        let (below, above) = (
-            Reading::quantile(logs(yardstick), QUIET_TURNS)?,
-            Reading::quantile(logs(times), QUIET_TURNS)?,
-        );
+        let (below, above) =
+            (Reading::quantile(logs(yardstick), QUIET_TURNS)?, Reading::quantile(logs(times), QUIET_TURNS)?);
         Some(Reading { log: above.log - below.log, error: above.error.hypot(below.error) })
     }
 

@@ -125,7 +125,10 @@ fn a_record_of_which_most_was_disturbed_seldom_gives_a_verdict() {
     let mut machine = Machine::new(31, 0.003);
     let wrong = share(200, |_| {
         let (base, candidate) = (machine.record(1.0, 0.0), machine.record(1.0, 0.7));
-        matches!(Question::difference(1).judge_apart(&base, &candidate).unwrap().answer, Answer::Faster | Answer::Slower)
+        matches!(
+            Question::difference(1).judge_apart(&base, &candidate).unwrap().answer,
+            Answer::Faster | Answer::Slower
+        )
     });
     assert!(wrong <= 0.05, "{wrong}");
 }
