@@ -72,7 +72,7 @@ fn profiles_are_saved_listed_shown_tracked_and_deleted() {
     let json: serde_json::Value = serde_json::from_str(&f.ok(&["baseline", "track", "memory.rss", "--json"])).unwrap();
     assert_eq!(json.as_array().unwrap().len(), 3);
     f.refused(&["baseline", "track", "speed"], &["speed", "time_p50"]);
-    f.refused(&["baseline", "track", "time_p50", "--name", "none"], &["nothing saved"]);
+    f.refused(&["baseline", "track", "time_p50", "--name", "none"], &["nothing is saved"]);
     f.refused(&["baseline", "show", "other"], &["other", "`main`"]);
     f.refused(&["baseline", "delete", "main"], &["2 profiles", "--all"]);
     f.ok(&["baseline", "delete", "slow"]);
@@ -133,7 +133,10 @@ fn what_is_unlike_is_refused_unless_asked_for() {
         let mut other = example::profile();
         change(&mut other);
         f.put("other.json", &other);
-        f.refused(&["gate", "--baseline", "a.json", "--candidate", "other.json"], &["not alike", "--anyway"]);
+        f.refused(
+            &["gate", "--baseline", "a.json", "--candidate", "other.json"],
+            &["differ in more than time", "--anyway"],
+        );
     }
 }
 
@@ -184,7 +187,7 @@ fn a_saved_profile_is_held_against_the_model_only_if_all_of_it_is_alike() {
     std::fs::write(f.0.join("run.json"), save(&["--save", "plain"])).unwrap();
     let document: serde_json::Value = serde_json::from_slice(&std::fs::read(f.0.join("run.json")).unwrap()).unwrap();
     let starts = &document["profiles"][0]["compute"]["starts"];
-    assert_eq!(starts["ratio"]["values"].as_array().unwrap().len(), 12, "{starts}");
+    assert_eq!(starts["ratio"]["values"].as_array().unwrap().len(), 24, "{starts}");
     assert!(starts["time"]["values"].as_array().unwrap().iter().all(|t| t.as_f64().is_some_and(|t| t > 0.0)));
     save(&["--save", "nodes", "--node-by-node"]);
     let gate = |more: &[&'static str]| [&["gate", "--max-regress", "900%", "--seconds", "3"], more].concat();

@@ -299,7 +299,11 @@ fn states_and_outputs_ask_the_budget_and_the_system_before_they_are_made() {
             let options = CompileOptions::default().threads(1).budget(budget);
             let refused = Program::compile(&graph, &options).unwrap().session().run(&[("x", &x)]).map(|_| ());
             let refused = refused.unwrap_err();
-            assert!(matches!(refused, Error::Budget { .. } | Error::Memory { .. } | Error::Work { .. }), "{refused}");
+            let large = refused.to_string().contains("more elements than any memory holds");
+            assert!(
+                large || matches!(refused, Error::Budget { .. } | Error::Memory { .. } | Error::Work { .. }),
+                "{refused}"
+            );
         }
         assert!(Tensor::zeros(DType::F32, &huge).is_err());
     }
