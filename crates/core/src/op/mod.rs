@@ -331,7 +331,8 @@ pub enum Op {
         /// The axis.
         axis: usize,
     },
-    /// (x − mean)/√(variance + ε) along the last axis, times an optional second input, plus an optional third.
+    /// (x − mean)/√(variance + ε) along the last axis, times an optional second input, plus an optional third. Kernels sum
+    /// squares in `f32`, so numbers beyond about 2·10¹⁹ overflow, here and in the root mean square.
     LayerNorm {
         /// ε
         eps: Float,

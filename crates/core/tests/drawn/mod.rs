@@ -277,6 +277,14 @@ impl Maker<'_, '_> {
                 let scale = self.tensor(dtype, &[n]);
                 let scale = self.known(scale)?;
                 let eps = Float(1e-2);
+                // Kernels sum squares in f32, which numbers beyond 2e19 overflow, and the reference in f64.
+                let mut x = x;
+                if dtype == DType::F32 {
+                    for (op, most) in [(Binary::Min, 1e9f32), (Binary::Max, -1e9)] {
+                        let most = self.push(Op::Const(Tensor::scalar(most)), &[])?;
+                        x = self.push(Op::Binary(op), &[x, most])?;
+                    }
+                }
                 match self.c.below(4) {
                     0 => self.push(Op::LayerNorm { eps }, &[x]),
                     1 => self.push(Op::LayerNorm { eps }, &[x, scale, scale]),
