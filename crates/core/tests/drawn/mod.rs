@@ -400,6 +400,9 @@ impl Maker<'_, '_> {
         let n = self.fixed(x, axis).filter(|n| *n > 0)?;
         let count = self.c.of(&[6usize, 1, 20]);
         let segments = if self.c.one_in(2) { n } else { 3 };
+        let form = self.c.below(4);
+        // A ratio has as many destinations as sources.
+        let segments = if form == 3 { n } else { segments };
         let list = |count: usize, end: usize, by: usize| -> Vec<i32> {
             (0..count).map(|i| ((i * by + 1) % end) as i32).collect()
         };
@@ -408,7 +411,7 @@ impl Maker<'_, '_> {
         let numbers = self.tensor(DType::F32, &[count]);
         let numbers = self.push(Op::Const(numbers), &[])?;
         let activation = self.c.of(&[Activation::Sigmoid, Activation::Tanh, Activation::Identity]);
-        match self.c.below(4) {
+        match form {
             // As people write them, for the passes to find.
             0 | 1 => {
                 let gathered = self.push(Op::Gather { axis }, &[x, from])?;
