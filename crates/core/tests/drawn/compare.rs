@@ -42,8 +42,13 @@ pub(crate) fn compare(want: &Tensor, exact: &[f64], got: &Tensor) -> Result<Comp
     let allowed = scale * unit + 50.0 * spread;
     // The sign of an infinity may be that of a zero before it, which nobody promises.
     let agree = |w: f64, g: f64| same(w, g) || w.is_infinite() && g.is_infinite() || (w - g).abs() <= allowed;
-    match tame.iter().find(|i| !agree(w[**i], g[**i])) {
-        None => Ok(Compared { elements: w.len(), compared: tame.len() }),
-        Some(i) => Err(format!("element {i} of {want}: expected {}, got {} (allowed {allowed:e})", w[*i], g[*i])),
+    let apart: Vec<usize> = tame.iter().copied().filter(|i| !agree(w[*i], g[*i])).collect();
+    // A whole number that was rounded from a fraction near a half may be the next one; but not many of them.
+    let near = |i: &usize| !want.dtype().is_float() && (w[*i] - g[*i]).abs() == 1.0;
+    match apart.first() {
+        Some(i) if apart.len() > 1 + w.len() / 20 || !apart.iter().all(near) => {
+            Err(format!("element {i} of {want}: expected {}, got {} (allowed {allowed:e})", w[*i], g[*i]))
+        }
+        _ => Ok(Compared { elements: w.len(), compared: tame.len() - apart.len() }),
     }
 }
