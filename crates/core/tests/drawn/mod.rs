@@ -222,7 +222,7 @@ impl Maker<'_, '_> {
         let ty = self.ty(x);
         let (rank, dtype) = (ty.shape.rank(), ty.dtype);
         let axis = self.c.below(rank);
-        match self.c.below(34) {
+        match self.c.below(38) {
             0 | 1 => {
                 let u = self.c.of(&UNARY);
                 self.push(Op::Unary(u), &[x])
@@ -387,6 +387,7 @@ impl Maker<'_, '_> {
                 self.push(Op::Map { map, dtype }, &inputs)
             }
             29..=31 if self.depth < 2 => self.scan(x),
+            34..=37 => self.layers(x),
             _ => {
                 let dtype = self.c.of(&TYPES);
                 let shape: Vec<usize> = (0..self.c.below(3)).map(|_| self.c.of(&[3usize, 1, 4, 2, 0, 8])).collect();
@@ -394,6 +395,44 @@ impl Maker<'_, '_> {
                 self.known(data)
             }
         }
+    }
+
+    /// Products with known matrices one after the other, with numbers, biases and functions between them, and now and then a
+    /// second reader: what passes like to merge and to move into weights.
+    fn layers(&mut self, x: Value) -> Option<Value> {
+        let mut x = x;
+        for _ in 0..1 + self.c.below(3) {
+            let ty = self.ty(x);
+            let (dtype, k) = (ty.dtype, self.fixed(x, ty.shape.rank().checked_sub(1)?)?);
+            let (n, transpose_b) = (self.c.of(&[3usize, 4, 1, 17]), self.c.one_in(3));
+            let weight = self.tensor(dtype, &if transpose_b { [n, k] } else { [k, n] });
+            let weight = self.known(weight)?;
+            x = self.push(Op::MatMul { transpose_a: false, transpose_b }, &[x, weight])?;
+            for _ in 0..self.c.below(3) {
+                let operand = match self.c.below(3) {
+                    0 => self.tensor(dtype, &[]),
+                    _ => self.tensor(dtype, &[n]),
+                };
+                let operand = self.known(operand)?;
+                let b = self.c.of(&BINARY[..3]);
+                x = self.push(Op::Binary(b), &[x, operand])?;
+            }
+            // A number before the next product is a literal.
+            if self.c.one_in(2) {
+                let number = self.tensor(dtype, &[]);
+                let number = self.push(Op::Const(number), &[])?;
+                let operands = if self.c.one_in(2) { [x, number] } else { [number, x] };
+                x = self.push(Op::Binary(Binary::Mul), &operands)?;
+            }
+            if self.c.one_in(4) {
+                let u = self.c.of(&UNARY);
+                x = self.push(Op::Unary(u), &[x])?;
+            }
+            if self.c.one_in(4) {
+                self.push(Op::Unary(Unary::Neg), &[x])?;
+            }
+        }
+        Some(x)
     }
 
     fn synapses(&mut self, x: Value, axis: usize) -> Option<Value> {
