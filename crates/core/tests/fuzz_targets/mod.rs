@@ -77,7 +77,7 @@ pub(crate) fn graph_run(data: &[u8]) {
                 (_, Err(e @ Error::Internal(_))) => panic!("{e}"),
                 (Ok((want, exact)), Ok(got)) => {
                     for ((want, exact), got) in want.iter().zip(exact).zip(got) {
-                        compare::compare(want, &exact.data, got).unwrap_or_else(|e| panic!("{e}"));
+                        compare::compare(want, &[&exact.data], got).unwrap_or_else(|e| panic!("{e}"));
                     }
                 }
                 _ => {}
