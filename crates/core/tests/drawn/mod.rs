@@ -586,8 +586,8 @@ fn narrowest(graph: &Graph) -> f64 {
 }
 
 /// Inputs moved by about that: what this changes a lot, rounding may change too.
-fn moved(inputs: &BTreeMap<String, HostValue>, by: f64) -> BTreeMap<String, HostValue> {
-    let mut random = Random::new(5);
+fn moved(inputs: &BTreeMap<String, HostValue>, by: f64, seed: u64) -> BTreeMap<String, HostValue> {
+    let mut random = Random::new(seed);
     let mut all = inputs.clone();
     for value in all.values_mut().filter(|v| v.dtype.is_float()) {
         value.data.iter_mut().for_each(|x| *x *= 1.0 + by * random.float(-1.0, 1.0));
@@ -608,8 +608,13 @@ pub(crate) fn check(choices: &[u16]) -> Result<Compared, String> {
         let hosted = inputs.iter().map(|(n, t)| (n.clone(), HostValue::from_tensor(t))).collect();
         let want = reference::run(&graph, &inputs, Precision::Storage);
         let exact = reference::run_f64(&graph, &hosted);
-        let moved = reference::run_f64(&graph, &moved(&hosted, narrowest(&graph)));
-        expected.push((want.and_then(|w| Ok((w, exact?, moved?))), inputs));
+        let unit = narrowest(&graph);
+        // Coarse types have their kinks at many places.
+        let tries = if unit > 1e-5 { 8 } else { 1 };
+        let others: schwann_core::Result<Vec<Vec<HostValue>>> = std::iter::once(exact)
+            .chain((0..tries).map(|i| reference::run_f64(&graph, &moved(&hosted, unit, i))))
+            .collect();
+        expected.push((want.and_then(|w| Ok((w, others?))), inputs));
     }
     let isas = Isa::available();
     let isa = |n: usize| isas[n % isas.len()];
@@ -633,9 +638,9 @@ pub(crate) fn check(choices: &[u16]) -> Result<Compared, String> {
             session.reset();
             let given: Vec<(&str, &Tensor)> = inputs.iter().map(|(n, t)| (n.as_str(), t)).collect();
             match (want, session.run(&given)) {
-                (Ok((want, exact, moved)), Ok(got)) => {
-                    for ((want, others), got) in want.iter().zip(exact.iter().zip(moved)).zip(got) {
-                        let others = [&others.0.data[..], &others.1.data];
+                (Ok((want, others)), Ok(got)) => {
+                    for (i, (want, got)) in want.iter().zip(got).enumerate() {
+                        let others: Vec<&[f64]> = others.iter().map(|all| &all[i].data[..]).collect();
                         compared.add(compare(want, &others, got).map_err(&fail)?);
                     }
                 }
