@@ -70,7 +70,7 @@ fn a_study_from_calibration_to_gate() {
         .filter(|e| e["ph"] == "C" && e["name"] == "task_clock per run (s)")
         .map(|e| e["ts"].as_f64().unwrap())
         .collect();
-    assert!(times.len() > 3 && times.is_sorted_by(|a, b| a < b), "{times:?}");
+    assert!(times.len() >= 3 && times.is_sorted_by(|a, b| a < b), "{times:?}");
     let page = std::fs::read_to_string(place.0.join("run.html")).unwrap();
     assert!(page.contains("data-panel=\"roofline\"") && page.contains("data-panel=\"efficiency\""));
 
