@@ -38,7 +38,7 @@ fn walk(value: &Value, at: &str, figures: &mut usize) {
 fn a_study_from_calibration_to_gate() {
     let place = Place::new("whole");
     place.run(0, &["devices", "calibrate", "--quick"]);
-    let quick = ["--batch", "4", "--steps", "4", "--runs", "20", "--seconds", "0.2"];
+    let quick = ["--batch", "4", "--steps", "4", "--runs", "20", "--seconds", "0.5"];
     let wanted = ["profile", "W", "--device", "m1", "--prove", "--compare", "--json", "--save", "main"];
     let files = ["--trace", "run.trace.json", "--html", "run.html"];
     let (json, _) = place.run(0, &[&wanted[..], &files, &quick].concat());
@@ -70,7 +70,7 @@ fn a_study_from_calibration_to_gate() {
         .filter(|e| e["ph"] == "C" && e["name"] == "task_clock per run (s)")
         .map(|e| e["ts"].as_f64().unwrap())
         .collect();
-    assert!(times.len() >= 3 && times.is_sorted_by(|a, b| a < b), "{times:?}");
+    assert!(times.len() > 3 && times.is_sorted_by(|a, b| a < b), "{times:?}");
     let page = std::fs::read_to_string(place.0.join("run.html")).unwrap();
     assert!(page.contains("data-panel=\"roofline\"") && page.contains("data-panel=\"efficiency\""));
 

@@ -2,6 +2,10 @@
 //!
 //! 500 graphs in an ordinary run; `SCHWANN_LONG=1` (or any count of graphs in it) runs 20,000.
 
+#[path = "drawn/choices.rs"]
+mod choices;
+
+use choices::Choices;
 use proptest::prelude::*;
 use schwann_core::backend::cpu::Cpu;
 use schwann_core::backend::reference::{self, Precision};
@@ -11,22 +15,6 @@ use schwann_core::pass::PassOptions;
 use schwann_core::{Bindings, CompileOptions, DType, Dim, Graph, GraphBuilder, Program, Result, Shape, Tensor, Value};
 use schwann_kernels::Isa;
 use std::collections::BTreeMap;
-
-/// Decisions from a list that proptest can shrink: every 0 is the simplest choice, and the list's end is all zeros.
-struct Choices<'a> {
-    list: &'a [u16],
-    at: usize,
-}
-impl Choices<'_> {
-    fn below(&mut self, n: usize) -> usize {
-        let choice = self.list.get(self.at).copied().unwrap_or(0);
-        self.at += 1;
-        usize::from(choice) % n.max(1)
-    }
-    fn of<T: Copy>(&mut self, items: &[T]) -> T {
-        items[self.below(items.len())]
-    }
-}
 
 /// A graph under construction, with what may be used as an operand.
 struct Maker<'a, 'b> {

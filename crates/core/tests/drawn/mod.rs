@@ -2,9 +2,12 @@
 //!
 //! Nothing here knows which operands an operation takes: it is offered values at random, and what fits is kept. So numbers
 //! stand between products, products are shared, loops have fixed inputs, and axes are empty, as in no network.
+mod choices;
 mod compare;
 
 pub(crate) use compare::{Compared, compare};
+
+use choices::Choices;
 
 use schwann_core::backend::cpu::Cpu;
 use schwann_core::backend::reference::{self, HostValue, Precision};
@@ -15,25 +18,6 @@ use schwann_core::pass::PassOptions;
 use schwann_core::{Bindings, CompileOptions, DType, Dim, Error, Graph, Program, Shape, Tensor, Value};
 use schwann_kernels::Isa;
 use std::collections::BTreeMap;
-
-/// Decisions from a list that proptest can shrink; after its end, all are the first choice.
-struct Choices<'a> {
-    list: &'a [u16],
-    at: usize,
-}
-impl Choices<'_> {
-    fn below(&mut self, n: usize) -> usize {
-        let choice = self.list.get(self.at).copied().unwrap_or(0);
-        self.at += 1;
-        usize::from(choice) % n.max(1)
-    }
-    fn of<T: Clone>(&mut self, items: &[T]) -> T {
-        items[self.below(items.len())].clone()
-    }
-    fn one_in(&mut self, n: usize) -> bool {
-        self.below(n) == n - 1
-    }
-}
 
 const TYPES: [DType; 10] = [
     DType::F32,
@@ -47,6 +31,7 @@ const TYPES: [DType; 10] = [
     DType::U8,
     DType::Bool,
 ];
+// What is drawn first is what a failing graph is shrunk to: the plainest.
 const UNARY: [Unary; 20] = [
     Unary::Tanh,
     Unary::Neg,
