@@ -2,12 +2,12 @@
 //! columns as there are.
 
 use crate::{devices, out, predict};
-use schwann::Figure;
 use schwann::plan::{bytes, count, seconds};
 use schwann::prof::analyze::cliffs;
 use schwann::prof::device::predict::NEVER_COMPARED;
 use schwann::prof::plot::unit::{faster, percent};
 use schwann::prof::profile::{Bound, Comparison, Op, Profile, Recommendation, Verdict};
+use schwann::{Figure, backend};
 use std::io::{Result, Write};
 
 /// Operations shown one by one.
@@ -64,10 +64,14 @@ pub(super) fn write(out: &mut dyn Write, p: &Profile, width: usize) -> Result<()
     page.text(0, &format!("{title}: {}", out::printable(&p.model.description)))?;
     let threads = show(&w.threads, |v| out::threads(v as usize));
     let steps = show(&w.steps, |v| format!("{v:.0} step{}", if v == 1.0 { "" } else { "s" }));
+    // Another backend than the processor is what it was run on; the machine is where that is.
+    let on = match w.backend.as_str() {
+        backend::CPU => p.machine.isa.clone(),
+        other => format!("backend {}", out::printable(other)),
+    };
     let how = format!(
-        "{}, {}, {threads}, batch {}, {steps}, {}, {}",
+        "{}, {on}, {threads}, batch {}, {steps}, {}, {}",
         out::printable(&p.machine.cpu),
-        p.machine.isa,
         whole(&w.batch),
         w.dtype,
         w.compilation
