@@ -312,6 +312,31 @@ mod tests {
     }
 
     #[test]
+    fn the_table_of_a_backend_nothing_like_the_cpu_is_right() {
+        use schwann::prof::models::{Sizes, built_in};
+        use schwann::prof::profiler::{Options, Profiler};
+        crate::strange::Strange::register().unwrap();
+        let backend = "strange".parse().unwrap();
+        let options = Options { batch: 2, steps: 3, runs: 10, seconds: 0.3, backend, ..Options::default() };
+        let model = built_in("wired-cfc", &Sizes::default()).unwrap().unwrap();
+        let profile = Profiler::new(model).named("wired-cfc").with(options).profile_all().unwrap();
+        let text = page(&profile, 100);
+        let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(words.contains("backend strange, 1 thread, batch 2, 3 steps, f32, fused"), "{text}");
+        assert!(words.contains("of this machine's limit: unavailable"), "{text}");
+        // The longest come first, by the names that the backend gave them, and have the shares that were measured.
+        let mut ops: Vec<&Op> = profile.compute.ops.iter().collect();
+        ops.sort_by(|a, b| b.share.value.unwrap().total_cmp(&a.share.value.unwrap()));
+        let table: Vec<&str> = text.lines().skip_while(|l| !l.contains("Where the time goes")).skip(1).collect();
+        for (op, line) in ops.iter().zip(&table).take(3) {
+            assert!(line.contains(&format!("{}%", percent(op.share.value.unwrap(), 0))), "{line}\n{text}");
+            let (glyph, own) = (line.contains("glyph of "), op.path.is_empty() || op.op == "scan");
+            assert!(glyph || own, "{line}\n{text}");
+        }
+        assert!(table.iter().any(|line| line.contains("glyph of ")), "{text}");
+    }
+
+    #[test]
     fn time_rate_operations_and_advice_come_before_the_details() {
         let text = page(&example::profile(), 80);
         let order = ["per run, the median", "sequence steps/s", "Where the time goes", "What to do", "Details", "p99"];
