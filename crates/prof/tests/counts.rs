@@ -119,7 +119,7 @@ fn work_of_each_operation_is_what_a_hand_counts_for_whole_blocks_rows_left_over_
             // How the batch is cut is the compiler's choice; it is in the loop's kernel: `150 rows by 48`.
             let looped = compute.ops.iter().find(|op| op.op == "scan").unwrap();
             let (_, cut) = looped.kernel.split_once(" rows by ").unwrap();
-            let block: usize = cut.split(' ').next().unwrap().parse().unwrap();
+            let block: usize = cut.split([' ', ',']).next().unwrap().parse().unwrap();
             let (blocks, rest) = (batch / block, batch % block);
             let mut want: BTreeMap<u64, Vec<Work>> = BTreeMap::new();
             for (rows, calls) in [(block, blocks * steps), (rest, steps)].into_iter().filter(|(r, c)| r * c > 0) {

@@ -202,6 +202,10 @@ fn forward(graph: &Graph, wrt: &[Value], of: &BTreeSet<Value>) -> Result<Forward
                 let new = expand::expand(&mut copy.new, node, &inputs)?;
                 copy.set(Value { node: id, slot: 0 }, new);
             }
+            Op::GatedCell { .. } => {
+                let new = expand::gated_cell(&mut copy.new, node, &inputs)?;
+                copy.set(Value { node: id, slot: 0 }, new);
+            }
             Op::SynapseSum { .. } | Op::SynapseRatio { .. } => {
                 let results = expand::synapses(&mut copy.new, node, &inputs)?;
                 for (slot, new) in (0u16..).zip(results) {

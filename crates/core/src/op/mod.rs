@@ -7,7 +7,8 @@ mod cost;
 mod float;
 mod infer;
 
-pub use cost::Cost;
+pub(crate) use cost::visible_pairs;
+pub use cost::{Cost, PerElement};
 pub use float::Float;
 
 use crate::dtype::DType;
@@ -113,6 +114,12 @@ impl Unary {
         Unary::Not,
     ];
 
+    /// Whether its result is a number of the operand's type, so that nothing is rounded.
+    pub fn is_exact(self) -> bool {
+        use Unary::{Abs, Floor, Neg, Not, Relu, Round, Sign};
+        matches!(self, Neg | Abs | Sign | Relu | Floor | Round | Not)
+    }
+
     /// Whether it evaluates an exponential, logarithm or the like.
     pub fn is_transcendental(self) -> bool {
         matches!(
@@ -167,6 +174,10 @@ impl Binary {
         Binary::And,
         Binary::Or,
     ];
+    /// Whether its result is one of the operands or a truth value, so that nothing is rounded.
+    pub fn is_exact(self) -> bool {
+        matches!(self, Binary::Min | Binary::Max | Binary::And | Binary::Or)
+    }
     /// Whether `a op b` is `b op a`.
     pub fn commutes(self) -> bool {
         !matches!(self, Binary::Sub | Binary::Div | Binary::Pow)
@@ -418,12 +429,26 @@ pub enum Op {
     },
     /// How the neurons of a leaky network move on (made by a pass): `(p · x + q + s₂) / (r + s₁)`, where s₁ and s₂ are
     /// what `SynapseSum` gives from the first seven inputs. p, q and r follow, and stretch to the shape of x, which is
-    /// the result's too.
+    /// the result's too. With `times` above 1 the result is x again, so many times in all, as a solver unfolds a step.
     SynapseRatio {
         /// What becomes of a synapse's input.
         activation: Activation,
         /// The axis.
         axis: usize,
+        /// How often it is taken, at least once.
+        #[serde(default = "once", skip_serializing_if = "is_once")]
+        times: usize,
+    },
+    /// The cell of a gated recurrent network (made by a pass): the columns of one product are three heads a, b and t, and
+    /// the result is `tanh a + σ(t) · (tanh b − tanh a)`. Inputs: x `[rows, inputs]`, weights `[inputs, 3·units]`, and
+    /// optionally one number for each of the 3·units columns, which is added to the products.
+    GatedCell {
+        /// Whether x is `[inputs, rows]` and the result `[units, rows]`; the numbers to add are then `[3·units, 1]`.
+        batch_last: bool,
+        /// Whether the weights are `[3·units, inputs]`.
+        by_column: bool,
+        /// The column at which each of a, b and t begins.
+        heads: [usize; 3],
     },
     /// Another element type: floats round to nearest even; float to integer truncates and saturates, NaN is 0; integer
     /// to integer keeps the low bits; to truth is "not 0".
@@ -459,6 +484,15 @@ pub enum Op {
         /// The result's element type.
         dtype: DType,
     },
+}
+
+fn once() -> usize {
+    1
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_once(times: &usize) -> bool {
+    *times == 1
 }
 
 impl Op {
@@ -497,6 +531,7 @@ impl Op {
             Op::SegmentSum { .. } => "segment_sum",
             Op::SynapseSum { .. } => "synapse_sum",
             Op::SynapseRatio { .. } => "synapse_ratio",
+            Op::GatedCell { .. } => "gated_cell",
             Op::Cast { .. } => "cast",
             Op::Quantize { .. } => "quantize",
             Op::Dequantize => "dequantize",
@@ -540,6 +575,30 @@ impl Map {
             .filter_map(|i| if let MapInstr::Input(n) = i { Some(usize::from(*n) + 1) } else { None })
             .max()
             .unwrap_or(0)
+    }
+
+    /// The inputs t, a and b, if all that the program computes is tanh a + σ(t) · (tanh b − tanh a).
+    pub fn gate(&self) -> Option<[usize; 3]> {
+        let last = self.code.len().checked_sub(1)?;
+        // Three inputs, three functions, a difference, a product and a sum: nothing is left over.
+        (self.code.len() == 9).then_some(())?;
+        let at = |i: u16| self.code.get(usize::from(i));
+        let function = |i: u16, of: Unary| match at(i)? {
+            MapInstr::Unary(u, x) if *u == of => match at(*x)? {
+                MapInstr::Input(n) => Some(usize::from(*n)),
+                _ => None,
+            },
+            _ => None,
+        };
+        let MapInstr::Binary(Binary::Add, x, y) = *self.code.get(last)? else { return None };
+        [(x, y), (y, x)].into_iter().find_map(|(from, change)| {
+            let MapInstr::Binary(Binary::Mul, p, q) = *at(change)? else { return None };
+            [(p, q), (q, p)].into_iter().find_map(|(gate, toward)| {
+                let MapInstr::Binary(Binary::Sub, to, back) = *at(toward)? else { return None };
+                let found = [function(gate, Unary::Sigmoid)?, function(from, Unary::Tanh)?, function(to, Unary::Tanh)?];
+                (back == from).then_some(found)
+            })
+        })
     }
 
     /// Checks that every operand is an earlier value.

@@ -5,6 +5,7 @@
 
 mod absorb;
 mod algebra;
+pub(crate) mod cells;
 mod dead;
 mod evaluate;
 mod fold;
@@ -14,6 +15,7 @@ mod layout;
 mod merge;
 mod normalize;
 mod pattern;
+pub(crate) mod rows;
 mod synapse;
 
 pub use fuse::{Opportunity, fusion_opportunities};
@@ -65,9 +67,11 @@ pub const PASSES: &[(&str, Pass, bool)] = &[
     ("algebra", algebra::algebra, false),
     ("common subexpressions", dead::common_subexpressions, false),
     ("finish synapses", synapse::finish_synapses, false),
+    ("join unfoldings", cells::unfoldings, false),
     ("normalize", normalize::normalize, true),
     ("fold what that exposed", fold::fold, false),
     ("fuse", fuse::fuse, true),
+    ("find gated cells", cells::gated_cells, false),
     ("sweep up", dead::dead_code, true),
 ];
 
@@ -80,6 +84,8 @@ pub struct PassRecord {
     pub nodes_before: usize,
     /// Nodes after.
     pub nodes_after: usize,
+    /// What it found out, for people.
+    pub notes: Vec<String>,
 }
 
 /// Runs the recipe.
@@ -96,9 +102,23 @@ pub fn optimize(graph: &Graph, options: &PassOptions) -> Result<(Graph, Vec<Pass
         if cfg!(debug_assertions) {
             current.verify().map_err(|e| e.in_pass(name))?;
         }
-        records.push(PassRecord { pass: name, nodes_before, nodes_after: node_count(&current) });
+        records.push(PassRecord { pass: name, nodes_before, nodes_after: node_count(&current), notes: vec![] });
     }
+    records.push(loops(&current)?);
     Ok((current, records))
+}
+
+/// The last line of the recipe changes nothing: it says what backends can make of the loops. A mistake of its own is an error
+/// in tests, and a note in a release, where a loop then runs slowly but rightly.
+fn loops(graph: &Graph) -> Result<PassRecord> {
+    let pass = "look at loops";
+    let notes = match rows::describe(graph) {
+        Err(e) if cfg!(debug_assertions) => return Err(e.in_pass(pass)),
+        Err(e) => vec![format!("not found out: {e}")],
+        Ok(notes) => notes,
+    };
+    let nodes = node_count(graph);
+    Ok(PassRecord { pass, nodes_before: nodes, nodes_after: nodes, notes })
 }
 
 fn node_count(graph: &Graph) -> usize {

@@ -2,11 +2,11 @@
 
 mod calls;
 mod gated;
-mod joins;
+mod known;
 mod lower;
 mod matmul;
 mod packs;
-mod rows;
+mod place;
 mod scan;
 mod synapse;
 

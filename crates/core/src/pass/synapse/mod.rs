@@ -474,13 +474,15 @@ mod tests {
     }
 
     #[test]
-    fn every_unfold_of_a_cell_is_one_ratio_of_sums_over_the_same_tables() {
+    fn all_unfoldings_of_a_cell_are_one_ratio_of_sums_taken_so_often() {
         for name in ["scan/ltc/wired-b17-u64", "scan/ltc/b2-t4-axis1", "scan/ltc/b7-t5-axis1-symbolic"] {
             let graph = optimized(name, &PassOptions::default());
             let scan = graph.nodes().iter().find_map(|n| if let Op::Scan(s) = &n.op { Some(s) } else { None }).unwrap();
-            let fused: Vec<_> = scan.body.nodes().iter().filter(|n| matches!(n.op, Op::SynapseRatio { .. })).collect();
-            assert_eq!(fused.len(), 6, "{name}:\n{graph}");
-            assert!(fused.iter().all(|n| n.inputs[1..] == fused[0].inputs[1..]), "{name}:\n{graph}");
+            let ratios = scan.body.nodes().iter().filter_map(|n| match n.op {
+                Op::SynapseRatio { times, .. } => Some(times),
+                _ => None,
+            });
+            assert_eq!(ratios.collect::<Vec<_>>(), [6], "{name}:\n{graph}");
             let others = |op: &Op| matches!(op, Op::Gather { .. } | Op::SegmentSum { .. } | Op::SynapseSum { .. });
             assert_eq!(count(&graph, &others), 0, "{name}:\n{graph}");
         }
