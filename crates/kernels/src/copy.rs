@@ -18,7 +18,7 @@ use crate::team::Team;
 use turn::Panel;
 
 /// The most axes a copy can have.
-pub const MAX_DIMS: usize = 6;
+pub(crate) const MAX_DIMS: usize = 6;
 /// Below this many bytes a second thread costs more than it brings.
 const PARALLEL_BYTES: usize = 256 << 10;
 /// From this many bytes on, the output is streamed.
@@ -49,7 +49,7 @@ struct Axis {
 /// Every element reached from `src` must be readable and every element reached from `dst` writable, both aligned to
 /// `elem_bytes`; the destination's elements must be distinct and none may overlap the source.
 #[expect(clippy::too_many_arguments, reason = "two strided operands")]
-pub unsafe fn copy(
+pub(crate) unsafe fn copy(
     isa: Isa,
     team: &Team,
     elem_bytes: usize,

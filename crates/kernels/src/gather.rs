@@ -42,7 +42,7 @@ unsafe fn check(indices: *const i32, n: usize, end: usize) -> Result<(), usize> 
 /// `src` must be readable for `outer · axis_len · inner` elements, `indices` for `n_idx`, and `dst` writable for
 /// `outer · n_idx · inner`, aligned to `elem_bytes` and overlapping neither.
 #[expect(clippy::too_many_arguments, reason = "a shape and three pointers")]
-pub unsafe fn gather(
+pub(crate) unsafe fn gather(
     isa: Isa,
     team: &Team,
     elem_bytes: usize,
@@ -137,7 +137,7 @@ unsafe fn gather_rows<T: Copy, S: Simd>(
 /// `src` must be readable for `outer · n · inner` floats, `segments` for `n` integers, and `dst` writable for
 /// `outer · n_seg · inner` floats, overlapping neither.
 #[expect(clippy::too_many_arguments, reason = "a shape and three pointers")]
-pub unsafe fn segment_sum(
+pub(crate) unsafe fn segment_sum(
     isa: Isa,
     team: &Team,
     outer: usize,

@@ -22,7 +22,7 @@ const STREAM_BYTES: usize = 24 << 20;
 /// `src` must be readable and `dst` writable for `rows · len` floats; they are the same or do not overlap. `gamma` and
 /// `beta` must each be null or readable for `len` floats, and not overlap `dst`.
 #[expect(clippy::too_many_arguments, reason = "a shape, two parameters and their pointers")]
-pub unsafe fn layer_norm(
+pub(crate) unsafe fn layer_norm(
     isa: Isa,
     team: &Team,
     rows: usize,
@@ -42,7 +42,7 @@ pub unsafe fn layer_norm(
 /// # Safety
 /// As [`layer_norm`].
 #[expect(clippy::too_many_arguments, reason = "a shape, a parameter and two pointers")]
-pub unsafe fn rms_norm(
+pub(crate) unsafe fn rms_norm(
     isa: Isa,
     team: &Team,
     rows: usize,
@@ -73,7 +73,7 @@ unsafe impl Sync for Row {}
 
 unsafe fn run(isa: Isa, team: &Team, rows: usize, row: Row, src: *const f32, dst: *mut f32) {
     let (from, to) = (src as usize, dst as usize);
-    let row = &Row { stream: rows * row.len * 8 >= STREAM_BYTES && from != to, ..row };
+    let row = &Row { stream: rows * row.len >= STREAM_BYTES / 8 && from != to, ..row };
     let all = |range: std::ops::Range<usize>| {
         // SAFETY: the rows of this range, which only this thread touches.
         with_simd!(isa, s => unsafe {

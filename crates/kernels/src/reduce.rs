@@ -42,7 +42,7 @@ const PARALLEL: usize = 1 << 16;
 /// # Safety
 /// `src` must be readable for `outer · len · inner` floats and `dst` writable for `outer · inner`, without overlap.
 #[expect(clippy::too_many_arguments, reason = "a shape and two pointers")]
-pub unsafe fn reduce(
+pub(crate) unsafe fn reduce(
     isa: Isa,
     team: &Team,
     op: Reduce,

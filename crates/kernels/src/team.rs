@@ -125,13 +125,19 @@ impl Team {
             }
             return;
         }
-        let cut = |part: usize| (pieces * part / parts * grain).min(len);
+        let cut = |part: usize| start(pieces, parts, part).saturating_mul(grain).min(len);
         self.run(&|part| {
             if part < parts && cut(part) < cut(part + 1) {
                 f(part, cut(part)..cut(part + 1));
             }
         });
     }
+}
+
+/// Where part `part` of `parts` begins, if `len` things are dealt out evenly: ⌊len · part / parts⌋, of which no step
+/// overflows as long as `parts · parts` does not.
+pub(crate) fn start(len: usize, parts: usize, part: usize) -> usize {
+    len / parts * part + len % parts * part / parts
 }
 
 impl std::fmt::Debug for Team {
@@ -202,6 +208,18 @@ mod tests {
                 });
             }
             assert!(counts.iter().all(|c| c.load(Ordering::Relaxed) == 200));
+        }
+    }
+
+    #[test]
+    fn parts_of_any_length_begin_where_they_should() {
+        for len in [0usize, 1, 7, 4096, 1_000_003, usize::MAX - 1, usize::MAX] {
+            for parts in [1usize, 2, 3, 7, 4096] {
+                for part in [0, 1, parts / 2, parts - 1, parts] {
+                    let exact = len as u128 * part as u128 / parts as u128;
+                    assert_eq!(start(len, parts, part) as u128, exact, "{part} of {parts} parts of {len}");
+                }
+            }
         }
     }
 

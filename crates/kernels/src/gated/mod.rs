@@ -103,22 +103,22 @@ impl Gated {
     }
 
     /// How many inputs each part has.
-    pub fn inputs(&self) -> [usize; 2] {
+    pub(crate) fn inputs(&self) -> [usize; 2] {
         self.inputs
     }
     /// How many units.
-    pub fn units(&self) -> usize {
+    pub(crate) fn units(&self) -> usize {
         self.units
     }
     /// What fills the lanes.
-    pub fn lanes(&self) -> Lanes {
+    pub(crate) fn lanes(&self) -> Lanes {
         match self.packed {
             Packed::Units(_) => Lanes::Units,
             Packed::Columns(_) => Lanes::Rows,
         }
     }
     /// Whether it is packed for `isa`.
-    pub fn is_for(&self, isa: Isa) -> bool {
+    pub(crate) fn is_for(&self, isa: Isa) -> bool {
         self.isa == isa
     }
     /// Bytes of the tables.
@@ -146,7 +146,7 @@ impl Gated {
     /// # Panics
     /// If lanes are units and there is not one row.
     #[inline]
-    pub unsafe fn run(&self, rows: usize, x: [*const f32; 2], out: *mut f32, also: *mut f32) {
+    pub(crate) unsafe fn run(&self, rows: usize, x: [*const f32; 2], out: *mut f32, also: *mut f32) {
         // SAFETY: the caller's promise.
         unsafe {
             match &self.packed {

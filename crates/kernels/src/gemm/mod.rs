@@ -20,6 +20,7 @@ mod plan;
 #[cfg(test)]
 mod tests;
 
+use crate::team::start;
 use crate::{Isa, Team};
 use micro::MR;
 use pack::Source;
@@ -76,7 +77,7 @@ impl PackedB {
     /// Every such element must be readable, and the bytes of as many elements must fit the address space, with columns
     /// rounded up to 64.
     #[expect(clippy::too_many_arguments, reason = "a matrix, and where it lies")]
-    pub unsafe fn pack(
+    pub(crate) unsafe fn pack(
         isa: Isa,
         store: Store,
         k: usize,
@@ -150,23 +151,23 @@ impl PackedB {
     }
 
     /// Rows.
-    pub fn k(&self) -> usize {
+    pub(crate) fn k(&self) -> usize {
         self.k
     }
 
     /// Columns.
-    pub fn n(&self) -> usize {
+    pub(crate) fn n(&self) -> usize {
         self.n
     }
 
     /// Whether it was packed for the kernels of this instruction set.
-    pub fn is_for(&self, isa: Isa) -> bool {
+    pub(crate) fn is_for(&self, isa: Isa) -> bool {
         let kernels = Kernels::get(isa);
         (self.width, self.lanes) == (kernels.width, kernels.lanes)
     }
 
     /// How its elements are stored.
-    pub fn store(&self) -> Store {
+    pub(crate) fn store(&self) -> Store {
         self.store
     }
 }
@@ -179,7 +180,7 @@ impl std::fmt::Debug for PackedB {
 
 /// The right-hand side of a product.
 #[derive(Clone, Copy, Debug)]
-pub enum B<'a> {
+pub(crate) enum B<'a> {
     /// Packed before, for the same instruction set.
     Packed(&'a PackedB),
     /// As it lies in memory; strides in elements.
@@ -205,46 +206,46 @@ impl B<'_> {
 }
 
 /// What is done to finished rectangles of C while they are in cache.
-pub trait Epilogue: Sync {
+pub(crate) trait Epilogue: Sync {
     /// Called once for each rectangle; together they are all of C. Calls come from several threads, `thread` of the team.
     fn finish(&self, thread: usize, rows: Range<usize>, cols: Range<usize>);
 }
 
 /// `C[m, n] = A[m, k] · B[k, n] (+ C) (+ bias[n]) (+ row_bias[m])`, then the epilogue. Strides are in elements; C's column stride is 1.
 #[derive(Clone, Copy)]
-pub struct Gemm<'a> {
+pub(crate) struct Gemm<'a> {
     /// Rows of A and C.
-    pub m: usize,
+    pub(crate) m: usize,
     /// Columns of B and C.
-    pub n: usize,
+    pub(crate) n: usize,
     /// Length of the sums; 0 gives zeros (plus C, plus bias).
-    pub k: usize,
+    pub(crate) k: usize,
     /// A's element (0, 0).
-    pub a: *const u8,
+    pub(crate) a: *const u8,
     /// A's element type.
-    pub a_store: Store,
+    pub(crate) a_store: Store,
     /// From one row of A to the next.
-    pub a_row_stride: usize,
+    pub(crate) a_row_stride: usize,
     /// From one column of A to the next.
-    pub a_col_stride: usize,
+    pub(crate) a_col_stride: usize,
     /// Where the last so many columns of a single row lie, if not after the others; see [`takes_parts`].
-    pub a_rest: Option<(*const u8, usize)>,
+    pub(crate) a_rest: Option<(*const u8, usize)>,
     /// The right-hand side.
-    pub b: B<'a>,
+    pub(crate) b: B<'a>,
     /// C's element (0, 0).
-    pub c: *mut u8,
+    pub(crate) c: *mut u8,
     /// C's element type.
-    pub c_store: Store,
+    pub(crate) c_store: Store,
     /// From one row of C to the next.
-    pub c_row_stride: usize,
+    pub(crate) c_row_stride: usize,
     /// Whether the product is added to C.
-    pub accumulate: bool,
+    pub(crate) accumulate: bool,
     /// `n` floats added to every row.
-    pub bias: Option<*const f32>,
+    pub(crate) bias: Option<*const f32>,
     /// `m` floats, each added to a whole row.
-    pub row_bias: Option<*const f32>,
+    pub(crate) row_bias: Option<*const f32>,
     /// Applied last.
-    pub epilogue: Option<&'a (dyn Epilogue + 'a)>,
+    pub(crate) epilogue: Option<&'a (dyn Epilogue + 'a)>,
 }
 
 // SAFETY: its pointers are only values; who follows them, `gemm`, has its caller's promise for the whole team.
@@ -262,10 +263,10 @@ pub fn is_shared(work: usize) -> bool {
     work / WORK_PER_THREAD > 1
 }
 
-/// Bytes of 64-byte-aligned scratch that [`gemm`] and [`gemm_batched`] need with that many threads. No pointer is
-/// followed, so those of `g` may still be unset.
-pub fn scratch_bytes(isa: Isa, threads: usize, g: &Gemm<'_>) -> usize {
-    Plan::new(Kernels::get(isa), g).scratch_bytes() * threads
+/// Bytes of 64-byte-aligned scratch that [`gemm`] and [`gemm_batched`] need with that many threads, [`usize::MAX`] where
+/// that overflows. No pointer is followed, so those of `g` may still be unset.
+pub(crate) fn scratch_bytes(isa: Isa, threads: usize, g: &Gemm<'_>) -> usize {
+    Plan::new(Kernels::get(isa), g).scratch_bytes().saturating_mul(threads)
 }
 
 /// Computes the product, on as many threads of the team as it is worth.
@@ -276,7 +277,7 @@ pub fn scratch_bytes(isa: Isa, threads: usize, g: &Gemm<'_>) -> usize {
 ///
 /// # Panics
 /// If a packed B has another shape or was packed for another instruction set.
-pub unsafe fn gemm(isa: Isa, team: &Team, g: &Gemm<'_>, scratch: *mut u8) {
+pub(crate) unsafe fn gemm(isa: Isa, team: &Team, g: &Gemm<'_>, scratch: *mut u8) {
     // SAFETY: the caller's promise; an `Isa` exists only where the CPU has it.
     unsafe { gemm_with(Kernels::get(isa), team, g, 0, scratch) }
 }
@@ -304,7 +305,8 @@ unsafe fn gemm_with(kernels: &'static Kernels, team: &Team, g: &Gemm<'_>, row0: 
         // SAFETY: the caller's promise.
         return unsafe { plan.rectangle(0, 0..g.m, 0..g.n, row0, scratch) };
     }
-    let cut = |len: usize, unit: usize, parts: usize, part: usize| (len.div_ceil(unit) * part / parts * unit).min(len);
+    let cut =
+        |len: usize, unit: usize, parts: usize, part: usize| (start(len.div_ceil(unit), parts, part) * unit).min(len);
     let scratch = Scratch(scratch);
     team.run(&|thread| {
         if thread < down * across {
@@ -354,7 +356,7 @@ fn check(kernels: &Kernels, g: &Gemm<'_>) {
 /// # Panics
 /// As [`gemm`], and if a packed B has a stride.
 #[expect(clippy::too_many_arguments, reason = "three strides that share nothing but their unit")]
-pub unsafe fn gemm_batched(
+pub(crate) unsafe fn gemm_batched(
     isa: Isa,
     team: &Team,
     g: &Gemm<'_>,
@@ -392,7 +394,7 @@ pub unsafe fn gemm_batched(
     let scratch = Scratch(scratch);
     let part = |thread: usize| {
         let scratch = scratch.part(&plan, thread);
-        for i in batch * thread / threads..batch * (thread + 1) / threads {
+        for i in start(batch, threads, thread)..start(batch, threads, thread + 1) {
             let one = element(i);
             let plan = plan.at(&one);
             // SAFETY: the caller's promise; products write disjoint C and each thread has its own part of the scratch.

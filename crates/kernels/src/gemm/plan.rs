@@ -85,16 +85,17 @@ impl Kernels {
         }
     }
 
-    /// Bytes of a packed k × n.
+    /// Bytes of a packed k × n; saturates where that overflows.
     pub(crate) fn packed_bytes(&self, store: Store, k: usize, n: usize) -> usize {
-        n.next_multiple_of(self.lanes) * k.div_ceil(store.depth()) * store.step_bytes()
+        let columns = n.checked_next_multiple_of(self.lanes).unwrap_or(usize::MAX);
+        columns.saturating_mul(k.div_ceil(store.depth())).saturating_mul(store.step_bytes())
     }
 }
 
 /// Whether a product of f32 is carried out as [`FewRows`].
 #[inline]
 pub(crate) fn is_small(m: usize, n: usize, k: usize) -> bool {
-    m <= MR && k * 4 <= BLOCK_BYTES / BLOCK_COLS && m * n * k < 2 * WORK_PER_THREAD
+    m <= MR && k <= BLOCK_BYTES / BLOCK_COLS / 4 && (m * k).saturating_mul(n) < 2 * WORK_PER_THREAD
 }
 
 /// A few rows times a packed matrix that one thread is enough for, all in one go: the most common product of a small
@@ -228,6 +229,11 @@ pub(crate) struct Plan<'a> {
     a_bytes: usize,
 }
 
+/// So many bytes, rounded up to cache lines; saturates where that overflows.
+fn whole_lines(bytes: usize) -> usize {
+    bytes.checked_next_multiple_of(64).unwrap_or(usize::MAX)
+}
+
 impl<'a> Plan<'a> {
     #[inline]
     pub(crate) fn new(kernels: &'static Kernels, g: &'a Gemm<'a>) -> Plan<'a> {
@@ -259,7 +265,7 @@ impl<'a> Plan<'a> {
         let copy_a = if dot.is_some() {
             (g.a_col_stride != 1).then_some((copy_bf16_a as PackA, kc + 32, 1))
         } else if g.a_store == Store::F32
-            && (g.a_col_stride == 1 || columns && g.k * g.a_col_stride * 4 < IN_PLACE_BYTES)
+            && (g.a_col_stride == 1 || columns && g.k.saturating_mul(g.a_col_stride) < IN_PLACE_BYTES / 4)
         {
             None
         } else if columns {
@@ -276,16 +282,16 @@ impl<'a> Plan<'a> {
                 let one_panel = g.n <= kernels.width && g.n.is_multiple_of(kernels.lanes) && row_stride <= 2 * g.n;
                 let in_place = (g.m <= MR || one_panel) && col_stride == 1 && store != Store::Bf16;
                 let cols = if in_place { kernels.width } else { nc };
-                (in_place, kernels.packed_bytes(b_store, kc, g.n.min(cols)).next_multiple_of(64))
+                (in_place, whole_lines(kernels.packed_bytes(b_store, kc, g.n.min(cols))))
             }
         };
         let rows = g.m.min(COPY_ROWS);
         let a_bytes = match copy_a {
-            Some((_, row, 1)) => rows * row * a_size,
-            Some((_, _, k)) => kc * k * a_size,
+            Some((_, row, 1)) => row.saturating_mul(rows * a_size),
+            Some((_, _, k)) => kc.saturating_mul(k * a_size),
             None => 0,
         };
-        let a_bytes = a_bytes.next_multiple_of(64);
+        let a_bytes = whole_lines(a_bytes);
         Plan { g, kernels, tiles, b_store, kc, nc, copy_a, a_size, b_in_place, by_dots, b_bytes, a_bytes }
     }
 
@@ -297,9 +303,9 @@ impl<'a> Plan<'a> {
         Plan { g, ..*self }
     }
 
-    /// Bytes of scratch for each thread.
+    /// Bytes of scratch for each thread; saturates where that overflows.
     pub(crate) fn scratch_bytes(&self) -> usize {
-        self.a_bytes + self.b_bytes
+        self.a_bytes.saturating_add(self.b_bytes)
     }
 
     /// Into how many parts the rows and the columns of C are cut: as many rectangles as the work is worth threads.

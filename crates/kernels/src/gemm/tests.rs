@@ -440,3 +440,35 @@ fn a_packed_operand_of_another_shape_is_refused() {
         gemm(Isa::PORTABLE, &team, &gemm_of(case, &a, B::Packed(&packed), &mut c, &[]), std::ptr::null_mut());
     }
 }
+
+#[test]
+fn working_memory_beyond_what_an_address_holds_is_as_much_as_it_holds() {
+    let null = std::ptr::null_mut::<u8>();
+    let plain = B::Plain { ptr: null, store: Store::F32, row_stride: 0, col_stride: 0 };
+    let product = |k: usize| Gemm {
+        m: 100,
+        n: 100,
+        k,
+        a: null,
+        a_store: Store::F16,
+        a_row_stride: 0,
+        a_col_stride: 0,
+        a_rest: None,
+        b: plain,
+        c: null,
+        c_store: Store::F16,
+        c_row_stride: 100,
+        accumulate: false,
+        bias: None,
+        row_bias: None,
+        epilogue: None,
+    };
+    for (name, kernels) in all_kernels() {
+        let usual = Plan::new(kernels, &product(1000)).scratch_bytes();
+        assert!((1000 * 100..10_000_000).contains(&usual), "{name}: {usual}");
+        for k in [usize::MAX / 8, usize::MAX / 100] {
+            assert_eq!(Plan::new(kernels, &product(k)).scratch_bytes(), usize::MAX, "{name}");
+        }
+    }
+    assert_eq!(scratch_bytes(Isa::PORTABLE, 4096, &product(usize::MAX >> 12)), usize::MAX);
+}

@@ -10,7 +10,7 @@
 //! finds its part there in one piece, and any other irregular operand is gathered a block at a time. *By rows*: each
 //! row on its own, for long rows, where every operand is contiguous or constant.
 //!
-//! [`Prepared`] resolves all of that once, for callers that repeat the same shapes.
+//! `Prepared` resolves all of that once, for callers that repeat the same shapes.
 
 mod machine;
 mod memory;
@@ -20,32 +20,34 @@ mod program;
 mod tests;
 
 pub use memory::Elem;
-pub use plan::{Layout, Prepared};
-pub use program::{Binary, Instr, MAX_INSTRS, MAX_OPERANDS, Program, Reg, Unary};
+pub(crate) use plan::{Layout, Prepared};
+#[cfg(test)]
+pub(crate) use program::MAX_INSTRS;
+pub(crate) use program::MAX_OPERANDS;
+pub use program::{Binary, Instr, Program, Reg, Unary};
 
-use crate::simd::with_simd;
 use crate::{Isa, Team};
 
 /// An input of a run.
 #[derive(Clone, Copy, Debug)]
-pub struct Operand {
+pub(crate) struct Operand {
     /// The element at index 0.
-    pub ptr: *const u8,
+    pub(crate) ptr: *const u8,
     /// Its type in memory.
-    pub elem: Elem,
+    pub(crate) elem: Elem,
     /// Elements from one index to the next in each dimension; the last is 0 or 1.
-    pub strides: [usize; 4],
+    pub(crate) strides: [usize; 4],
 }
 
 /// An output of a run.
 #[derive(Clone, Copy, Debug)]
-pub struct OperandMut {
+pub(crate) struct OperandMut {
     /// The element at index 0.
-    pub ptr: *mut u8,
+    pub(crate) ptr: *mut u8,
     /// Its type in memory.
-    pub elem: Elem,
+    pub(crate) elem: Elem,
     /// Elements from one index to the next in each dimension; the last is 1.
-    pub strides: [usize; 4],
+    pub(crate) strides: [usize; 4],
 }
 
 /// Bytes of scratch memory, aligned to 64, that a run with so many threads needs.
@@ -62,7 +64,7 @@ pub fn scratch_bytes(program: &Program, threads: usize) -> usize {
 /// Every element that the strides reach must be valid and aligned; `scratch` must have [`scratch_bytes`] bytes for the
 /// team and be aligned to 64. An output must not overlap another operand, except that it may be an input exactly: the
 /// same address, strides and element size.
-pub unsafe fn run(
+pub(crate) unsafe fn run(
     isa: Isa,
     team: Option<&Team>,
     program: &Program,
@@ -88,7 +90,7 @@ pub unsafe fn run(
 ///
 /// # Safety
 /// As [`run`], with scratch memory for one thread.
-pub unsafe fn run_rect(
+pub(crate) unsafe fn run_rect(
     isa: Isa,
     program: &Program,
     (rows, cols): (usize, usize),
@@ -98,15 +100,4 @@ pub unsafe fn run_rect(
 ) {
     // SAFETY: the caller's promise.
     unsafe { run(isa, None, program, [1, 1, rows, cols], inputs, outputs, scratch) }
-}
-
-/// Converts `n` elements: through `f32`, so integers beyond 2²⁴ round, or a plain copy where the types are the same.
-///
-/// # Safety
-/// `src` must be readable and `dst` writable for `n` aligned elements of their types. They must not overlap, unless they
-/// are the same address and both types have the same size.
-#[allow(unused_unsafe, reason = "some arms of the macro are unsafe blocks themselves")]
-pub unsafe fn convert(isa: Isa, from: Elem, to: Elem, src: *const u8, dst: *mut u8, n: usize) {
-    // SAFETY: the caller's promise.
-    with_simd!(isa, s => unsafe { memory::convert(s, (from, src), (to, dst), n) })
 }

@@ -22,7 +22,7 @@ const SPLIT_COST: usize = 200_000;
 const GRAIN: usize = 8 * MAX_BLOCK;
 
 /// Type and strides of one operand, outermost first; see [`super::Operand`].
-pub type Layout = (Elem, [usize; 4]);
+pub(crate) type Layout = (Elem, [usize; 4]);
 
 /// How the walk finds an operand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,6 +60,8 @@ pub(super) struct Plan {
     quick: bool,
     /// Outputs are large enough and plain enough to be written past the caches.
     stream: bool,
+    /// There is enough to do for several threads.
+    worth_splitting: bool,
     ports: [Port; MAX_OPERANDS],
 }
 
@@ -110,7 +112,7 @@ impl Plan {
         let used = &mut ports[..inputs + outputs];
         let dims = collapse(dims, used);
         let row = dims[3];
-        let len = dims.iter().product();
+        let len: usize = dims.iter().product();
         // What a flat walk would make of each operand.
         let contiguous = |s: &[usize; 4]| {
             let mut expected = 1;
@@ -147,9 +149,10 @@ impl Plan {
         let direct = used.iter().all(plain);
         let flat = direct && used.iter().all(|p| p.kind != Kind::Periodic);
         let linear = used.iter().all(|p| p.kind == Kind::Linear && p.elem == Elem::F32);
-        let stream = direct && !by_rows && len * outputs * 4 > STREAM_BYTES;
+        let stream = direct && !by_rows && len.saturating_mul(outputs * 4) > STREAM_BYTES;
         let quick = linear && !by_rows && !stream;
-        Plan { dims, len, by_rows, direct, flat, quick, stream, ports }
+        let worth_splitting = len > GRAIN && len.saturating_mul(program.cost) >= SPLIT_COST;
+        Plan { dims, len, by_rows, direct, flat, quick, stream, worth_splitting, ports }
     }
 
     /// # Safety
@@ -165,8 +168,7 @@ impl Plan {
         if self.len == 0 || program.outputs == 0 {
             return;
         }
-        let worth_splitting = self.len > GRAIN && self.len * program.cost >= SPLIT_COST;
-        let team = team.filter(|team| team.threads() > 1 && worth_splitting);
+        let team = team.filter(|team| team.threads() > 1 && self.worth_splitting);
         if self.quick && team.is_none() {
             // SAFETY: the caller's promise; every operand is contiguous f32.
             return with_simd!(isa, s => unsafe { quick(s, program, ports, scratch, self.len) });
@@ -575,7 +577,7 @@ unsafe fn put<S: Simd>(s: S, plan: &Plan, port: &Port, base: *mut u8, at: usize,
 
 /// A program with its domain and operands resolved, to be run again and again with pointers only.
 #[derive(Clone, Debug)]
-pub struct Prepared {
+pub(crate) struct Prepared {
     isa: Isa,
     program: Program,
     plan: Plan,
@@ -586,14 +588,14 @@ impl Prepared {
     ///
     /// # Panics
     /// As [`super::run`].
-    pub fn new(isa: Isa, program: Program, dims: [usize; 4], inputs: &[Layout], outputs: &[Layout]) -> Prepared {
+    pub(crate) fn new(isa: Isa, program: Program, dims: [usize; 4], inputs: &[Layout], outputs: &[Layout]) -> Prepared {
         let layouts = inputs.iter().chain(outputs).copied();
         let plan = Plan::new(&program, dims, inputs.len(), outputs.len(), layouts);
         Prepared { isa, program, plan }
     }
 
     /// Bytes of scratch memory, aligned to 64, that a run with so many threads needs.
-    pub fn scratch_bytes(&self, threads: usize) -> usize {
+    pub(crate) fn scratch_bytes(&self, threads: usize) -> usize {
         super::scratch_bytes(&self.program, threads)
     }
 
@@ -604,7 +606,8 @@ impl Prepared {
     ///
     /// # Safety
     /// As [`super::run`].
-    pub unsafe fn run(&self, team: Option<&Team>, inputs: &[*const u8], outputs: &[*mut u8], scratch: *mut u8) {
+    #[cfg(test)]
+    pub(crate) unsafe fn run(&self, team: Option<&Team>, inputs: &[*const u8], outputs: &[*mut u8], scratch: *mut u8) {
         let program = &self.program;
         assert!(inputs.len() == program.inputs && outputs.len() == program.outputs, "a program runs with its operands");
         let mut ports = [std::ptr::null_mut(); MAX_OPERANDS];

@@ -15,7 +15,7 @@ pub(crate) mod portable;
 /// Lanes of `f32` (and `i32` for exponent tricks) in one register of the machine.
 ///
 /// Loads and stores are unaligned. `*_n` variants touch only the first `n < LANES` elements; missing lanes read as 0.
-pub trait Simd: Copy + Send + Sync + 'static {
+pub(crate) trait Simd: Copy + Send + Sync + 'static {
     /// How many `f32` fit one register.
     const LANES: usize;
     /// How many such registers the instruction set names.
@@ -138,8 +138,6 @@ pub trait Simd: Copy + Send + Sync + 'static {
     fn shl<const N: i32>(self, a: Self::I) -> Self::I;
     /// a >> N with the sign kept
     fn sra<const N: i32>(self, a: Self::I) -> Self::I;
-    /// a · b, wrapping
-    fn mul_int(self, a: Self::I, b: Self::I) -> Self::I;
     /// Reads `LANES` 32-bit integers.
     ///
     /// # Safety

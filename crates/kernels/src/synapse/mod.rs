@@ -48,18 +48,18 @@ const TANH: u8 = 2;
 
 /// Floats for every row and destination, or the same for some of them.
 #[derive(Clone, Copy, Debug)]
-pub struct Grid {
+pub(crate) struct Grid {
     /// Where the first row's first destination lies.
-    pub at: *const f32,
+    pub(crate) at: *const f32,
     /// From row to row, in floats.
-    pub row: usize,
+    pub(crate) row: usize,
     /// From destination to destination.
-    pub destination: usize,
+    pub(crate) destination: usize,
 }
 
 /// What becomes of the sums.
 #[derive(Clone, Copy, Debug)]
-pub enum Finish {
+pub(crate) enum Finish {
     /// They are written as they are.
     Plain([*mut f32; 2]),
     /// Something is added to each, then they are written.
@@ -190,28 +190,20 @@ impl Synapses {
     }
 
     /// How many values they read.
-    pub fn sources(&self) -> usize {
+    pub(crate) fn sources(&self) -> usize {
         self.sources
     }
     /// How many destinations each sum has.
-    pub fn segments(&self) -> usize {
+    pub(crate) fn segments(&self) -> usize {
         self.segments
     }
     /// How many sums there are: 1 or 2.
-    pub fn sums(&self) -> usize {
+    pub(crate) fn sums(&self) -> usize {
         self.sums
     }
     /// How many synapses.
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.records.len()
-    }
-    /// Whether there are none.
-    pub fn is_empty(&self) -> bool {
-        self.records.is_empty()
-    }
-    /// What happens to a synapse's input.
-    pub fn activation(&self) -> Activation {
-        self.activation
     }
     /// Bytes of the tables.
     pub fn bytes(&self) -> usize {
@@ -225,7 +217,7 @@ impl Synapses {
         (groups.iter().map(|g| g.slots).sum(), gathered)
     }
     /// Whether they are packed for `isa`.
-    pub fn is_for(&self, isa: Isa) -> bool {
+    pub(crate) fn is_for(&self, isa: Isa) -> bool {
         self.isa == isa
     }
 
@@ -240,7 +232,7 @@ impl Synapses {
     }
 
     /// Whether a ratio of the sums makes sense: there are two, and every destination is a source.
-    pub fn has_ratio(&self) -> bool {
+    pub(crate) fn has_ratio(&self) -> bool {
         self.sums == 2 && self.segments == self.sources
     }
 
@@ -251,7 +243,7 @@ impl Synapses {
     /// ratio, if there [can be one](Self::has_ratio)) writable for `segments · rows`, none of them overlapping another or
     /// anything that is read; so must the room between a ratio's times be, if there are several. A ratio's terms, or what
     /// sums start from, must be readable for every row and destination; from row to row they lie 0 or 1 floats apart.
-    pub unsafe fn run_columns(&self, team: &Team, rows: usize, x: *const f32, finish: &Finish) {
+    pub(crate) unsafe fn run_columns(&self, team: &Team, rows: usize, x: *const f32, finish: &Finish) {
         let job = &Job::new(self, rows, x, finish);
         let run = |part: Range<usize>| {
             // SAFETY: the columns of this part, which only this thread writes.
@@ -279,7 +271,7 @@ impl Synapses {
     ///
     /// # Safety
     /// As [`Self::run_columns`], but terms and starts lie 1 float apart from destination to destination.
-    pub unsafe fn run_rows(&self, team: &Team, rows: usize, x: *const f32, finish: &Finish) {
+    pub(crate) unsafe fn run_rows(&self, team: &Team, rows: usize, x: *const f32, finish: &Finish) {
         let job = &Job::new(self, rows, x, finish);
         let run = |part: Range<usize>| {
             // SAFETY: the rows of this part, which only this thread writes.

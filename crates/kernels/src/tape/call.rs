@@ -145,7 +145,7 @@ pub struct Gemm {
     pub shape: [usize; 4],
     /// Left.
     pub a: Strided,
-    /// The last so many columns of a single row, if they lie elsewhere; see [`gemm::takes_parts`].
+    /// The last so many columns of a single row, if they lie elsewhere; see [`crate::gemm::takes_parts`].
     pub a_rest: Option<(Ref, usize)>,
     /// Right.
     pub b: GemmB,
@@ -180,37 +180,37 @@ pub struct Attend {
 #[derive(Debug)]
 #[expect(missing_docs, reason = "the fields are the kernel's arguments, documented there")]
 pub enum Call {
-    /// [`gemm::gemm`] or [`gemm::gemm_batched`].
+    /// `gemm::gemm` or `gemm::gemm_batched`.
     Gemm(Box<Gemm>),
-    /// [`map::Prepared::run`] of one output.
+    /// `map::Prepared::run` of one output.
     Map(Box<Map>),
-    /// [`exact::map`].
+    /// `exact::map`.
     Int { op: IntOp, dims: [usize; 6], inputs: Vec<(Ref, Elem, [usize; 6])>, out: (Ref, Elem) },
-    /// [`reduce::reduce`].
+    /// `reduce::reduce`.
     Reduce { op: Reduce, shape: [usize; 3], src: Ref, dst: Ref },
-    /// [`exact::reduce`].
+    /// `exact::reduce`.
     IntReduce { op: IntReduce, shape: [usize; 3], src: Ref, dst: Ref },
-    /// [`softmax::softmax`].
+    /// `softmax::softmax`.
     Softmax { rows: usize, len: usize, src: Ref, dst: Ref },
-    /// [`norm::layer_norm`].
+    /// `norm::layer_norm`.
     LayerNorm { rows: usize, len: usize, eps: f32, gamma: Option<Ref>, beta: Option<Ref>, src: Ref, dst: Ref },
-    /// [`norm::rms_norm`].
+    /// `norm::rms_norm`.
     RmsNorm { rows: usize, len: usize, eps: f32, gamma: Option<Ref>, src: Ref, dst: Ref },
-    /// [`attention::attention`].
+    /// `attention::attention`.
     Attention(Box<Attend>),
-    /// [`copy::copy`].
+    /// `copy::copy`.
     Copy { elem: usize, dims: Vec<usize>, src: Ref, src_strides: Vec<isize>, dst: Ref, dst_strides: Vec<isize> },
     /// Bytes as they are.
     Move { bytes: usize, src: Ref, dst: Ref },
     /// Zeros.
     Zero { dst: Ref },
-    /// [`gather::gather`] over [outer, axis, inner], with that many indices.
+    /// `gather::gather` over [outer, axis, inner], with that many indices.
     Gather { elem: usize, shape: [usize; 3], indices: Ref, count: usize, src: Ref, dst: Ref },
-    /// [`gather::segment_sum`] over [outer, axis, inner], into that many segments.
+    /// `gather::segment_sum` over [outer, axis, inner], into that many segments.
     SegmentSum { shape: [usize; 3], segments: Ref, count: usize, src: Ref, dst: Ref },
-    /// [`exact::segment_sum`].
+    /// `exact::segment_sum`.
     IntSegmentSum { shape: [usize; 3], segments: Ref, count: usize, src: Ref, dst: Ref },
-    /// [`Synapses::run_columns`] if `columns`, else [`Synapses::run_rows`]. As many of `outs` as there are sums, and none
+    /// `Synapses::run_columns` if `columns`, else `Synapses::run_rows`. As many of `outs` as there are sums, and none
     /// of `terms` or what each sum starts from; or, of a ratio, one and three, and so many times, with room `between` if
     /// that is more than one. Terms lie so many floats apart from row to row and from destination to destination.
     SynapseSum {
@@ -222,7 +222,7 @@ pub enum Call {
         terms: Vec<(Ref, [usize; 2])>,
         outs: Vec<Ref>,
     },
-    /// [`Gated::run`] of two parts; the result goes to one or two places.
+    /// `Gated::run` of two parts; the result goes to one or two places.
     Gated { gated: Arc<Gated>, rows: usize, x: [Ref; 2], out: Ref, also: Option<Ref> },
     /// A loop.
     Scan(Box<Scan>),

@@ -208,8 +208,10 @@ pub(super) fn check(call: &Call, memory: &Spaces, isa: Isa, threads: usize) -> C
     a.finish(|_| false)
 }
 
-/// Sizes and strides beyond this reach nothing in memory; below it, a kernel's sums of a few products do not overflow.
-pub const LARGEST: usize = 1 << 40;
+/// The largest size or stride that a call may have, in elements. What is larger reaches nothing in memory. What is not
+/// can be multiplied by small constants, and a few such products added, without overflow; where an address has only 32
+/// bits, products of two sizes are checked or saturate.
+pub const LARGEST: usize = if usize::BITS > 32 { 1 << (usize::BITS - 24) } else { 1 << 26 };
 
 /// Numbers that a kernel may multiply with small constants, whether or not they describe any element.
 pub(super) fn moderate<'a>(numbers: impl IntoIterator<Item = &'a usize>) -> Check {
@@ -329,6 +331,7 @@ fn attend(t: &Attend, a: &mut Accesses<'_>, isa: Isa, threads: usize) -> Check {
         [rows(s.heads, s.queries, s.dim), rows(s.kv_heads, s.keys, s.dim), rows(s.kv_heads, s.keys, s.value_dim)];
     for ((r, dims), strides) in t.qkv.iter().zip(dims).zip([s.q, s.k, s.v]) {
         let mut strides = forward(&strides)?;
+        moderate(&strides)?;
         strides.push(1);
         a.read(r, reach(&dims, &strides), 4)?;
     }

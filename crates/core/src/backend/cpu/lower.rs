@@ -43,9 +43,9 @@ const UNPLACED: u32 = 1 << 31;
 /// The most bytes that a known operand is stretched to.
 pub(super) const STRETCHED_BYTES: usize = 16 << 10;
 
-/// All values of a graph together at most: far beyond any machine, and so far below what an address holds that sums of
-/// offsets, and working memory for every thread, do not overflow.
-const MOST_BYTES: usize = usize::MAX >> 8;
+/// All values of a graph together at most, and its arena: far beyond any machine, and so far below what an address holds
+/// that sums of offsets do not overflow. Where an address has only 32 bits, a quarter of what it holds.
+const MOST_BYTES: usize = if usize::BITS > 32 { usize::MAX >> 8 } else { usize::MAX >> 2 };
 
 /// Where a value lies: in which memory, from which byte on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -687,6 +687,9 @@ impl Lower<'_> {
         let lifetimes: Vec<Lifetime> =
             self.buffers.iter().map(|b| Lifetime { bytes: b.bytes, first: b.first, last: b.last }).collect();
         let (offsets, arena_bytes) = memory::assign(&lifetimes);
+        if arena_bytes > MOST_BYTES {
+            return Err(Error::Memory { what: "a session's arena".into(), bytes: arena_bytes });
+        }
         self.memory.arena = arena_bytes;
         for call in &mut self.calls {
             call.for_each_ref(&mut |r| {
