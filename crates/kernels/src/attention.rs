@@ -2,8 +2,8 @@
 //!
 //! A task is a block of query rows of one key head; all the query heads that share that key head are rows of the same
 //! matrix, so grouped heads and single queries fill the tiles too. A task walks the keys in blocks: the block of K is
-//! transposed and the one of V copied once into scratch (at a cost of one row in a hundred), then a few query rows at a
-//! time get their scores, the online softmax and their share of the output while everything they touch is in the first
+//! transposed and the one of V copied once into scratch memory (about as much work as one query row), then a few query
+//! rows at a time get their scores, the online softmax and their share of the output while everything they touch is in the first
 //! two cache levels. Both products run on the same register tile of 4 rows × `WIDE` vectors.
 //!
 //! Scores are kept in units of ln 2 (scale · log₂e is folded into the copy of q), so that the softmax needs 2ˣ only. The
@@ -22,11 +22,11 @@ const KEYS: usize = 256;
 const VALUE_KEYS: usize = 128;
 /// The most query rows of one task.
 const ROWS: usize = 512;
-/// Query rows whose scores exist at a time.
+/// Query rows whose scores are computed and used together.
 const SCORES: usize = 16;
 /// Rows of a register tile.
 const TILE: usize = 4;
-/// Up to this many rows a task reads K and V in place.
+/// A task of at most so many rows reads K and V where they lie, since copying them would cost more than it saves.
 const FEW: usize = 2;
 /// Below this many multiplications a second thread costs more than it brings.
 const PARALLEL: usize = 1 << 20;

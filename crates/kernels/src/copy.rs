@@ -4,18 +4,18 @@
 //! alike. What then remains is one of three loops:
 //! * *runs*: the innermost axis is dense on both sides, so whole runs move as bytes; runs of 16 bytes or less are
 //!   elements instead, where their number is a power of two;
-//! * *transposes*: the innermost axis is dense in the destination and another one in the source, so tiles are turned in
-//!   registers;
+//! * *transposes*: the innermost axis is dense in the destination and another one in the source, so tiles are transposed
+//!   in registers;
 //! * *single elements*, for the rest.
 //!
 //! The destination of a transpose is walked in panels of few enough rows that their pages stay in the TLB. Very large
 //! outputs are written past the caches: they would not survive there, and the lines need not be read first.
 
-mod turn;
+mod transpose;
 
 use crate::simd::{Isa, Simd, with_simd};
 use crate::team::Team;
-use turn::Panel;
+use transpose::Panel;
 
 /// The most axes a copy can have.
 pub(crate) const MAX_DIMS: usize = 6;
@@ -242,9 +242,9 @@ impl Job<'_> {
             // SAFETY: panels are within the caller's elements.
             unsafe {
                 if crowded {
-                    with_simd!(self.isa, s => turn::crowded(s, elem, panels, large))
+                    with_simd!(self.isa, s => transpose::crowded(s, elem, panels, large))
                 } else {
-                    with_simd!(self.isa, s => turn::plain(s, elem, panels, large))
+                    with_simd!(self.isa, s => transpose::plain(s, elem, panels, large))
                 }
             }
         });

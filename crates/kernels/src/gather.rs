@@ -4,9 +4,9 @@
 //! four rows at a time by plain loads: the machine's gather instruction was measured slower, and this way an index is
 //! loaded once for four elements. Longer pieces are copied whole.
 //!
-//! A segment sum adds in ascending order of j, whatever the path, so every path gives the same bits. For single elements
-//! with sorted segments a block of rows becomes lanes: tiles are transposed in registers, each j is one vector addition,
-//! and finished segments are transposed back.
+//! A segment sum adds in ascending order of j, whichever loop computes it, so every loop gives the same bits. For single
+//! elements with sorted segments, as many rows as a register has lanes are summed at once: tiles are transposed in
+//! registers, each j is then one vector addition, and finished segments are transposed back.
 
 use crate::copy::copy_bytes;
 use crate::simd::{Isa, Simd, with_simd};
@@ -175,7 +175,7 @@ pub(crate) unsafe fn segment_sum(
             })
         });
     } else {
-        // Whole blocks, or strips of columns where there are too few of them.
+        // A thread takes whole blocks or, where there are fewer blocks than threads, strips of columns.
         let strips = if outer < team.threads() { inner.div_ceil(STRIP) } else { 1 };
         let width = inner.div_ceil(strips).next_multiple_of(lanes);
         let strips = inner.div_ceil(width);

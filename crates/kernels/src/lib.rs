@@ -4,6 +4,12 @@
 //! crates never call a kernel: they describe their calls to [`tape`], which checks a whole program of them once, so that
 //! running it needs neither checks nor `unsafe` outside. What is public of the other modules is what such a description
 //! is made of: shapes, options and packed weights.
+//!
+//! Values of a batch lie in memory in one of two ways, everywhere called by these names. *Batch-first* is
+//! `[rows, features]`: one row after the other, as networks take and give them; neighbours in a register are then
+//! features of one row. *Batch-last* is `[features, rows]`: all rows of the first feature, then all of the second;
+//! neighbours in a register are then the same feature of several rows, so that rows fill the lanes however many features
+//! there are.
 
 pub mod attention;
 pub mod clock;

@@ -65,7 +65,7 @@ pub struct PackedB {
     lanes: usize,
 }
 
-/// About so many bytes of a matrix are packed before who gave it hears that they have been read.
+/// A matrix is packed in pieces of about so many bytes; after each, whoever gave it is told that it has been read.
 const PIECE_BYTES: usize = 1 << 20;
 
 impl PackedB {
@@ -110,7 +110,7 @@ impl PackedB {
         let Kernels { width, lanes, pack_b, .. } = *kernels;
         let (depth, step, size) = (b.store.depth(), b.store.step_bytes(), b.store.size());
         let steps = k.div_ceil(depth);
-        // So many rows, or columns, that lie one after the other are a piece.
+        // How many rows, or columns, that lie one after the other are a piece.
         let a_piece = |stride: usize, unit: usize| (piece / (stride * size).max(1)).max(1).next_multiple_of(unit);
         if bytes > 0 && b.row >= b.col {
             let rows = a_piece(b.row, depth);
@@ -248,7 +248,8 @@ pub(crate) struct Gemm<'a> {
     pub(crate) epilogue: Option<&'a (dyn Epilogue + 'a)>,
 }
 
-// SAFETY: its pointers are only values; who follows them, `gemm`, has its caller's promise for the whole team.
+// SAFETY: the pointers are only values here. They are followed in `gemm`, whose caller promises that they may be, by every
+// thread of the team.
 unsafe impl Sync for Gemm<'_> {}
 // SAFETY: as above.
 unsafe impl Send for Gemm<'_> {}

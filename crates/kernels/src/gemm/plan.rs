@@ -98,8 +98,8 @@ pub(crate) fn is_small(m: usize, n: usize, k: usize) -> bool {
     m <= MR && k <= BLOCK_BYTES / BLOCK_COLS / 4 && (m * k).saturating_mul(n) < 2 * WORK_PER_THREAD
 }
 
-/// A few rows times a packed matrix that one thread is enough for, all in one go: the most common product of a small
-/// network, and over before a plan for it would be made.
+/// A few rows times a packed matrix, for which one thread is enough: the most common product of a small network. It is so
+/// short that making a [`Plan`] for it would take longer, so it has none.
 #[derive(Clone, Copy)]
 pub(crate) struct FewRows {
     tiles: &'static [TileFn; MAX_NV],
@@ -125,7 +125,7 @@ pub(crate) struct FewRowsAt {
 }
 
 impl FewRows {
-    /// The product, if it is such a one; no pointer is followed.
+    /// The product as one of a few rows, if it is one; no pointer is followed.
     #[inline(always)]
     pub(crate) fn of(kernels: &'static Kernels, g: &Gemm<'_>) -> Option<FewRows> {
         let B::Packed(b) = g.b else { return None };
@@ -185,7 +185,7 @@ impl FewRows {
     }
 }
 
-/// Carries a product out as [`FewRows`], with its epilogue; says whether it was such a one.
+/// Computes a product as [`FewRows`], with its epilogue, if it can be; says whether it was.
 ///
 /// # Safety
 /// As [`super::gemm`].
@@ -207,7 +207,7 @@ pub(crate) unsafe fn few_rows(kernels: &'static Kernels, g: &Gemm<'_>) -> bool {
     true
 }
 
-/// How a product is carried out.
+/// How a product is carried out: all decisions that depend only on its shape.
 pub(crate) struct Plan<'a> {
     pub(crate) g: &'a Gemm<'a>,
     pub(crate) kernels: &'static Kernels,

@@ -54,7 +54,7 @@ pub(super) struct Plan {
     by_rows: bool,
     /// Every whole block can be computed in place.
     direct: bool,
-    /// Likewise, and a block's operands lie right after those of the block before, or are single elements.
+    /// The same, and in addition each operand either goes on where its block before ended, or is a single element.
     flat: bool,
     /// Every operand is contiguous `f32`, and outputs stay in the caches.
     quick: bool,
@@ -176,7 +176,7 @@ impl Plan {
         // Where an output lies on an input, its lines are in the cache already.
         let outputs = &ports[program.inputs..program.operands()];
         let alias = || outputs.iter().any(|o| ports[..program.inputs].contains(o));
-        // Streamed stores must be aligned, all of them after the same few elements.
+        // Streamed stores must be aligned: all outputs must reach an aligned address after the same few elements.
         let skew = |o: &*mut u8| o.addr() % 64;
         let aligned = || skew(&outputs[0]).is_multiple_of(4) && outputs.iter().all(|o| skew(o) == skew(&outputs[0]));
         let stream = self.stream && aligned() && !alias();
@@ -617,7 +617,7 @@ impl Prepared {
         unsafe { self.run_at(team, &ports, scratch) }
     }
 
-    /// Likewise, with the addresses of inputs and then of outputs in one list.
+    /// The same, with the addresses of the inputs, and then those of the outputs, in one list.
     ///
     /// # Safety
     /// As [`super::run`].

@@ -141,19 +141,20 @@ impl Epilogue {
 /// A matrix product.
 #[derive(Debug)]
 pub struct Gemm {
-    /// How many, rows, columns, inner size.
+    /// How many products; rows and columns of each; length of the sums.
     pub shape: [usize; 4],
-    /// Left.
+    /// The left-hand side.
     pub a: Strided,
-    /// The last so many columns of a single row, if they lie elsewhere; see [`crate::gemm::takes_parts`].
+    /// Where the last columns of a single row lie, and how many they are, if not after the others; see
+    /// [`crate::gemm::takes_parts`].
     pub a_rest: Option<(Ref, usize)>,
-    /// Right.
+    /// The right-hand side.
     pub b: GemmB,
     /// Result, with unit column stride.
     pub c: Strided,
-    /// One float a column, added.
+    /// One float for each column, added to all of it.
     pub bias: Option<Ref>,
-    /// One float a row, added.
+    /// One float for each row, added to all of it.
     pub row_bias: Option<Ref>,
     /// What runs on the product; only without a batch.
     pub epilogue: Option<Box<Epilogue>>,
@@ -176,53 +177,56 @@ pub struct Attend {
     pub scratch: Ref,
 }
 
-/// One kernel call.
+/// One kernel call. Sizes are in elements, and arrays are dense and row-major where no strides are given.
 #[derive(Debug)]
-#[expect(missing_docs, reason = "the fields are the kernel's arguments, documented there")]
+#[expect(missing_docs, reason = "each variant's text says what its fields are")]
 pub enum Call {
-    /// `gemm::gemm` or `gemm::gemm_batched`.
+    /// A matrix product, or a batch of them.
     Gemm(Box<Gemm>),
-    /// `map::Prepared::run` of one output.
+    /// An elementwise program on floats, with one output.
     Map(Box<Map>),
-    /// `exact::map`.
+    /// An elementwise operation on integers over `dims`, outermost first; each input has its strides, the output is dense.
     Int { op: IntOp, dims: [usize; 6], inputs: Vec<(Ref, Elem, [usize; 6])>, out: (Ref, Elem) },
-    /// `reduce::reduce`.
+    /// A reduction of floats over the middle axis of `shape`.
     Reduce { op: Reduce, shape: [usize; 3], src: Ref, dst: Ref },
-    /// `exact::reduce`.
+    /// A reduction of integers over the middle axis of `shape`.
     IntReduce { op: IntReduce, shape: [usize; 3], src: Ref, dst: Ref },
-    /// `softmax::softmax`.
+    /// The softmax of each of `rows` rows of `len` floats.
     Softmax { rows: usize, len: usize, src: Ref, dst: Ref },
-    /// `norm::layer_norm`.
+    /// (x − mean) / √(variance + `eps`) · `gamma` + `beta` of each of `rows` rows of `len` floats.
     LayerNorm { rows: usize, len: usize, eps: f32, gamma: Option<Ref>, beta: Option<Ref>, src: Ref, dst: Ref },
-    /// `norm::rms_norm`.
+    /// x / √(mean of x² + `eps`) · `gamma` of each of `rows` rows of `len` floats.
     RmsNorm { rows: usize, len: usize, eps: f32, gamma: Option<Ref>, src: Ref, dst: Ref },
-    /// `attention::attention`.
+    /// Scaled dot-product attention.
     Attention(Box<Attend>),
-    /// `copy::copy`.
+    /// A copy of elements of `elem` bytes from and to any strides.
     Copy { elem: usize, dims: Vec<usize>, src: Ref, src_strides: Vec<isize>, dst: Ref, dst_strides: Vec<isize> },
-    /// Bytes as they are.
+    /// A copy of `bytes` bytes as they are.
     Move { bytes: usize, src: Ref, dst: Ref },
     /// Zeros.
     Zero { dst: Ref },
-    /// `gather::gather` over [outer, axis, inner], with that many indices.
+    /// The elements (of `elem` bytes) at `count` indices along the middle axis of `shape`.
     Gather { elem: usize, shape: [usize; 3], indices: Ref, count: usize, src: Ref, dst: Ref },
-    /// `gather::segment_sum` over [outer, axis, inner], into that many segments.
+    /// Sums of floats along the middle axis of `shape`, each element into one of `count` segments.
     SegmentSum { shape: [usize; 3], segments: Ref, count: usize, src: Ref, dst: Ref },
-    /// `exact::segment_sum`.
+    /// The same of integers.
     IntSegmentSum { shape: [usize; 3], segments: Ref, count: usize, src: Ref, dst: Ref },
-    /// `Synapses::run_columns` if `columns`, else `Synapses::run_rows`. As many of `outs` as there are sums, and none
-    /// of `terms` or what each sum starts from; or, of a ratio, one and three, and so many times, with room `between` if
-    /// that is more than one. Terms lie so many floats apart from row to row and from destination to destination.
+    /// Sums over synapses, of values that are batch-last or batch-first.
+    ///
+    /// Without `ratio`, `outs` has one place for each sum, and `terms` is empty or has what each sum starts from. With it,
+    /// `outs` has one place, for (p · x + q + second sum) / (r + first sum), and `terms` are p, q and r; the number says
+    /// how often that is done, each time to the result of the time before, and if that is more than once, there must be
+    /// room for a result in between. A term has strides from row to row and from destination to destination.
     SynapseSum {
         synapses: Arc<Synapses>,
-        columns: bool,
+        batch_last: bool,
         rows: usize,
         src: Ref,
         ratio: Option<(usize, Option<Ref>)>,
         terms: Vec<(Ref, [usize; 2])>,
         outs: Vec<Ref>,
     },
-    /// `Gated::run` of two parts; the result goes to one or two places.
+    /// A step of a gated cell, whose inputs come in two parts; the result goes to one or two places.
     Gated { gated: Arc<Gated>, rows: usize, x: [Ref; 2], out: Ref, also: Option<Ref> },
     /// A loop.
     Scan(Box<Scan>),
@@ -561,7 +565,7 @@ impl Call {
                     exact::segment_sum((*outer, *n, *inner), segments, *count, src, dst)
                         .map_err(|at| bad_index("segment", segments.add(at).read(), at, *count))?;
                 }
-                Call::SynapseSum { synapses, columns, rows, src, ratio, terms, outs } => {
+                Call::SynapseSum { synapses, batch_last, rows, src, ratio, terms, outs } => {
                     let out = |k: usize| outs.get(k).map_or(std::ptr::null_mut(), f32s);
                     let nothing = Grid { at: std::ptr::null(), row: 0, destination: 0 };
                     let mut grids = [nothing; 3];
@@ -577,10 +581,10 @@ impl Call {
                         (None, 0) => Sums::Plain(outs),
                         (None, _) => Sums::From { starts: [grids[0], grids[1]], outs },
                     };
-                    if *columns {
-                        synapses.run_columns(team, *rows, f32s(src), &finish);
+                    if *batch_last {
+                        synapses.run_batch_last(team, *rows, f32s(src), &finish);
                     } else {
-                        synapses.run_rows(team, *rows, f32s(src), &finish);
+                        synapses.run_batch_first(team, *rows, f32s(src), &finish);
                     }
                 }
                 Call::Gated { gated, rows, x, out, also } => {

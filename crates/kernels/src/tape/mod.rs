@@ -96,7 +96,8 @@ fn slot_of(inputs: usize, outputs: usize, space: Space) -> u32 {
     u32::try_from(slot).unwrap_or(u32::MAX)
 }
 
-/// A constant's bytes, asked for once: another `as_ref` might answer with others.
+/// A constant, and where its bytes are. They are asked for only once, since another call of `as_ref` might give other
+/// bytes than those that the calls were checked against.
 struct Held {
     bytes: NonNull<[u8]>,
     _keep: Const,
@@ -180,9 +181,9 @@ fn start(ptr: *mut u8, bytes: usize) -> *mut u8 {
 pub enum Stopped {
     /// Somebody asked for it.
     Cancelled,
-    /// A value that its call cannot use, such as an index out of range: the call's number, inner ones last.
+    /// A value that a call cannot use, such as an index out of range.
     Value {
-        /// The call.
+        /// The call's number; in a loop the loop's number, and then the number in its body.
         call: Vec<usize>,
         /// What is wrong.
         problem: String,
@@ -200,11 +201,13 @@ pub struct Tape {
     used: Vec<bool>,
     /// Where each scan's workers keep what, in order.
     rooms: Vec<Rooms>,
-    /// For each call, what is known ahead of a product of a few rows: such calls are so short that it counts.
+    /// For each call that is a product of a few rows, what can be worked out before the run: these calls are so short
+    /// that working it out in every run would cost a noticeable part of their time.
     few_rows: Vec<Option<FewRows>>,
-    /// Each call's place in a table of times: calls in order, each followed by those inside it; and the table's length.
+    /// Each call's place in a table of times, which holds the calls in order, each followed by those inside it.
     places: Vec<usize>,
-    extent: usize,
+    /// How many places that table has.
+    place_count: usize,
     memory: Spaces,
     /// Tells this tape's frames from those of another.
     id: u64,
@@ -235,7 +238,7 @@ impl std::fmt::Debug for Tape {
     }
 }
 
-/// Pointers that calls resolve references with, for references that were verified against as many.
+/// The start of each memory of a tape, by slot: what turns a verified reference into a pointer.
 #[derive(Clone, Copy)]
 pub(crate) struct Slots<'a>(&'a [*mut u8]);
 
@@ -266,16 +269,16 @@ impl Tape {
         let scans = calls.iter().filter_map(|c| if let Call::Scan(scan) = c { Some(scan.rooms()) } else { None });
         let rooms = scans.collect();
         let few_rows = calls.iter().map(|c| if let Call::Gemm(g) = c { g.few_rows(isa) } else { None }).collect();
-        let mut extent = 0;
+        let mut place_count = 0;
         let places = calls.iter().map(|call| {
-            let place = extent;
-            let inside: usize = if let Call::Scan(scan) = call { scan.tapes().map(|t| t.extent).sum() } else { 0 };
-            extent += 1 + inside;
+            let place = place_count;
+            let inside: usize = if let Call::Scan(scan) = call { scan.tapes().map(|t| t.place_count).sum() } else { 0 };
+            place_count += 1 + inside;
             place
         });
         let places = places.collect();
         let id = NEXT.fetch_add(1, Ordering::Relaxed);
-        Ok(Tape { isa, threads, used, rooms, few_rows, places, extent, calls, memory, id })
+        Ok(Tape { isa, threads, used, rooms, few_rows, places, place_count, calls, memory, id })
     }
 
     /// Bytes of the arena.
@@ -288,7 +291,7 @@ impl Tape {
         self.memory.inputs.len()
     }
 
-    /// Whether any call reads (or writes to) an input of a run.
+    /// Whether any call refers to that input of a run.
     pub fn reads_input(&self, input: usize) -> bool {
         input < self.inputs() && self.used[self.memory.slot(Space::Input(input)) as usize]
     }

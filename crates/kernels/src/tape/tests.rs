@@ -141,8 +141,8 @@ fn body(isa: Isa, threads: usize, rows: usize, width: usize) -> Body {
     body_of(isa, threads, rows, width, false)
 }
 
-/// The same with rows as columns, if wanted.
-fn body_of(isa: Isa, threads: usize, rows: usize, width: usize, columns: bool) -> Body {
+/// The same, for values that are batch-last if wanted.
+fn body_of(isa: Isa, threads: usize, rows: usize, width: usize, batch_last: bool) -> Body {
     let wide = Extent { bytes: 4 * rows * width, align: 4 };
     let program =
         Program::new(vec![Instr::Input(0), Instr::Input(1), Instr::Input(2), Instr::MulAdd(0, 1, 2)], vec![3], 3);
@@ -158,7 +158,7 @@ fn body_of(isa: Isa, threads: usize, rows: usize, width: usize, columns: bool) -
     let w = of(Space::Input(2), memory.inputs[2]);
     let (next, y) = (of(Space::Output(0), wide), of(Space::Output(1), wide));
     let scratch = Ref { slot: 0, offset: 0, len: 64 << 10 };
-    let (dims, rowwise, shared) = if columns {
+    let (dims, rowwise, shared) = if batch_last {
         ([1, 1, width, rows], [0, 0, rows, 1], [0, 0, 1, 0])
     } else {
         ([1, 1, rows, width], [0, 0, width, 1], [0, 0, 0, 1])
@@ -170,7 +170,7 @@ fn body_of(isa: Isa, threads: usize, rows: usize, width: usize, columns: bool) -
             Map::new(isa, square.unwrap(), dims, vec![(next, Elem::F32, rowwise)], (y, Elem::F32), scratch).unwrap(),
         )),
     ];
-    Body { tape: Tape::new(isa, threads, memory, calls).unwrap(), columns }
+    Body { tape: Tape::new(isa, threads, memory, calls).unwrap(), batch_last }
 }
 
 const WIDTH: usize = 3;

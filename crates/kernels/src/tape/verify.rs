@@ -5,7 +5,7 @@ use super::scan::{Body, Scan, ScanState, Sequence};
 use super::{Ref, Spaces};
 use crate::Isa;
 use crate::attention::{Attention, attention_scratch_bytes};
-use crate::gated::Lanes;
+use crate::gated::Batch;
 use crate::gemm::{Store, takes_parts};
 use crate::map::{self, Elem};
 
@@ -53,7 +53,7 @@ impl Accesses<'_> {
         self.write_aligned(r, elements, size, size)
     }
 
-    /// So many bytes for each of so many threads.
+    /// Working memory: `bytes` for each thread.
     fn scratch(&mut self, r: &Ref, bytes: usize, threads: usize) -> Check {
         if bytes == 0 {
             return self.memory.len(r.slot).map(|_| ()).ok_or_else(|| format!("no memory {}", r.slot));
@@ -168,7 +168,7 @@ pub(super) fn check(call: &Call, memory: &Spaces, isa: Isa, threads: usize) -> C
             a.read(src, product(shape), 4)?;
             a.write(dst, product(&[shape[0], *count, shape[2]]), 4)?;
         }
-        Call::SynapseSum { synapses, columns, rows, src, ratio, terms, outs } => {
+        Call::SynapseSum { synapses, batch_last, rows, src, ratio, terms, outs } => {
             let fits = match ratio {
                 None => outs.len() == synapses.sums() && (terms.is_empty() || terms.len() == synapses.sums()),
                 Some((times, between)) => {
@@ -182,8 +182,9 @@ pub(super) fn check(call: &Call, memory: &Spaces, isa: Isa, threads: usize) -> C
             a.read(src, product(&[*rows, synapses.sources()]), 4)?;
             for (term, strides) in terms {
                 moderate(strides)?;
-                // What the loops load as registers.
-                if if *columns { strides[0] > 1 } else { strides[1] != 1 } {
+                // The loops load a register of neighbouring rows (batch-last; or one number for all rows), or of
+                // neighbouring destinations (batch-first).
+                if if *batch_last { strides[0] > 1 } else { strides[1] != 1 } {
                     return Err(format!("a term with strides {strides:?}"));
                 }
                 a.read(term, reach(&[*rows, synapses.segments()], strides), 4)?;
@@ -193,7 +194,7 @@ pub(super) fn check(call: &Call, memory: &Spaces, isa: Isa, threads: usize) -> C
             }
         }
         Call::Gated { gated, rows, x, out, also } => {
-            if !gated.is_for(isa) || (gated.lanes() == Lanes::Units && *rows != 1) {
+            if !gated.is_for(isa) || (gated.batch() == Batch::First && *rows != 1) {
                 return Err(format!("{gated:?} for {rows} rows on {isa}"));
             }
             for (part, inputs) in x.iter().zip(gated.inputs()) {
@@ -378,8 +379,8 @@ fn scan(s: &Scan, a: &mut Accesses<'_>, threads: usize) -> Check {
             if s.tail.is_some() || s.body.tape.threads < threads {
                 return Err("a scan over all rows has one body, for every thread".into());
             }
-            if s.body.columns {
-                return Err("only blocks of rows can lie in columns".into());
+            if s.body.batch_last {
+                return Err("only blocks of rows can be batch-last".into());
             }
             body(s, &s.body, a, |rows| rows)
         }
@@ -400,14 +401,14 @@ fn scan(s: &Scan, a: &mut Accesses<'_>, threads: usize) -> Check {
 /// The body's memories are what the scan will point them to.
 fn body(s: &Scan, body: &Body, a: &Accesses<'_>, rows: impl Fn(usize) -> usize) -> Check {
     let memory = &body.tape.memory;
-    if body.columns {
-        // Rows are turned into columns, and back, by words.
+    if body.batch_last {
+        // Rows are transposed by words.
         let words = |r: &Ref, row_bytes: usize| {
             row_bytes.is_multiple_of(4) && r.offset.is_multiple_of(4) && a.memory.align(r.slot).is_multiple_of(4)
         };
         let states = s.states.iter().all(|s| words(&s.init, s.row_bytes) && words(&s.last, s.row_bytes));
         if !states || !s.sequences.iter().chain(&s.outputs).all(|q| words(&q.at, q.row_bytes)) {
-            return Err("rows that are not whole words cannot lie in columns".into());
+            return Err("rows that are not whole words cannot be batch-last".into());
         }
     }
     let inputs = s.states.len() + s.sequences.len() + s.fixed.len();
@@ -441,7 +442,7 @@ fn body(s: &Scan, body: &Body, a: &Accesses<'_>, rows: impl Fn(usize) -> usize) 
     }
     for (n, r) in s.fixed.iter().enumerate() {
         let i = s.states.len() + s.sequences.len() + n;
-        // What no call reads need not be there: weights that are packed are not.
+        // What no call reads need not be there: weights that are only used packed are not.
         if body.tape.reads_input(i) {
             same("input", i, r.len, memory.inputs[i].bytes)?;
             aligned("input", i, r, 0, memory.inputs[i].align)?;

@@ -11,7 +11,7 @@ use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::graph::{Node, Value};
 use crate::op::{Binary, MapInstr, Op};
-use schwann_kernels::gated::{Gated, Lanes};
+use schwann_kernels::gated::{Batch, Gated};
 use schwann_kernels::gemm::is_shared;
 use schwann_kernels::tape::{Call, Ref};
 use std::collections::{HashMap, HashSet};
@@ -31,7 +31,7 @@ pub(super) struct Cell {
     heads: [usize; 3],
     units: usize,
     rows: usize,
-    lanes: Lanes,
+    batch: Batch,
     /// Whether weights lie input by input, rather than column by column.
     by_input: bool,
 }
@@ -40,7 +40,7 @@ impl Cell {
     /// Whether `whole`, joined along that axis, may be given as its parts: it is what the cell multiplies, and parts are
     /// inputs.
     pub(super) fn takes_parts(&self, whole: Value, axis: usize) -> bool {
-        let inputs = if self.lanes == Lanes::Units { 1 } else { 0 };
+        let inputs = if self.batch == Batch::First { 1 } else { 0 };
         self.x == whole && self.weights != whole && self.bias != Some(whole) && axis == inputs
     }
 }
@@ -133,10 +133,10 @@ impl Lower<'_> {
             _ => return Ok(None),
         };
         // Units are the other axis than rows; x is the operand that has the rows.
-        let (lanes, [x, weights], by_input) = match (axis, rows, transpose_a, transpose_b) {
-            (1, 1, false, _) => (Lanes::Units, [0, 1].map(|i| multiplied.inputs[i]), !transpose_b),
+        let (batch, [x, weights], by_input) = match (axis, rows, transpose_a, transpose_b) {
+            (1, 1, false, _) => (Batch::First, [0, 1].map(|i| multiplied.inputs[i]), !transpose_b),
             (0, rows, _, false) if (self.target.isa.lanes()..=MOST_ROWS).contains(&rows) => {
-                (Lanes::Rows, [1, 0].map(|i| multiplied.inputs[i]), transpose_a)
+                (Batch::Last, [1, 0].map(|i| multiplied.inputs[i]), transpose_a)
             }
             _ => return Ok(None),
         };
@@ -160,12 +160,12 @@ impl Lower<'_> {
         let fits = (x_sized.dtype, x_sized.shape.len()) == (DType::F32, 2)
             && is_known(weights, &|shape| shape == matrix)?
             && bias.map_or(Ok(true), |bias| is_known(bias, &one_a_column))?;
-        Ok(fits.then_some(Cell { product, x, weights, bias, heads, units, rows, lanes, by_input }))
+        Ok(fits.then_some(Cell { product, x, weights, bias, heads, units, rows, batch, by_input }))
     }
 }
 
 pub(super) fn lower(l: &mut Lower<'_>, value: Value, cell: &Cell) -> Result<()> {
-    let &Cell { product, x, weights, bias, heads, units, rows, lanes, by_input } = cell;
+    let &Cell { product, x, weights, bias, heads, units, rows, batch, by_input } = cell;
     let graph = l.graph;
     let mut cost = graph.node_cost(graph.node(product), l.bindings)?;
     cost += graph.node_cost(graph.node(value), l.bindings)?;
@@ -184,13 +184,13 @@ pub(super) fn lower(l: &mut Lower<'_>, value: Value, cell: &Cell) -> Result<()> 
     let columns = l.sized(product)?.count() / rows;
     let strides = if by_input { [columns, 1] } else { [1, inputs[0] + inputs[1]] };
     let (weights, bias) = (fixed(weights)?, bias.map(fixed).transpose()?);
-    let heads = Heads { lanes, inputs, units, starts: heads, strides, weights, bias };
+    let heads = Heads { batch, inputs, units, starts: heads, strides, weights, bias };
     let gated = l.target.packs.gated(l.target.isa, heads)?;
     l.count_packed(std::sync::Arc::as_ptr(&gated).addr(), gated.bytes());
     // What is not multiplied is no work done.
     cost.flops = cost.flops.saturating_sub(2 * (gated.skipped() * rows) as u64);
     let (out, also) = (l.write(value)?, l.write_also(value)?);
-    let what = if lanes == Lanes::Units { "units" } else { "rows" };
+    let what = if batch == Batch::First { "units" } else { "rows" };
     let less = match gated.skipped() {
         0 => String::new(),
         n => format!(" less {n} weights"),

@@ -3,7 +3,7 @@
 use crate::error::{Error, Result};
 use crate::tensor::Tensor;
 use schwann_kernels::Isa;
-use schwann_kernels::gated::{Gated, Lanes, Source};
+use schwann_kernels::gated::{Batch, Gated, Source};
 use schwann_kernels::gemm::{PackedB, Store};
 use schwann_kernels::synapse::{Activation, Synapses};
 use schwann_kernels::tape::{self, PackError};
@@ -23,7 +23,7 @@ pub(super) struct Packs {
 /// The heads of a gated cell as they lie in one matrix.
 #[derive(PartialEq, Eq, Hash)]
 pub(super) struct Heads {
-    pub(super) lanes: Lanes,
+    pub(super) batch: Batch,
     pub(super) inputs: [usize; 2],
     pub(super) units: usize,
     /// The column at which each head begins.
@@ -67,7 +67,7 @@ impl Packs {
         if let Some(packed) = all.get(&heads) {
             return Ok(Arc::clone(packed));
         }
-        let Heads { lanes, inputs, units, starts, strides: [by_input, by_column], weights, bias } = &heads;
+        let Heads { batch, inputs, units, starts, strides: [by_input, by_column], weights, bias } = &heads;
         let weights = weights.at_hand()?;
         let made = weights.values::<f32>()?;
         let shifts = bias.as_ref().map(Tensor::values::<f32>).transpose()?;
@@ -75,7 +75,7 @@ impl Packs {
             weight: &|input, head, unit| made[input * by_input + (starts[head] + unit) * by_column],
             shift: &|head, unit| shifts.map_or(0.0, |shifts| shifts[starts[head] + unit]),
         };
-        let packed = Arc::new(Gated::pack(isa, *lanes, *inputs, *units, &source).map_err(Error::Internal)?);
+        let packed = Arc::new(Gated::pack(isa, *batch, *inputs, *units, &source).map_err(Error::Internal)?);
         weights.release(0..weights.bytes().len());
         all.insert(heads, Arc::clone(&packed));
         Ok(packed)

@@ -24,16 +24,16 @@ const TRANSCENDENTAL: u64 = 16;
 /// The body for one number of rows, and whether it wants them as columns.
 struct Block {
     lowered: Lowered,
-    columns: bool,
+    batch_last: bool,
 }
 
 /// The body for a block of rows: turned, if there are enough of them to fill the lanes and it can be.
 fn block(l: &Lower<'_>, rows: usize, bodies: &Bodies, known: &HashMap<usize, Tensor>) -> Result<Block> {
     let bindings = l.bindings.clone().with(rows::ROWS, rows);
     let target = Target { threads: 1, ..l.target };
-    let columns = rows >= l.target.isa.lanes() && bodies.turned.is_some();
-    let body = bodies.turned.as_ref().filter(|_| columns).unwrap_or(&bodies.straight);
-    Ok(Block { lowered: lower_graph(body, &bindings, target, known)?, columns })
+    let batch_last = rows >= l.target.isa.lanes() && bodies.turned.is_some();
+    let body = bodies.turned.as_ref().filter(|_| batch_last).unwrap_or(&bodies.straight);
+    Ok(Block { lowered: lower_graph(body, &bindings, target, known)?, batch_last })
 }
 
 /// The body for any number of rows, with rows as the first axis and, where it has that form, as the last.
@@ -87,9 +87,9 @@ pub(super) fn lower(l: &mut Lower<'_>, id: u32, scan: &Scan) -> Result<()> {
                 rows = rows.min(MOST_ROWS / lanes * lanes);
             }
             let mut body = block(l, rows, &bodies, &known)?;
-            let least = if body.columns { lanes } else { 8 };
+            let least = if body.batch_last { lanes } else { 8 };
             while body.lowered.tape.arena_bytes() > BLOCK_BYTES && rows > least {
-                rows = if body.columns { rows - lanes } else { rows.div_ceil(2) };
+                rows = if body.batch_last { rows - lanes } else { rows.div_ceil(2) };
                 body = block(l, rows, &bodies, &known)?;
             }
             let left = batch % rows;
@@ -98,7 +98,7 @@ pub(super) fn lower(l: &mut Lower<'_>, id: u32, scan: &Scan) -> Result<()> {
         }
         None => {
             let lowered = lower_graph(&scan.body, l.bindings, l.target, &known)?;
-            (None, Block { lowered, columns: false }, None)
+            (None, Block { lowered, batch_last: false }, None)
         }
     };
 
@@ -143,10 +143,12 @@ pub(super) fn lower(l: &mut Lower<'_>, id: u32, scan: &Scan) -> Result<()> {
         outputs.push(Sequence { at, rows, row_bytes: bytes.checked_div(rows).unwrap_or(0) });
     }
     let (tail, tail_plan) = match tail {
-        Some(Block { lowered, columns }) => (Some(tape::Body { tape: lowered.tape, columns }), Some(lowered.plan)),
+        Some(Block { lowered, batch_last }) => {
+            (Some(tape::Body { tape: lowered.tape, batch_last }), Some(lowered.plan))
+        }
         None => (None, None),
     };
-    let turned = if body.columns { " as columns" } else { "" };
+    let turned = if body.batch_last { " as columns" } else { "" };
     let Lowered { plan, tape } = body.lowered;
     let mut call = tape::Scan {
         steps,
@@ -157,7 +159,7 @@ pub(super) fn lower(l: &mut Lower<'_>, id: u32, scan: &Scan) -> Result<()> {
         fixed,
         outputs,
         blocks,
-        body: tape::Body { tape, columns: body.columns },
+        body: tape::Body { tape, batch_last: body.batch_last },
         tail,
         scratch: Ref { slot: 0, offset: 0, len: 0 },
     };

@@ -72,8 +72,8 @@ pub(super) fn lower(l: &mut Lower<'_>, id: u32) -> Result<()> {
     }
     let sources = x.shape[axis];
     // Rows are what is left beside the axis: they are lanes where they lie inside it.
-    let columns = axis + 1 < x.shape.len();
-    let rows = if columns { x.shape[1] } else { x.shape[..axis].iter().product() };
+    let batch_last = axis + 1 < x.shape.len();
+    let rows = if batch_last { x.shape[1] } else { x.shape[..axis].iter().product() };
     let out = |slot: usize| Value { node: id, slot: slot as u16 };
     // Indices are the graph's, so they are checked whether or not there are rows.
     for (what, list, end) in [("source", &lists[0], sources), ("destination", &lists[1], segments)] {
@@ -108,7 +108,7 @@ pub(super) fn lower(l: &mut Lower<'_>, id: u32) -> Result<()> {
         return Ok(());
     }
     let cost = l.graph.node_cost(node, l.bindings)?.times(times as u64);
-    let how = match columns {
+    let how = match batch_last {
         true => "lanes are rows".to_owned(),
         false => {
             let (rounds, gathered) = synapses.rounds();
@@ -123,6 +123,6 @@ pub(super) fn lower(l: &mut Lower<'_>, id: u32) -> Result<()> {
         _ => (String::new(), None),
     };
     let kernel = format!("{count} synapses, {sources} to {sums} × {segments}, {how}{then}");
-    let call = Call::SynapseSum { synapses, columns, rows, src, ratio, terms: grids, outs };
+    let call = Call::SynapseSum { synapses, batch_last, rows, src, ratio, terms: grids, outs };
     l.call(out(0), call, Label { kernel, cost, in_place: false, looped: None })
 }

@@ -115,13 +115,13 @@ fn elementwise_results_replace_only_an_operand_of_their_own_layout() {
         let inputs = vec![(x, Elem::F32, [0, 0, 8, 1]), (w, Elem::F32, w_strides)];
         Call::Map(Box::new(Map::new(Isa::PORTABLE, product_plus_one(), [1, 1, 4, 8], inputs, out, scratch).unwrap()))
     };
-    let (rows, repeated, turned) = ([0, 0, 8, 1], [0, 0, 0, 1], [0, 0, 1, 1]);
+    let (rows, repeated, transposed) = ([0, 0, 8, 1], [0, 0, 0, 1], [0, 0, 1, 1]);
     board.accepted(map(w, rows, (y, Elem::F32)));
     board.accepted(map(w, rows, (w, Elem::F32)));
     board.accepted(map(x, rows, (x, Elem::F32)));
     board.refused(map(w, repeated, (w, Elem::F32)));
     board.refused(map(x, repeated, (x, Elem::F32)));
-    board.refused(map(w, turned, (w, Elem::F32)));
+    board.refused(map(w, transposed, (w, Elem::F32)));
     board.refused(map(w, rows, (w, Elem::F16)));
     board.refused(map(w, rows, (Ref { offset: w.offset + 32, ..w }, Elem::F32)));
     board.refused(map(w, rows, (scratch, Elem::F32)));
@@ -401,7 +401,7 @@ fn the_memory_of_a_body_counts_for_every_worker() {
             fixed: vec![],
             outputs: vec![],
             blocks: Some((4, 2)),
-            body: Body { tape: body, columns: false },
+            body: Body { tape: body, batch_last: false },
             tail: None,
             scratch,
         };
