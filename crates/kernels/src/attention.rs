@@ -14,6 +14,7 @@
 use crate::simd::{Isa, Simd, with_simd};
 use crate::softmax;
 use crate::team::Team;
+use crate::tuning::Machine;
 use std::f32::consts::{LN_2, LOG2_E};
 
 /// Keys of one block.
@@ -28,8 +29,6 @@ const SCORES: usize = 16;
 const TILE: usize = 4;
 /// A task of at most so many rows reads K and V where they lie, since copying them would cost more than it saves.
 const FEW: usize = 2;
-/// Below this many multiplications a second thread costs more than it brings.
-const PARALLEL: usize = 1 << 20;
 
 /// The shape and the options of an attention; strides count elements, and the innermost one is 1.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -108,7 +107,7 @@ pub fn attention_scratch_bytes(isa: Isa, threads: usize, shape: &Attention) -> u
 /// writable at `out`, which overlaps none of them; `scratch` must be writable for [`attention_scratch_bytes`].
 #[expect(clippy::too_many_arguments, reason = "four operands")]
 pub(crate) unsafe fn attention(
-    isa: Isa,
+    Machine { isa, tuning }: Machine<'_>,
     team: &Team,
     shape: &Attention,
     q: *const f32,
@@ -125,7 +124,7 @@ pub(crate) unsafe fn attention(
     let rows = shape.rows();
     let factors = [shape.batch, shape.heads, shape.queries, shape.keys, shape.dim + shape.value_dim];
     let work = factors.into_iter().fold(1, usize::saturating_mul);
-    let threads = if work >= PARALLEL { team.threads() } else { 1 };
+    let threads = if work >= tuning.attention_threads_multiplications_least() { team.threads() } else { 1 };
     let blocks = shape.batch * shape.kv_heads;
     let mut block = ROWS;
     while threads > 1 && block > 64 && blocks * rows.div_ceil(block) < 4 * threads {

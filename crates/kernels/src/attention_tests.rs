@@ -1,5 +1,6 @@
 use super::*;
 use crate::simd::portable::Portable;
+use crate::tuning::on;
 
 impl Attention {
     /// Dense [batch, heads, rows, dim] operands, as many key heads as heads, values as long as keys, scale 1 / √dim,
@@ -97,7 +98,7 @@ impl Case {
         let mut scratch = vec![0xFFu8; attention_scratch_bytes(isa, team.threads(), a)];
         let (q, k, v, mask) = (self.q.as_ptr(), self.k.as_ptr(), self.v.as_ptr(), self.mask.as_ptr());
         // SAFETY: the buffers were sized for the shape.
-        unsafe { attention(isa, &team, a, q, k, v, mask, out.as_mut_ptr(), scratch.as_mut_ptr()) };
+        unsafe { attention(on(isa), &team, a, q, k, v, mask, out.as_mut_ptr(), scratch.as_mut_ptr()) };
         out
     }
 

@@ -30,6 +30,7 @@ mod softmax;
 pub mod synapse;
 pub mod tape;
 mod team;
+pub mod tuning;
 
 pub use simd::Isa;
 pub(crate) use simd::Simd;

@@ -5,11 +5,10 @@
 //! arithmetic: the difference to the maximum is then NaN.
 
 use crate::math;
-use crate::simd::{Isa, Simd, with_simd};
+use crate::simd::{Simd, with_simd};
 use crate::team::Team;
+use crate::tuning::Machine;
 
-/// Below this many elements a second thread costs more than it brings.
-const PARALLEL: usize = 1 << 14;
 /// Vectors summed in one run of accumulators before they join the total, which keeps long rows accurate.
 const CHUNK: usize = 64;
 
@@ -17,17 +16,21 @@ const CHUNK: usize = 64;
 ///
 /// # Safety
 /// `src` must be readable and `dst` writable for `rows · len` floats; they are the same or do not overlap.
-pub(crate) unsafe fn softmax(isa: Isa, team: &Team, rows: usize, len: usize, src: *const f32, dst: *mut f32) {
+pub(crate) unsafe fn softmax(on: Machine<'_>, team: &Team, rows: usize, len: usize, src: *const f32, dst: *mut f32) {
     let (from, to) = (src as usize, dst as usize);
     let all = |range: std::ops::Range<usize>| {
-        with_simd!(isa, s => {
+        with_simd!(on.isa, s => {
             for r in range {
                 // SAFETY: row r of both, which only this thread touches.
                 unsafe { row(s, len, (from as *const f32).add(r * len), (to as *mut f32).add(r * len)) }
             }
         })
     };
-    if rows * len >= PARALLEL { team.split(rows, 1, &|_, range| all(range)) } else { all(0..rows) }
+    if rows * len >= on.tuning.softmax_threads_elements_least() {
+        team.split(rows, 1, &|_, range| all(range))
+    } else {
+        all(0..rows)
+    }
 }
 
 #[inline(always)]
@@ -104,7 +107,9 @@ pub(crate) unsafe fn max<S: Simd>(s: S, src: *const f32, len: usize) -> f32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Isa;
     use crate::simd::portable::Portable;
+    use crate::tuning::on;
 
     fn check(rows: usize, len: usize, src: &[f32]) {
         let mut want = vec![0.0f64; rows * len];
@@ -130,8 +135,8 @@ mod tests {
                 let mut place = src.to_vec();
                 // SAFETY: all buffers hold rows × len floats.
                 unsafe {
-                    softmax(isa, &team, rows, len, src.as_ptr(), once.as_mut_ptr());
-                    softmax(isa, &team, rows, len, place.as_ptr(), place.as_mut_ptr());
+                    softmax(on(isa), &team, rows, len, src.as_ptr(), once.as_mut_ptr());
+                    softmax(on(isa), &team, rows, len, place.as_ptr(), place.as_mut_ptr());
                 }
                 near(&once, isa.name());
                 assert!(once.iter().zip(&place).all(|(a, b)| a.to_bits() == b.to_bits()), "{isa}: in place differs");

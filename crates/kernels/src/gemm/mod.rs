@@ -21,11 +21,11 @@ mod plan;
 mod tests;
 
 use crate::team::start;
+use crate::tuning::{Machine, Tuning};
 use crate::{Isa, Team};
-use micro::MR;
 use pack::Source;
 pub(crate) use plan::{FewRows, FewRowsAt};
-use plan::{Kernels, Plan, WORK_PER_THREAD};
+use plan::{Kernels, Plan, threads_worth};
 use std::ops::Range;
 
 /// How the elements of a matrix lie in memory; sums are always f32.
@@ -255,19 +255,19 @@ unsafe impl Sync for Gemm<'_> {}
 unsafe impl Send for Gemm<'_> {}
 
 /// Whether one contiguous row of `k` floats times a packed matrix of `n` columns of `f32` may come in two parts.
-pub fn takes_parts(n: usize, k: usize) -> bool {
-    plan::is_small(1, n, k)
+pub fn takes_parts(tuning: &Tuning, n: usize, k: usize) -> bool {
+    plan::is_small(tuning, 1, n, k)
 }
 
 /// Whether so many multiply-adds are worth a second thread.
-pub fn is_shared(work: usize) -> bool {
-    work / WORK_PER_THREAD > 1
+pub fn is_shared(tuning: &Tuning, work: usize) -> bool {
+    threads_worth(tuning, 2, work) > 1
 }
 
 /// Bytes of 64-byte-aligned scratch that [`gemm`] and [`gemm_batched`] need with that many threads, [`usize::MAX`] where
 /// that overflows. No pointer is followed, so those of `g` may still be unset.
-pub(crate) fn scratch_bytes(isa: Isa, threads: usize, g: &Gemm<'_>) -> usize {
-    Plan::new(Kernels::get(isa), g).scratch_bytes().saturating_mul(threads)
+pub(crate) fn scratch_bytes(on: Machine<'_>, threads: usize, g: &Gemm<'_>) -> usize {
+    Plan::new(Kernels::get(on.isa), on.tuning, g).scratch_bytes().saturating_mul(threads)
 }
 
 /// Computes the product, on as many threads of the team as it is worth.
@@ -278,29 +278,36 @@ pub(crate) fn scratch_bytes(isa: Isa, threads: usize, g: &Gemm<'_>) -> usize {
 ///
 /// # Panics
 /// If a packed B has another shape or was packed for another instruction set.
-pub(crate) unsafe fn gemm(isa: Isa, team: &Team, g: &Gemm<'_>, scratch: *mut u8) {
+pub(crate) unsafe fn gemm(on: Machine<'_>, team: &Team, g: &Gemm<'_>, scratch: *mut u8) {
     // SAFETY: the caller's promise; an `Isa` exists only where the CPU has it.
-    unsafe { gemm_with(Kernels::get(isa), team, g, 0, scratch) }
+    unsafe { gemm_with(Kernels::get(on.isa), on.tuning, team, g, 0, scratch) }
 }
 
 /// What is known ahead of a product of a few rows and a packed matrix; `None` if it is another.
-pub(crate) fn few_rows(isa: Isa, g: &Gemm<'_>) -> Option<FewRows> {
-    FewRows::of(Kernels::get(isa), g)
+pub(crate) fn few_rows(on: Machine<'_>, g: &Gemm<'_>) -> Option<FewRows> {
+    FewRows::of(Kernels::get(on.isa), on.tuning, g)
 }
 
 /// # Safety
 /// As [`gemm`], and the CPU must have the kernels' instruction set.
-unsafe fn gemm_with(kernels: &'static Kernels, team: &Team, g: &Gemm<'_>, row0: usize, scratch: *mut u8) {
-    check(kernels, g);
+unsafe fn gemm_with(
+    kernels: &'static Kernels,
+    tuning: &Tuning,
+    team: &Team,
+    g: &Gemm<'_>,
+    row0: usize,
+    scratch: *mut u8,
+) {
+    check(kernels, tuning, g);
     if g.m == 0 || g.n == 0 {
         return;
     }
     // SAFETY: the caller's promise.
-    if row0 == 0 && unsafe { plan::few_rows(kernels, g) } {
+    if row0 == 0 && unsafe { plan::few_rows(kernels, tuning, g) } {
         return;
     }
     debug_assert!(g.a_rest.is_none(), "checked above: such a product is small");
-    let plan = Plan::new(kernels, g);
+    let plan = Plan::new(kernels, tuning, g);
     let (down, across) = plan.grid(team.threads());
     if down * across == 1 {
         // SAFETY: the caller's promise.
@@ -312,7 +319,8 @@ unsafe fn gemm_with(kernels: &'static Kernels, team: &Team, g: &Gemm<'_>, row0: 
     team.run(&|thread| {
         if thread < down * across {
             let (i, j) = (thread / across, thread % across);
-            let rows = cut(g.m, MR, down, i)..cut(g.m, MR, down, i + 1);
+            let tall = tuning.gemm_tile_rows();
+            let rows = cut(g.m, tall, down, i)..cut(g.m, tall, down, i + 1);
             let width = plan.kernels.width;
             let cols = cut(g.n, width, across, j)..cut(g.n, width, across, j + 1);
             let scratch = scratch.part(&plan, thread);
@@ -333,11 +341,14 @@ impl Scratch {
     }
 }
 
-fn check(kernels: &Kernels, g: &Gemm<'_>) {
+fn check(kernels: &Kernels, tuning: &Tuning, g: &Gemm<'_>) {
     if let Some((_, rest)) = g.a_rest {
         let plain = g.a_store == Store::F32 && g.c_store == Store::F32 && g.a_col_stride == 1 && !g.accumulate;
         let packed = matches!(g.b, B::Packed(b) if b.store == Store::F32);
-        assert!(g.m == 1 && rest <= g.k && plain && packed && takes_parts(g.n, g.k), "this product takes no parts");
+        assert!(
+            g.m == 1 && rest <= g.k && plain && packed && takes_parts(tuning, g.n, g.k),
+            "this product takes no parts"
+        );
     }
     if let B::Packed(b) = g.b {
         assert!(b.k == g.k && b.n == g.n, "the packed operand is {} × {}, not {} × {}", b.k, b.n, g.k, g.n);
@@ -358,7 +369,7 @@ fn check(kernels: &Kernels, g: &Gemm<'_>) {
 /// As [`gemm`], and if a packed B has a stride.
 #[expect(clippy::too_many_arguments, reason = "three strides that share nothing but their unit")]
 pub(crate) unsafe fn gemm_batched(
-    isa: Isa,
+    Machine { isa, tuning }: Machine<'_>,
     team: &Team,
     g: &Gemm<'_>,
     batch: usize,
@@ -368,7 +379,7 @@ pub(crate) unsafe fn gemm_batched(
     scratch: *mut u8,
 ) {
     let kernels = Kernels::get(isa);
-    check(kernels, g);
+    check(kernels, tuning, g);
     assert!(b_stride == 0 || matches!(g.b, B::Plain { .. }), "a packed operand is shared by the whole batch");
     if g.m == 0 || g.n == 0 {
         return;
@@ -382,13 +393,13 @@ pub(crate) unsafe fn gemm_batched(
         }
         one
     };
-    let plan = Plan::new(kernels, g);
+    let plan = Plan::new(kernels, tuning, g);
     let work = g.m.saturating_mul(g.n).saturating_mul(g.k).saturating_mul(batch);
-    let threads = team.threads().min(work / WORK_PER_THREAD).max(1);
+    let threads = threads_worth(tuning, team.threads(), work);
     if batch < threads {
         for i in 0..batch {
             // SAFETY: the caller's promise.
-            unsafe { gemm_with(kernels, team, &element(i), i * g.m, scratch) };
+            unsafe { gemm_with(kernels, tuning, team, &element(i), i * g.m, scratch) };
         }
         return;
     }

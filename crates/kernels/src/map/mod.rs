@@ -26,7 +26,8 @@ pub(crate) use program::MAX_INSTRS;
 pub(crate) use program::MAX_OPERANDS;
 pub use program::{Binary, Instr, Program, Reg, Unary};
 
-use crate::{Isa, Team};
+use crate::Team;
+use crate::tuning::Machine;
 
 /// An input of a run.
 #[derive(Clone, Copy, Debug)]
@@ -65,7 +66,7 @@ pub fn scratch_bytes(program: &Program, threads: usize) -> usize {
 /// team and be aligned to 64. An output must not overlap another operand, except that it may be an input exactly: the
 /// same address, strides and element size.
 pub(crate) unsafe fn run(
-    isa: Isa,
+    on: Machine<'_>,
     team: Option<&Team>,
     program: &Program,
     dims: [usize; 4],
@@ -74,12 +75,12 @@ pub(crate) unsafe fn run(
     scratch: *mut u8,
 ) {
     let layouts = inputs.iter().map(|o| (o.elem, o.strides)).chain(outputs.iter().map(|o| (o.elem, o.strides)));
-    let plan = plan::Plan::new(program, dims, inputs.len(), outputs.len(), layouts);
+    let plan = plan::Plan::new(on.tuning, program, dims, inputs.len(), outputs.len(), layouts);
     let mut ports = [std::ptr::null_mut(); MAX_OPERANDS];
     inputs.iter().zip(&mut ports).for_each(|(o, p)| *p = o.ptr.cast_mut());
     outputs.iter().zip(&mut ports[inputs.len()..]).for_each(|(o, p)| *p = o.ptr);
     // SAFETY: the caller's promise.
-    unsafe { plan.run(isa, team, program, &ports, scratch) }
+    unsafe { plan.run(on.isa, team, program, &ports, scratch) }
 }
 
 /// Runs a program over a rectangle of matrices, as after a matrix product: of each operand's strides only the last two
@@ -91,7 +92,7 @@ pub(crate) unsafe fn run(
 /// # Safety
 /// As [`run`], with scratch memory for one thread.
 pub(crate) unsafe fn run_rect(
-    isa: Isa,
+    on: Machine<'_>,
     program: &Program,
     (rows, cols): (usize, usize),
     inputs: &[Operand],
@@ -99,5 +100,5 @@ pub(crate) unsafe fn run_rect(
     scratch: *mut u8,
 ) {
     // SAFETY: the caller's promise.
-    unsafe { run(isa, None, program, [1, 1, rows, cols], inputs, outputs, scratch) }
+    unsafe { run(on, None, program, [1, 1, rows, cols], inputs, outputs, scratch) }
 }

@@ -5,6 +5,7 @@ use super::memory::{self, Elem};
 use super::program::{MAX_OPERANDS, Program, Step};
 use crate::gemm::micro::Lanes;
 use crate::simd::with_simd;
+use crate::tuning::{Machine, Tuning};
 use crate::{Isa, Simd, Team};
 use std::ops::Range;
 
@@ -12,14 +13,6 @@ use std::ops::Range;
 const MAX_PERIOD: usize = 512;
 /// Floats of scratch memory for each input: a block, or a table of a row and a block.
 const INPUT_FLOATS: usize = MAX_PERIOD + MAX_BLOCK;
-/// Rows from this length on are walked one by one, if any operand needs it.
-const LONG_ROW: usize = 4 * MAX_BLOCK;
-/// Outputs of more bytes than this do not stay in the last-level cache, so they are written past it.
-const STREAM_BYTES: usize = 8 << 20;
-/// A run is split over threads from this cost on (elements times sixteenths of a cycle): a few microseconds.
-const SPLIT_COST: usize = 200_000;
-/// What a thread gets at least, in elements.
-const GRAIN: usize = 8 * MAX_BLOCK;
 
 /// Type and strides of one operand, outermost first; see [`super::Operand`].
 pub(crate) type Layout = (Elem, [usize; 4]);
@@ -60,8 +53,8 @@ pub(super) struct Plan {
     quick: bool,
     /// Outputs are large enough and plain enough to be written past the caches.
     stream: bool,
-    /// There is enough to do for several threads.
-    worth_splitting: bool,
+    /// The least that a thread gets, in elements, if there is enough to do for several threads.
+    grain: Option<usize>,
     ports: [Port; MAX_OPERANDS],
 }
 
@@ -95,6 +88,7 @@ impl Scratch {
 
 impl Plan {
     pub(super) fn new(
+        tuning: &Tuning,
         program: &Program,
         dims: [usize; 4],
         inputs: usize,
@@ -135,7 +129,7 @@ impl Plan {
             };
         }
         let gathers = used.iter().any(|p| p.kind == Kind::Gather);
-        let by_rows = gathers && (row >= LONG_ROW || row.is_multiple_of(MAX_BLOCK));
+        let by_rows = gathers && (row >= tuning.map_long_row_elements_least() || row.is_multiple_of(MAX_BLOCK));
         if by_rows {
             for port in used.iter_mut() {
                 port.kind = if port.strides[3] == 1 || row == 1 { Kind::Linear } else { Kind::Splat };
@@ -149,10 +143,11 @@ impl Plan {
         let direct = used.iter().all(plain);
         let flat = direct && used.iter().all(|p| p.kind != Kind::Periodic);
         let linear = used.iter().all(|p| p.kind == Kind::Linear && p.elem == Elem::F32);
-        let stream = direct && !by_rows && len.saturating_mul(outputs * 4) > STREAM_BYTES;
+        let stream = direct && !by_rows && len.saturating_mul(outputs * 4) > tuning.map_cached_bytes_most();
         let quick = linear && !by_rows && !stream;
-        let worth_splitting = len > GRAIN && len.saturating_mul(program.cost) >= SPLIT_COST;
-        Plan { dims, len, by_rows, direct, flat, quick, stream, worth_splitting, ports }
+        let grain = tuning.map_thread_elements_least();
+        let enough = len > grain && len.saturating_mul(program.cost) >= tuning.map_threads_cost_least();
+        Plan { dims, len, by_rows, direct, flat, quick, stream, grain: enough.then_some(grain), ports }
     }
 
     /// # Safety
@@ -168,7 +163,7 @@ impl Plan {
         if self.len == 0 || program.outputs == 0 {
             return;
         }
-        let team = team.filter(|team| team.threads() > 1 && self.worth_splitting);
+        let team = team.filter(|team| team.threads() > 1).zip(self.grain);
         if self.quick && team.is_none() {
             // SAFETY: the caller's promise; every operand is contiguous f32.
             return with_simd!(isa, s => unsafe { quick(s, program, ports, scratch, self.len) });
@@ -182,8 +177,8 @@ impl Plan {
         let stream = self.stream && aligned() && !alias();
         let job = Job { plan: self, program, ports, scratch, stream };
         match team {
-            Some(team) => {
-                team.split(self.len, GRAIN, &|part, range| {
+            Some((team, grain)) => {
+                team.split(self.len, grain, &|part, range| {
                     // SAFETY: the caller's promise; ranges are disjoint and each part has its own scratch memory.
                     unsafe { job.run(isa, part, range) }
                 });
@@ -588,10 +583,16 @@ impl Prepared {
     ///
     /// # Panics
     /// As [`super::run`].
-    pub(crate) fn new(isa: Isa, program: Program, dims: [usize; 4], inputs: &[Layout], outputs: &[Layout]) -> Prepared {
+    pub(crate) fn new(
+        on: Machine<'_>,
+        program: Program,
+        dims: [usize; 4],
+        inputs: &[Layout],
+        outputs: &[Layout],
+    ) -> Prepared {
         let layouts = inputs.iter().chain(outputs).copied();
-        let plan = Plan::new(&program, dims, inputs.len(), outputs.len(), layouts);
-        Prepared { isa, program, plan }
+        let plan = Plan::new(on.tuning, &program, dims, inputs.len(), outputs.len(), layouts);
+        Prepared { isa: on.isa, program, plan }
     }
 
     /// Bytes of scratch memory, aligned to 64, that a run with so many threads needs.

@@ -11,14 +11,9 @@
 //! All ways to do this are compared by an estimate of their cycles when synapses are packed.
 
 use super::Record;
+use crate::tuning::Tuning;
 use std::ops::Range;
 
-/// Cycles of a round by the registers that its values are looked up in, 0 for a gather; of a group beyond its rounds; and
-/// of moving sums to their destinations once. They only choose between ways to deal. Rounds in two to four registers were
-/// measured on Zen 4, the others are estimates.
-const ROUND: [usize; 5] = [30, 12, 12, 14, 15];
-const GROUP: usize = 24;
-const PIECE: usize = 4;
 /// The most places that one synapse may take in a table (see [`places`]): each further place halves its weight.
 const MOST_PLACES: usize = 64;
 /// The most rounds of a shared group, and the most blocks that share it.
@@ -30,8 +25,31 @@ const MOST_SEARCHED: usize = 4096;
 /// In what values can be looked up: registers of so many `lanes`, `most` of them at a time.
 #[derive(Clone, Copy)]
 pub(super) struct Lookup {
-    pub(super) lanes: usize,
-    pub(super) most: usize,
+    lanes: usize,
+    most: usize,
+    costs: Costs,
+}
+
+/// Assumed cycles, by which ways to deal are compared.
+#[derive(Clone, Copy)]
+struct Costs {
+    /// Evaluating one register, by how many registers its values are looked up in; 0 stands for a gather.
+    round: [usize; 5],
+    /// A group, beyond its rounds.
+    group: usize,
+    /// Moving sums to their destinations, once.
+    piece: usize,
+}
+
+impl Lookup {
+    pub(super) fn new(lanes: usize, most: usize, tuning: &Tuning) -> Lookup {
+        let costs = Costs {
+            round: tuning.synapse_round_cycles(),
+            group: tuning.synapse_group_cycles(),
+            piece: tuning.synapse_piece_cycles(),
+        };
+        Lookup { lanes, most, costs }
+    }
 }
 
 /// Sixteen floats that begin a cache line, so that no whole register of a table crosses two lines.
@@ -180,7 +198,7 @@ fn cut(lists: &[&[Record]], range: Range<usize>, table: Lookup) -> Cut {
     let slots = most.div_ceil(repeats);
     let stretched = own.iter().any(|l| !l.is_empty() && repeats * slots > MOST_PLACES * l.len());
     let (_, registers) = table.window(own.iter().copied().flatten());
-    let whole = if stretched { usize::MAX } else { slots * ROUND[registers] + GROUP };
+    let whole = if stretched { usize::MAX } else { slots * table.costs.round[registers] + table.costs.group };
     if width == 1 {
         return Cut { cost: whole, ranges: vec![range] };
     }
@@ -259,7 +277,7 @@ fn share(blocks: &[&[&[Record]]], cuts: &[Cut], ways: &[Vec<Ways>], table: Looku
         let Some(mut taken) = (1..=table.lanes).min_by_key(|n| last[*n].0).filter(|n| last[*n].0 < usize::MAX) else {
             continue;
         };
-        let cost = last[taken].0.saturating_add(slots * ROUND[registers] + GROUP);
+        let cost = last[taken].0.saturating_add(slots * table.costs.round[registers] + table.costs.group);
         if best.as_ref().is_none_or(|b| cost < b.cost) {
             let mut kept = vec![];
             for (b, stage) in stages.iter().enumerate().rev() {
@@ -286,7 +304,7 @@ fn ways(lists: &[&[Record]], table: Lookup) -> Vec<Ways> {
     let within = |base: usize, n: usize| {
         registers_of.partition_point(|r| *r < base + n) - registers_of.partition_point(|r| *r < base)
     };
-    for (registers, round) in ROUND.into_iter().enumerate().take(table.most + 1) {
+    for (registers, round) in table.costs.round.into_iter().enumerate().take(table.most + 1) {
         // So many registers in a row, chosen such that they hold the values of most synapses.
         let Some(base) = registers_of.iter().copied().max_by_key(|base| within(*base, registers)) else { break };
         let near = base * lanes..(base + registers) * lanes;
@@ -302,7 +320,8 @@ fn ways(lists: &[&[Record]], table: Lookup) -> Vec<Ways> {
                 if taken == 0 || taken > lanes {
                     continue;
                 }
-                let cost = first * round + if first > 0 { GROUP } else { 0 } + PIECE * pieces;
+                let group = if first > 0 { table.costs.group } else { 0 };
+                let cost = first * round + group + table.costs.piece * pieces;
                 if best[taken - 1].as_ref().is_none_or(|(least, _)| cost < *least) {
                     best[taken - 1] = Some((cost, kept(first)));
                 }

@@ -25,11 +25,9 @@ mod deal;
 use crate::math;
 use crate::simd::{Isa, Simd, with_simd};
 use crate::team::Team;
+use crate::tuning::Machine;
 use deal::{Dealt, Group};
 use std::ops::Range;
-
-/// Below this many evaluations a second thread costs more than it brings.
-const PARALLEL: usize = 1 << 14;
 
 /// What happens to a synapse's input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -113,6 +111,8 @@ pub struct Synapses {
     starts: Vec<u32>,
     /// For batch-first values.
     dealt: Dealt,
+    /// From how many evaluations on they are shared among threads.
+    threads_evaluations_least: usize,
 }
 
 impl std::fmt::Debug for Synapses {
@@ -128,7 +128,7 @@ impl Synapses {
     /// All lists have one entry for each synapse; there is one list of weights, or two. Indices out of range are refused.
     #[expect(clippy::too_many_arguments, reason = "the lists of one table, and its sizes")]
     pub fn pack(
-        isa: Isa,
+        Machine { isa, tuning }: Machine<'_>,
         activation: Activation,
         sources: usize,
         segments: usize,
@@ -185,8 +185,10 @@ impl Synapses {
             records,
             starts,
             dealt: Dealt::default(),
+            threads_evaluations_least: tuning.synapse_threads_evaluations_least(),
         };
-        packed.deal(isa.lanes(), with_simd!(isa, s => lookup_registers(s)));
+        let lookup = deal::Lookup::new(isa.lanes(), with_simd!(isa, s => lookup_registers(s)), tuning);
+        packed.deal(lookup);
         Ok(packed)
     }
 
@@ -227,9 +229,9 @@ impl Synapses {
     }
 
     /// Deals the synapses to lanes.
-    fn deal(&mut self, lanes: usize, most_registers: usize) {
+    fn deal(&mut self, lookup: deal::Lookup) {
         let lists: Vec<&[Record]> = (0..self.segments).map(|d| &self.records[self.list(d)]).collect();
-        self.dealt = deal::deal(&lists, self.sources, self.sums, deal::Lookup { lanes, most: most_registers });
+        self.dealt = deal::deal(&lists, self.sources, self.sums, lookup);
     }
 
     /// Whether a ratio of the sums makes sense: there are two, and every destination is a source.
@@ -261,7 +263,7 @@ impl Synapses {
         };
         if self.segments == 0 {
             // There is nothing to do, however many rows there are; no memory limits their number then.
-        } else if self.len().saturating_mul(rows).saturating_mul(finish.times()) >= PARALLEL {
+        } else if self.len().saturating_mul(rows).saturating_mul(finish.times()) >= self.threads_evaluations_least {
             team.split(rows, 2 * self.isa.lanes(), &|_, part| run(part));
         } else {
             run(0..rows);
@@ -289,7 +291,7 @@ impl Synapses {
         };
         if self.segments == 0 {
             // There is nothing to do, as above.
-        } else if self.len().saturating_mul(rows).saturating_mul(finish.times()) >= PARALLEL {
+        } else if self.len().saturating_mul(rows).saturating_mul(finish.times()) >= self.threads_evaluations_least {
             team.split(rows, 1, &|_, part| run(part));
         } else {
             run(0..rows);

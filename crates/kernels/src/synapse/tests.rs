@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::simd::portable::Portable;
+use crate::tuning::on;
 
 const ALL: [Activation; 3] = [Activation::Identity, Activation::Sigmoid, Activation::Tanh];
 
@@ -41,7 +42,7 @@ impl Table {
         let [scale, shift, c, e] = &self.numbers;
         let weights: [&[f32]; 2] = [c, e];
         let Table { sources, segments, src, dest, .. } = self;
-        Synapses::pack(isa, activation, *sources, *segments, src, dest, scale, shift, &weights[..sums])
+        Synapses::pack(on(isa), activation, *sources, *segments, src, dest, scale, shift, &weights[..sums])
     }
 
     /// The definition in `f64`, over `[rows, sources]`.
@@ -222,10 +223,10 @@ fn ratios_and_starts_are_made_of_the_sums_on_every_instruction_set() {
 
 #[test]
 fn every_width_of_lanes_deals_alike() {
-    fn on<const N: usize>(table: &Table) {
+    fn with_lanes<const N: usize>(table: &Table) {
         for activation in ALL {
             let mut packed = table.pack(Isa::PORTABLE, activation, 2).unwrap();
-            packed.deal(N, 0);
+            packed.deal(deal::Lookup::new(N, 0, on(Isa::PORTABLE).tuning));
             let s = Portable::<N>;
             for rows in [1, 21] {
                 for batch_first in [true, false] {
@@ -250,9 +251,9 @@ fn every_width_of_lanes_deals_alike() {
         }
     }
     for table in [Table::new(17, 15, 90, 3), Table::new(100, 100, 400, 2)] {
-        on::<4>(&table);
-        on::<8>(&table);
-        on::<16>(&table);
+        with_lanes::<4>(&table);
+        with_lanes::<8>(&table);
+        with_lanes::<16>(&table);
     }
 }
 
@@ -298,7 +299,7 @@ fn the_sigmoid_is_within_a_millionth_and_right_at_its_ends() {
         let numbers = |v: &[f32]| v[..n * pair].to_vec();
         for &isa in Isa::available() {
             let (scale, shift, c) = (numbers(&ones), numbers(&zeros), numbers(&ones));
-            let packed = Synapses::pack(isa, Activation::Sigmoid, n, n, &src, &src, &scale, &shift, &[&c]).unwrap();
+            let packed = Synapses::pack(on(isa), Activation::Sigmoid, n, n, &src, &src, &scale, &shift, &[&c]).unwrap();
             let [room, _] = into_rooms(n, |outs| {
                 // SAFETY: n values and n sums.
                 unsafe { packed.run_batch_last(Team::solo(), 1, xs.as_ptr(), &Finish::Plain(outs)) }
@@ -320,7 +321,8 @@ fn what_is_not_a_number_reaches_its_own_destinations_alone() {
     let (ones, zeros) = ([1.0f32; 9], [0.0f32; 9]);
     for &isa in Isa::available() {
         for activation in ALL {
-            let packed = Synapses::pack(isa, activation, 6, 7, &src, &dest, &ones, &zeros, &[&ones, &ones]).unwrap();
+            let packed =
+                Synapses::pack(on(isa), activation, 6, 7, &src, &dest, &ones, &zeros, &[&ones, &ones]).unwrap();
             for batch_first in [true, false] {
                 let [got, _] = into_rooms(7, |outs| {
                     // SAFETY: 6 values and 7 sums each.
@@ -352,7 +354,7 @@ fn what_is_not_a_number_reaches_its_own_destinations_alone() {
 fn tables_that_do_not_fit_are_refused() {
     let one = [1.0f32];
     let pack = |src: &[i32], dest: &[i32], weights: &[&[f32]]| {
-        Synapses::pack(Isa::PORTABLE, Activation::Tanh, 3, 2, src, dest, &one, &one, weights).map(|_| ())
+        Synapses::pack(on(Isa::PORTABLE), Activation::Tanh, 3, 2, src, dest, &one, &one, weights).map(|_| ())
     };
     assert_eq!(pack(&[2], &[1], &[&one]), Ok(()));
     assert_eq!(pack(&[3], &[1], &[&one]), Err("source 3 at position 0 is not in 0..3".into()));

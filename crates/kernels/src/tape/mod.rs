@@ -18,6 +18,7 @@ pub use verify::LARGEST;
 pub use watch::{Event, Recorder, Time, Watch, Watching};
 
 use crate::gemm::FewRows;
+use crate::tuning::{Machine, Tuning};
 use crate::{Isa, Team};
 use scan::{Laid, Rooms};
 use std::ptr::NonNull;
@@ -195,6 +196,7 @@ pub enum Stopped {
 /// A verified program of kernel calls.
 pub struct Tape {
     isa: Isa,
+    tuning: Tuning,
     threads: usize,
     calls: Vec<Call>,
     /// Which slots the calls refer to.
@@ -253,7 +255,7 @@ impl Slots<'_> {
 
 impl Tape {
     /// Verifies calls against memories, for runs on up to `threads` threads.
-    pub fn new(isa: Isa, threads: usize, memory: Memory, mut calls: Vec<Call>) -> Result<Tape, String> {
+    pub fn new(on: Machine<'_>, threads: usize, memory: Memory, mut calls: Vec<Call>) -> Result<Tape, String> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let threads = threads.max(1);
         if threads > MAX_THREADS {
@@ -261,14 +263,14 @@ impl Tape {
         }
         let memory = Spaces::new(memory)?;
         for (i, call) in calls.iter().enumerate() {
-            verify::check(call, &memory, isa, threads).map_err(|problem| format!("call {i}: {problem}"))?;
+            verify::check(call, &memory, on, threads).map_err(|problem| format!("call {i}: {problem}"))?;
         }
         let mut used = vec![false; memory.slots()];
         // Verified: every slot exists.
         calls.iter_mut().for_each(|call| call.for_each_ref(&mut |r| used[r.slot as usize] = true));
         let scans = calls.iter().filter_map(|c| if let Call::Scan(scan) = c { Some(scan.rooms()) } else { None });
         let rooms = scans.collect();
-        let few_rows = calls.iter().map(|c| if let Call::Gemm(g) = c { g.few_rows(isa) } else { None }).collect();
+        let few_rows = calls.iter().map(|c| if let Call::Gemm(g) = c { g.few_rows(on) } else { None }).collect();
         let mut place_count = 0;
         let places = calls.iter().map(|call| {
             let place = place_count;
@@ -278,7 +280,24 @@ impl Tape {
         });
         let places = places.collect();
         let id = NEXT.fetch_add(1, Ordering::Relaxed);
-        Ok(Tape { isa, threads, used, rooms, few_rows, places, place_count, calls, memory, id })
+        Ok(Tape {
+            isa: on.isa,
+            tuning: *on.tuning,
+            threads,
+            used,
+            rooms,
+            few_rows,
+            places,
+            place_count,
+            calls,
+            memory,
+            id,
+        })
+    }
+
+    /// What its calls run on.
+    fn machine(&self) -> Machine<'_> {
+        Machine { isa: self.isa, tuning: &self.tuning }
     }
 
     /// Bytes of the arena.
@@ -413,7 +432,7 @@ impl Tape {
                         let times = times.as_mut().map(|t| t.at(t.base + self.places[i]));
                         Laid { scan, rooms }.run(slots, workers, team, times, cancel)
                     }
-                    (other, _) => other.run(self.isa, slots, team),
+                    (other, _) => other.run(self.machine(), slots, team),
                 }
             };
             result.map_err(|stopped| match stopped {

@@ -11,7 +11,8 @@
 
 use super::watch::{Cursor, Lane};
 use super::{Frame, Ref, Slots, Space, Stopped, Tape};
-use crate::{Isa, Team, copy};
+use crate::tuning::Machine;
+use crate::{Team, copy};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -238,7 +239,7 @@ impl Laid<'_> {
                 // SAFETY: see above.
                 unsafe {
                     let from = slots.at(&s.init).add(start * s.row_bytes);
-                    transpose(tape.isa, n, s.row_bytes, from, s.row_bytes, scratch.add(*now), false);
+                    transpose(tape.machine(), n, s.row_bytes, from, s.row_bytes, scratch.add(*now), false);
                 }
             }
         }
@@ -263,7 +264,7 @@ impl Laid<'_> {
                 let base = slots.at(&s.at).wrapping_add(first);
                 let ptr = if *batch_last {
                     // SAFETY: see above.
-                    unsafe { transpose(tape.isa, n, s.row_bytes, base, apart, scratch.add(copy), false) };
+                    unsafe { transpose(tape.machine(), n, s.row_bytes, base, apart, scratch.add(copy), false) };
                     scratch.wrapping_add(copy)
                 } else if apart == s.row_bytes || n == 1 {
                     base
@@ -301,7 +302,7 @@ impl Laid<'_> {
                 // SAFETY: see above.
                 unsafe {
                     if *batch_last {
-                        transpose(tape.isa, n, s.row_bytes, copy, apart, to, true);
+                        transpose(tape.machine(), n, s.row_bytes, copy, apart, to, true);
                     } else if apart != s.row_bytes && n > 1 {
                         for row in 0..n {
                             let from = copy.add(row * s.row_bytes);
@@ -318,7 +319,7 @@ impl Laid<'_> {
                 let last = slots.at(&s.last).add(start * s.row_bytes);
                 if *batch_last {
                     let now = scratch.add(buffers[scan.steps % 2]);
-                    transpose(tape.isa, n, s.row_bytes, now, s.row_bytes, last, true);
+                    transpose(tape.machine(), n, s.row_bytes, now, s.row_bytes, last, true);
                 } else if scan.steps == 0 {
                     last.copy_from_nonoverlapping(slots.at(&s.init).add(start * s.row_bytes), n * s.row_bytes);
                 }
@@ -343,12 +344,20 @@ impl Scan {
 ///
 /// # Safety
 /// Both sides must hold the rows, aligned to words, and not overlap.
-unsafe fn transpose(isa: Isa, rows: usize, row_bytes: usize, from: *const u8, apart: usize, to: *mut u8, back: bool) {
+unsafe fn transpose(
+    on: Machine<'_>,
+    rows: usize,
+    row_bytes: usize,
+    from: *const u8,
+    apart: usize,
+    to: *mut u8,
+    back: bool,
+) {
     let words = row_bytes / 4;
     let (batch_last, batch_first) = ([1, rows as isize], [(apart / 4) as isize, 1]);
     let (src, dst) = if back { (batch_last, batch_first) } else { (batch_first, batch_last) };
     // SAFETY: the caller's promise.
-    unsafe { copy::copy(isa, Team::solo(), 4, &[rows, words], from, &src, to, &dst) }
+    unsafe { copy::copy(on, Team::solo(), 4, &[rows, words], from, &src, to, &dst) }
 }
 
 /// What workers share.

@@ -10,6 +10,7 @@ use crate::exact::{IntOp, IntReduce};
 use crate::gemm::Store;
 use crate::map::{Binary, Elem, Instr, Program, Unary};
 use crate::reduce::Reduce;
+use crate::tuning::on;
 use std::sync::atomic::AtomicUsize;
 
 /// An arena under construction, with values already in it.
@@ -41,21 +42,21 @@ impl Board {
     /// Why one call is refused, on the portable path with two threads.
     #[track_caller]
     fn refused(&self, call: Call) -> String {
-        match Tape::new(Isa::PORTABLE, 2, self.memory(), vec![call]) {
+        match Tape::new(on(Isa::PORTABLE), 2, self.memory(), vec![call]) {
             Ok(tape) => panic!("{:?} was let through", tape.calls),
             Err(why) => why,
         }
     }
     #[track_caller]
     fn accepted(&self, call: Call) {
-        Tape::new(Isa::PORTABLE, 2, self.memory(), vec![call]).unwrap();
+        Tape::new(on(Isa::PORTABLE), 2, self.memory(), vec![call]).unwrap();
     }
     /// Runs calls on every instruction set and on one to three threads.
     #[track_caller]
     fn run(&self, calls: impl Fn(Isa, usize) -> Vec<Call>, check: impl Fn(&Memories)) {
         for &isa in Isa::available() {
             for threads in 1..=3 {
-                let tape = Tape::new(isa, threads, self.memory(), calls(isa, threads)).unwrap();
+                let tape = Tape::new(on(isa), threads, self.memory(), calls(isa, threads)).unwrap();
                 let team = Team::new(threads).unwrap();
                 let mut arena = Aligned::new(&self.data);
                 let mut frame = tape.frame();
@@ -165,12 +166,13 @@ fn body_of(isa: Isa, threads: usize, rows: usize, width: usize, batch_last: bool
     };
     let inputs = vec![(h, Elem::F32, rowwise), (x, Elem::F32, rowwise), (w, Elem::F32, shared)];
     let calls = vec![
-        Call::Map(Box::new(Map::new(isa, program.unwrap(), dims, inputs, (next, Elem::F32), scratch).unwrap())),
+        Call::Map(Box::new(Map::new(on(isa), program.unwrap(), dims, inputs, (next, Elem::F32), scratch).unwrap())),
         Call::Map(Box::new(
-            Map::new(isa, square.unwrap(), dims, vec![(next, Elem::F32, rowwise)], (y, Elem::F32), scratch).unwrap(),
+            Map::new(on(isa), square.unwrap(), dims, vec![(next, Elem::F32, rowwise)], (y, Elem::F32), scratch)
+                .unwrap(),
         )),
     ];
-    Body { tape: Tape::new(isa, threads, memory, calls).unwrap(), batch_last }
+    Body { tape: Tape::new(on(isa), threads, memory, calls).unwrap(), batch_last }
 }
 
 const WIDTH: usize = 3;

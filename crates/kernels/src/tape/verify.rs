@@ -8,6 +8,7 @@ use crate::attention::{Attention, attention_scratch_bytes};
 use crate::gated::Batch;
 use crate::gemm::{Store, takes_parts};
 use crate::map::{self, Elem};
+use crate::tuning::Machine;
 
 type Check = Result<(), String>;
 
@@ -99,11 +100,12 @@ impl Accesses<'_> {
     }
 }
 
-pub(super) fn check(call: &Call, memory: &Spaces, isa: Isa, threads: usize) -> Check {
+pub(super) fn check(call: &Call, memory: &Spaces, on: Machine<'_>, threads: usize) -> Check {
+    let isa = on.isa;
     let mut a = Accesses { memory, reads: Vec::new(), writes: Vec::new() };
     let product = |dims: &[usize]| dims.iter().try_fold(1usize, |n, d| n.checked_mul(*d));
     match call {
-        Call::Gemm(g) => return gemm(g, a, isa, threads),
+        Call::Gemm(g) => return gemm(g, a, on, threads),
         Call::Map(m) => return elementwise(m, a, threads),
         Call::Int { op, dims, inputs, out } => {
             if inputs.len() != op.operands() || inputs.iter().any(|(_, e, _)| is_float(*e)) || is_float(out.1) {
@@ -238,7 +240,7 @@ fn distinct(dims: &[usize], strides: &[usize]) -> Check {
     Ok(())
 }
 
-fn gemm(g: &Gemm, mut a: Accesses<'_>, isa: Isa, threads: usize) -> Check {
+fn gemm(g: &Gemm, mut a: Accesses<'_>, on: Machine<'_>, threads: usize) -> Check {
     let [batch, m, n, k] = g.shape;
     let plain = if let GemmB::Plain(b) = &g.b { Some(b) } else { None };
     let strides = [Some(&g.a), plain, Some(&g.c)].into_iter().flatten().flat_map(|s| [&s.batch, &s.row, &s.col]);
@@ -248,7 +250,7 @@ fn gemm(g: &Gemm, mut a: Accesses<'_>, isa: Isa, threads: usize) -> Check {
     if let Some((r, _)) = &g.a_rest {
         let plain = g.a.store == Store::F32 && g.c.store == Store::F32 && g.a.col == 1 && batch == 1 && m == 1;
         let packed = matches!(&g.b, GemmB::Packed(b) if b.store() == Store::F32);
-        if !plain || !packed || rest > k || !takes_parts(n, k) {
+        if !plain || !packed || rest > k || !takes_parts(on.tuning, n, k) {
             return Err("a product that takes no parts".into());
         }
         a.read(r, Some(rest), 4)?;
@@ -256,8 +258,8 @@ fn gemm(g: &Gemm, mut a: Accesses<'_>, isa: Isa, threads: usize) -> Check {
     let (elements, size) = a.matrix(&g.a, batch, m, k - rest);
     a.read(&g.a.at, elements, size)?;
     match &g.b {
-        GemmB::Packed(b) if (b.k(), b.n()) == (k, n) && b.is_for(isa) => {}
-        GemmB::Packed(b) => return Err(format!("{b:?} where a {k} × {n} matrix for {isa} is wanted")),
+        GemmB::Packed(b) if (b.k(), b.n()) == (k, n) && b.is_for(on.isa) => {}
+        GemmB::Packed(b) => return Err(format!("{b:?} where a {k} × {n} matrix for {} is wanted", on.isa)),
         GemmB::Plain(b) => {
             let (elements, size) = a.matrix(b, batch, k, n);
             a.read(&b.at, elements, size)?;
@@ -275,7 +277,7 @@ fn gemm(g: &Gemm, mut a: Accesses<'_>, isa: Isa, threads: usize) -> Check {
     if let Some(bias) = &g.row_bias {
         a.read(bias, Some(m), 4)?;
     }
-    a.scratch(&g.scratch, g.scratch_bytes(isa, 1), threads)?;
+    a.scratch(&g.scratch, g.scratch_bytes(on, 1), threads)?;
     let Some(e) = &g.epilogue else { return a.finish(|_| false) };
     epilogue(e, g, &mut a, threads)?;
     // The result may take the product's place: the program reads an element before it writes it.

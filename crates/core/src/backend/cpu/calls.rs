@@ -337,7 +337,7 @@ fn elementwise(l: &mut Lower<'_>, value: Value, node: &Node, map: &Map, out: &Si
         inputs.iter().enumerate().map(|(i, x)| (refs[i], elem(x.dtype), pad4(&collapsed[i], 0))).collect();
     let scratch = l.scratch(kernel::scratch_bytes(&program, l.target.threads));
     let (dst, in_place) = l.write_over(value, &candidates)?;
-    let map = tape::Map::new(l.target.isa, program, pad4(&dims, 1), operands, (dst, elem(out.dtype)), scratch);
+    let map = tape::Map::new(l.target.machine(), program, pad4(&dims, 1), operands, (dst, elem(out.dtype)), scratch);
     let call = Call::Map(Box::new(map.map_err(Error::Internal)?));
     l.call(value, call, Label { kernel: kernel_name, cost, in_place, looped: None })
 }

@@ -16,9 +16,6 @@ use schwann_kernels::gemm::is_shared;
 use schwann_kernels::tape::{Call, Ref};
 use std::collections::{HashMap, HashSet};
 
-/// Rows of a cell whose lanes are rows at most: for more, all of x would be read again for each unit, from afar.
-const MOST_ROWS: usize = 64;
-
 /// A cell, by the value of its gate.
 #[derive(Clone, Copy)]
 pub(super) struct Cell {
@@ -135,7 +132,7 @@ impl Lower<'_> {
         // Units are the other axis than rows; x is the operand that has the rows.
         let (batch, [x, weights], by_input) = match (axis, rows, transpose_a, transpose_b) {
             (1, 1, false, _) => (Batch::First, [0, 1].map(|i| multiplied.inputs[i]), !transpose_b),
-            (0, rows, _, false) if (self.target.isa.lanes()..=MOST_ROWS).contains(&rows) => {
+            (0, rows, _, false) if (self.target.isa.lanes()..=self.target.tuning.gated_rows_most()).contains(&rows) => {
                 (Batch::Last, [1, 0].map(|i| multiplied.inputs[i]), transpose_a)
             }
             _ => return Ok(None),
@@ -143,7 +140,7 @@ impl Lower<'_> {
         let x_sized = self.sized(x)?;
         let k = x_sized.count() / rows;
         // A cell has no use for a second thread; a product large enough has.
-        let shared = self.target.threads > 1 && is_shared(out.count().saturating_mul(k));
+        let shared = self.target.threads > 1 && is_shared(self.target.tuning, out.count().saturating_mul(k));
         if !Gated::fits([k, 0], units) || shared {
             return Ok(None);
         }

@@ -1,7 +1,7 @@
 //! Copies that need not be made: parts written inside their concatenation, rows multiplied in two parts, constants
 //! stretched ahead.
 
-use super::lower::{Home, Lower, Place, STRETCHED_BYTES, Sized};
+use super::lower::{Home, Lower, Place, Sized};
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::graph::Value;
@@ -79,7 +79,7 @@ impl Lower<'_> {
                 && right.shape.len() == 2
                 && (right.dtype, out.dtype) == (DType::F32, DType::F32)
                 && self.is_known(node.inputs[1])
-                && takes_parts(out.count(), *k);
+                && takes_parts(self.target.tuning, out.count(), *k);
             if !fits {
                 return Ok(false);
             }
@@ -100,8 +100,9 @@ impl Lower<'_> {
     /// One number a row of `out`, known ahead, as a constant of all of its elements: read as fast as any other operand,
     /// which single numbers are not. `None` where that is not so, or would be too much memory.
     pub(super) fn stretched(&mut self, value: Value, x: &Sized, out: &Sized) -> Result<Option<Ref>> {
+        let stretched_most = self.target.tuning.stretched_bytes_most();
         let one_a_row = x.dtype == DType::F32 && x.shape.last() == Some(&1) && out.shape.last().is_some_and(|n| *n > 1);
-        if !one_a_row || x.count() * 2 > out.count() || x.count() < 2 || out.count() * 4 > STRETCHED_BYTES {
+        if !one_a_row || x.count() * 2 > out.count() || x.count() < 2 || out.count() * 4 > stretched_most {
             return Ok(None);
         }
         let Some(data) = self.data(value)? else { return Ok(None) };

@@ -19,6 +19,7 @@ use crate::tensor::Tensor;
 use crate::{DType, Type};
 use schwann_kernels::Isa;
 use schwann_kernels::tape::{ARENA_ALIGN, Call, Extent, LARGEST, Memory, Ref, Space, Tape};
+use schwann_kernels::tuning::{Machine, Tuning};
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -26,8 +27,16 @@ use std::sync::Arc;
 #[derive(Clone, Copy)]
 pub(super) struct Target<'a> {
     pub(super) isa: Isa,
+    pub(super) tuning: &'a Tuning,
     pub(super) threads: usize,
     pub(super) packs: &'a Packs,
+}
+
+impl<'a> Target<'a> {
+    /// What kernels are made for.
+    pub(super) fn machine(&self) -> Machine<'a> {
+        Machine { isa: self.isa, tuning: self.tuning }
+    }
 }
 
 /// A plan and the tape that carries it out.
@@ -39,9 +48,6 @@ pub(super) struct Lowered {
 
 /// Buffers that have no offset yet are slots from here on.
 const UNPLACED: u32 = 1 << 31;
-
-/// The most bytes that a known operand is stretched to.
-pub(super) const STRETCHED_BYTES: usize = 16 << 10;
 
 /// All values of a graph together at most, and its arena: far beyond any machine, and so far below what an address holds
 /// that sums of offsets do not overflow. Where an address has only 32 bits, a quarter of what it holds.
@@ -475,7 +481,8 @@ impl Lower<'_> {
                 // So is a repetition of one element of it, if it is small: a state that starts at zero.
                 (Op::Broadcast { .. }, Some(&x)) if source.is_some() => {
                     let (from, to) = (self.sized(x)?, self.sized(own)?);
-                    let small = to.bytes() <= STRETCHED_BYTES && from.count() == 1 && to.count() > 0;
+                    let small =
+                        to.bytes() <= self.target.tuning.stretched_bytes_most() && from.count() == 1 && to.count() > 0;
                     (source.filter(|_| small), own)
                 }
                 _ => (None, own),
@@ -709,7 +716,7 @@ impl Lower<'_> {
         });
         let buffers: Vec<Buffer> = buffers.collect();
         let constants: usize = self.memory.consts.iter().map(|c| (**c).as_ref().len()).sum();
-        let Target { isa, threads, .. } = self.target;
+        let target @ Target { isa, threads, .. } = self.target;
         let bodies = self.steps.iter().filter_map(|s| s.looped.as_ref());
         let in_bodies: usize = bodies.map(|l| l.body.weight_bytes).sum();
         let plan = Plan {
@@ -722,7 +729,7 @@ impl Lower<'_> {
             live_bytes: memory::largest_live_set(&lifetimes),
             weight_bytes: constants + self.packed.values().sum::<usize>() + in_bodies,
         };
-        let tape = Tape::new(isa, threads, self.memory, self.calls).map_err(Error::Internal)?;
+        let tape = Tape::new(target.machine(), threads, self.memory, self.calls).map_err(Error::Internal)?;
         debug_assert_eq!(ARENA_ALIGN, memory::ALIGN);
         Ok(Lowered { plan, tape })
     }

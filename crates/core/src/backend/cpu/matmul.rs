@@ -115,7 +115,7 @@ pub(super) fn lower(l: &mut Lower<'_>, value: Value, node: &Node) -> Result<()> 
             }
         }
     }
-    let bytes = gemm.scratch_bytes(l.target.isa, l.target.threads);
+    let bytes = gemm.scratch_bytes(l.target.machine(), l.target.threads);
     gemm.scratch = l.scratch(bytes);
     let kind = if m == 1 { "gemv" } else { "gemm" };
     let times = if batch > 1 { format!("{batch} × ") } else { String::new() };
@@ -207,6 +207,6 @@ fn epilogue(
     let map = Map { code: code.collect() };
     let (program, name) = compile(&map, inputs.len() + 1)?;
     let scratch = l.scratch(kernel::scratch_bytes(&program, l.target.threads));
-    let epilogue = Epilogue::new(l.target.isa, program, (m, n), n, inputs, (dst, elem(out.dtype)), scratch);
+    let epilogue = Epilogue::new(l.target.machine(), program, (m, n), n, inputs, (dst, elem(out.dtype)), scratch);
     Ok((epilogue.map_err(Error::Internal)?, name))
 }

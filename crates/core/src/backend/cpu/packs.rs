@@ -7,6 +7,7 @@ use schwann_kernels::gated::{Batch, Gated, Source};
 use schwann_kernels::gemm::{PackedB, Store};
 use schwann_kernels::synapse::{Activation, Synapses};
 use schwann_kernels::tape::{self, PackError};
+use schwann_kernels::tuning::Machine;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
@@ -45,8 +46,8 @@ pub(super) struct Wiring {
 }
 
 impl Packs {
-    /// The synapses packed for `isa`. Equal ones are packed once, wherever their lists lie: a loop's body repeats them.
-    pub(super) fn synapses(&self, isa: Isa, wiring: Wiring) -> Result<Arc<Synapses>> {
+    /// The synapses packed for a machine. Equal ones are packed once, wherever their lists lie: a loop's body repeats them.
+    pub(super) fn synapses(&self, on: Machine<'_>, wiring: Wiring) -> Result<Arc<Synapses>> {
         let mut all = self.synapses.lock().expect("packing does not panic");
         if let Some(packed) = all.get(&wiring) {
             return Ok(Arc::clone(packed));
@@ -55,7 +56,7 @@ impl Packs {
         let (from, to) = (lists[0].values()?, lists[1].values()?);
         let (scale, shift) = (lists[2].values()?, lists[3].values()?);
         let weights = lists[4..].iter().map(Tensor::values).collect::<Result<Vec<&[f32]>>>()?;
-        let packed = Synapses::pack(isa, *activation, *sources, *segments, from, to, scale, shift, &weights);
+        let packed = Synapses::pack(on, *activation, *sources, *segments, from, to, scale, shift, &weights);
         let packed = Arc::new(packed.map_err(Error::Internal)?);
         all.insert(wiring, Arc::clone(&packed));
         Ok(packed)

@@ -10,17 +10,6 @@ use crate::tensor::Tensor;
 use schwann_kernels::tape::{self, Call, Ref, ScanState, Sequence};
 use std::collections::HashMap;
 
-/// Rows of a block at most: enough for the matrix kernels to reach their speed.
-const MOST_ROWS: usize = 48;
-/// A block's working memory should stay within this, which any second-level cache holds beside weights. Of large cells,
-/// blocks that fit the first level were 5 to 12% slower: their few rows leave too few sums to hide a multiply-add's latency.
-const BLOCK_BYTES: usize = 192 << 10;
-
-/// Work, in operations, below which another thread costs more than it gives: some microseconds, as for products. A
-/// transcendental counts as so many.
-const WORK_PER_THREAD: u64 = 500_000;
-const TRANSCENDENTAL: u64 = 16;
-
 /// The body for one number of rows, and whether it wants them as columns.
 struct Block {
     lowered: Lowered,
@@ -73,10 +62,13 @@ pub(super) fn lower(l: &mut Lower<'_>, id: u32, scan: &Scan) -> Result<()> {
     let (blocks, body, tail) = match general {
         Some(general) => {
             let bodies = Bodies { turned: general.turned(), straight: general.body };
-            let lanes = l.target.isa.lanes();
-            let work = cost.flops.saturating_add(cost.transcendentals.saturating_mul(TRANSCENDENTAL));
-            let worth = usize::try_from(work / WORK_PER_THREAD).unwrap_or(usize::MAX).max(1);
-            let mut rows = batch.div_ceil(threads.min(worth)).clamp(1, MOST_ROWS);
+            let (lanes, tuning) = (l.target.isa.lanes(), l.target.tuning);
+            let each = tuning.transcendental_operations() as u64;
+            let work = cost.flops.saturating_add(cost.transcendentals.saturating_mul(each));
+            let worth = work / tuning.loop_thread_operations_least() as u64;
+            let worth = usize::try_from(worth).unwrap_or(usize::MAX).max(1);
+            let most = tuning.loop_block_rows_most();
+            let mut rows = batch.div_ceil(threads.min(worth)).clamp(1, most);
             if bodies.turned.is_some() && rows > lanes {
                 // Whole registers of rows; what is left over is the tail.
                 rows = if rows.div_ceil(lanes) * lanes <= batch {
@@ -84,11 +76,11 @@ pub(super) fn lower(l: &mut Lower<'_>, id: u32, scan: &Scan) -> Result<()> {
                 } else {
                     rows / lanes * lanes
                 };
-                rows = rows.min(MOST_ROWS / lanes * lanes);
+                rows = rows.min(most / lanes * lanes);
             }
             let mut body = block(l, rows, &bodies, &known)?;
-            let least = if body.batch_last { lanes } else { 8 };
-            while body.lowered.tape.arena_bytes() > BLOCK_BYTES && rows > least {
+            let least = if body.batch_last { lanes } else { tuning.loop_block_rows_least() };
+            while body.lowered.tape.arena_bytes() > tuning.loop_block_bytes_most() && rows > least {
                 rows = if body.batch_last { rows - lanes } else { rows.div_ceil(2) };
                 body = block(l, rows, &bodies, &known)?;
             }

@@ -89,7 +89,7 @@ pub(super) fn lower(l: &mut Lower<'_>, id: u32) -> Result<()> {
         Activation::Tanh => Kernel::Tanh,
     };
     let count = lists[0].len();
-    let synapses = l.target.packs.synapses(l.target.isa, Wiring { activation, sources, segments, lists });
+    let synapses = l.target.packs.synapses(l.target.machine(), Wiring { activation, sources, segments, lists });
     let synapses = synapses.map_err(|e| match e {
         Error::Internal(problem) => fail(problem),
         other => other,

@@ -17,7 +17,7 @@ fn a_product_with_and_without_batch_packing_bias_and_epilogue_is_the_plain_sum()
     let calls = |isa: Isa, _| {
         let packed =
             pack(isa, Store::F32, [k, n], &weights.data[weights.start..][..weights.len], [n, 1], &mut |_| ()).unwrap();
-        let epilogue = Epilogue::new(isa, relu(), (m, n), n, vec![], (finished, Elem::F32), more).unwrap();
+        let epilogue = Epilogue::new(on(isa), relu(), (m, n), n, vec![], (finished, Elem::F32), more).unwrap();
         vec![
             Call::Gemm(Box::new(Gemm {
                 shape: [batch, m, n, k],
@@ -68,7 +68,7 @@ fn elementwise_calls_are_the_plain_loops_also_in_place() {
         let dims = [1, 1, rows, cols];
         let map = |out: Ref| {
             let inputs = vec![(x, Elem::F32, [0, 0, cols, 1]), (w, Elem::F32, [0, 0, 0, 1])];
-            Call::Map(Box::new(Map::new(isa, product_plus_one(), dims, inputs, (out, Elem::F32), scratch).unwrap()))
+            Call::Map(Box::new(Map::new(on(isa), product_plus_one(), dims, inputs, (out, Elem::F32), scratch).unwrap()))
         };
         let int = Call::Int {
             op: IntOp::Neg,
@@ -192,7 +192,8 @@ fn sums_over_synapses_are_the_plain_loops_and_stay_within_their_references() {
         let columns: [&[f32]; 2] = [&ones, &weights];
         let columns = &columns[..sums];
         let packed =
-            Synapses::pack(isa, Activation::Identity, sources, segments, &from, &to, &scale, &shift, columns).unwrap();
+            Synapses::pack(on(isa), Activation::Identity, sources, segments, &from, &to, &scale, &shift, columns)
+                .unwrap();
         Arc::new(packed)
     };
     let mut board = Board::default();
@@ -335,7 +336,7 @@ fn a_ratio_of_sums_is_the_plain_loops_and_stays_within_its_references() {
     let (first, second) = ([1.0; 4], [2.0, -1.0, 0.5, 4.0]);
     let pack = |isa: Isa, segments: usize, weights: &[&[f32]]| {
         let activation = Activation::Identity;
-        Arc::new(Synapses::pack(isa, activation, units, segments, &from, &to, &scale, &shift, weights).unwrap())
+        Arc::new(Synapses::pack(on(isa), activation, units, segments, &from, &to, &scale, &shift, weights).unwrap())
     };
     let mut board = Board::default();
     let (p, q, r) = (ramp(units), ramp(rows * units), vec![50.0; units]);
@@ -496,7 +497,7 @@ fn a_scan_inside_a_scan_runs_with_frames_of_its_own() {
             scratch: Ref { slot: 0, offset: 0, len: SCRATCH },
             ..inner
         };
-        let tape = Tape::new(isa, threads, memory, vec![Call::Scan(Box::new(nested))]).unwrap();
+        let tape = Tape::new(on(isa), threads, memory, vec![Call::Scan(Box::new(nested))]).unwrap();
         vec![Call::Scan(Box::new(Scan {
             steps: 1,
             reverse: false,
@@ -552,7 +553,7 @@ fn inputs_outputs_and_constants_are_reached_by_their_slots() {
         copy(Ref { slot: memory.slot(Space::Const(0)), offset: 0, len: 40 }, 8),
         copy(Ref { slot: memory.slot(Space::Input(1)), offset: 0, len: 0 }, 48),
     ];
-    let tape = Tape::new(Isa::detect(), 1, memory, calls).unwrap();
+    let tape = Tape::new(on(Isa::detect()), 1, memory, calls).unwrap();
     let mut frame = tape.frame();
     let (input, mut output) = ([1u8, 2, 3, 4, 5, 6, 7, 8], [0u8; 48]);
     let cancel = AtomicBool::new(false);
@@ -582,7 +583,7 @@ fn a_constant_that_answers_differently_each_time_is_asked_once() {
     let memory = Memory { outputs: vec![Extent { bytes: 64, align: 1 }], consts: vec![constant], ..Memory::default() };
     let (src, dst) = (Ref { slot: 2, offset: 0, len: 64 }, Ref { slot: 1, offset: 0, len: 64 });
     let copy = Call::Copy { elem: 1, dims: vec![64], src, src_strides: vec![1], dst, dst_strides: vec![1] };
-    let tape = Tape::new(Isa::detect(), 1, memory, vec![copy]).unwrap();
+    let tape = Tape::new(on(Isa::detect()), 1, memory, vec![copy]).unwrap();
     let mut out = [0u8; 64];
     let cancel = AtomicBool::new(false);
     tape.run(&mut tape.frame(), Team::solo(), &mut [], [], [&mut out[..]], None, &cancel).unwrap();
