@@ -25,6 +25,18 @@ pub(crate) fn on(isa: Isa) -> Machine<'static> {
     Machine { isa, tuning: &USUAL }
 }
 
+/// An instruction set with the least value of every number: threads share whatever can be shared, and blocks are small.
+/// Only those are as usual that decide which products may come in parts.
+#[cfg(test)]
+pub(crate) fn finest(isa: Isa) -> Machine<'static> {
+    static FINEST: Tuning = Tuning {
+        gemm_thread_multiply_adds_least: Tuning::PORTABLE.gemm_thread_multiply_adds_least,
+        gemm_block_column_bytes: Tuning::PORTABLE.gemm_block_column_bytes,
+        ..Tuning::LEAST
+    };
+    Machine { isa, tuning: &FINEST }
+}
+
 /// Kinds of machines that are tuned alike.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -112,6 +124,8 @@ macro_rules! tuning {
 
         impl Tuning {
             const PORTABLE: Tuning = Tuning { $($name: $value,)* };
+            #[cfg(test)]
+            const LEAST: Tuning = Tuning { $($name: $least,)* };
 
             $($(#[doc = $text])*
             #[inline(always)]
@@ -292,6 +306,8 @@ mod tests {
             let names: BTreeSet<&str> = entries.iter().map(|e| e.name).collect();
             assert_eq!(names.len(), entries.len());
             for entry in &entries {
+                let least = Tuning::LEAST.entries().into_iter().find(|e| e.name == entry.name).expect("every entry");
+                assert!(usual.with(entry.name, least.value).is_ok(), "{} cannot be {}", entry.name, least.value);
                 let own = usual.with(entry.name, entry.value);
                 assert_eq!(own, Ok(usual), "{} of {class} is no value that it can have", entry.name);
                 let other = [1, 2, 64, 128, 256].into_iter().filter(|n| *n != entry.value);

@@ -10,7 +10,7 @@ use crate::exact::{IntOp, IntReduce};
 use crate::gemm::Store;
 use crate::map::{Binary, Elem, Instr, Program, Unary};
 use crate::reduce::Reduce;
-use crate::tuning::on;
+use crate::tuning::{finest, on};
 use std::sync::atomic::AtomicUsize;
 
 /// An arena under construction, with values already in it.
@@ -51,17 +51,19 @@ impl Board {
     fn accepted(&self, call: Call) {
         Tape::new(on(Isa::PORTABLE), 2, self.memory(), vec![call]).unwrap();
     }
-    /// Runs calls on every instruction set and on one to three threads.
+    /// Runs calls on every instruction set, on one to three threads, and tuned in two ways.
     #[track_caller]
     fn run(&self, calls: impl Fn(Isa, usize) -> Vec<Call>, check: impl Fn(&Memories)) {
         for &isa in Isa::available() {
-            for threads in 1..=3 {
-                let tape = Tape::new(on(isa), threads, self.memory(), calls(isa, threads)).unwrap();
-                let team = Team::new(threads).unwrap();
+            for (threads, machine) in (1..=3).flat_map(|threads| [(threads, on(isa)), (threads, finest(isa))]) {
+                let tape = Tape::new(machine, threads, self.memory(), calls(isa, threads)).unwrap();
+                let team = Team::with_tuning(threads, machine.tuning).unwrap();
                 let mut arena = Aligned::new(&self.data);
                 let mut frame = tape.frame();
                 tape.run(&mut frame, &team, arena.get(), [], [], None, &AtomicBool::new(false)).unwrap();
-                check(&Memories { arena: arena.get().to_vec(), what: format!("{isa}, {threads} threads") });
+                let tuned = if machine == on(isa) { "as usual" } else { "finely" };
+                let what = format!("{isa}, {threads} threads, tuned {tuned}");
+                check(&Memories { arena: arena.get().to_vec(), what });
             }
         }
     }
