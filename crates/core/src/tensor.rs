@@ -85,7 +85,8 @@ enum Storage {
     Owned(Arc<Bytes>),
     /// Nobody else's, so that writing asks nobody: what a session writes in every run.
     Alone(Bytes),
-    /// A window of a memory-mapped file.
+    /// A window of a memory-mapped file: numbers that may change at any time, if somebody writes to the file. Never
+    /// indices, see [`Tensor::from_map`].
     Mapped {
         map: Arc<memmap2::Mmap>,
         start: usize,
@@ -225,7 +226,8 @@ impl Tensor {
         Ok(Tensor { dtype, shape: shape.to_vec(), storage: Storage::Owned(Arc::new(bytes)) })
     }
 
-    /// A window of a mapped file; copied where its start is not aligned for the type.
+    /// A window of a mapped file; copied where its start is not aligned for the type, and where it may be a list of
+    /// indices (`i32`): those are checked before they are used, and a file can be changed between the one and the other.
     pub fn from_map(dtype: DType, shape: &[usize], map: Arc<memmap2::Mmap>, start: usize) -> Result<Tensor> {
         let len = Self::size_of(dtype, shape)?;
         let window = start.checked_add(len).and_then(|end| map.get(start..end)).ok_or_else(|| Error::Tensor {
@@ -233,7 +235,7 @@ impl Tensor {
             got: format!("a file of {} bytes", map.len()),
         })?;
         check_bools(dtype, window)?;
-        if window.as_ptr().align_offset(dtype.size()) != 0 {
+        if dtype == DType::I32 || window.as_ptr().align_offset(dtype.size()) != 0 {
             return Self::from_bytes(dtype, shape, window);
         }
         Ok(Tensor { dtype, shape: shape.to_vec(), storage: Storage::Mapped { map, start, len } })

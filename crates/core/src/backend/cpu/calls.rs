@@ -352,7 +352,7 @@ fn elementwise(l: &mut Lower<'_>, value: Value, node: &Node, map: &Map, out: &Si
     let scratch = l.scratch(kernel::scratch_bytes(&program, l.target.threads));
     let (dst, in_place) = l.write_over(value, &candidates)?;
     let work = MapWork::of(map);
-    let map = tape::Map::new(l.target.isa, program, pad4(&dims, 1), operands, (dst, elem(out.dtype)), scratch);
+    let map = tape::Map::new(l.target.machine(), program, pad4(&dims, 1), operands, (dst, elem(out.dtype)), scratch);
     let call = Call::Map(Box::new(map.map_err(Error::Internal)?));
     let kernel = Kernel::Map(kernels::Elementwise {
         elements: out.count(),

@@ -13,26 +13,23 @@ use crate::pass::cells;
 use crate::plan::Kernel;
 use crate::plan::kernel::{BatchAxis, GatedCell};
 use crate::shape::Bindings;
-use schwann_kernels::gated::{Gated, Lanes};
+use schwann_kernels::gated::{Batch, Gated};
 use schwann_kernels::gemm::is_shared;
 use schwann_kernels::tape::{Call, Ref};
 use std::collections::HashMap;
-
-/// Rows of a batch-last cell at most: for more, all of x would be read again for each unit, from afar.
-const MOST_ROWS: usize = 64;
 
 /// A cell that is one call.
 #[derive(Clone, Copy)]
 pub(super) struct Cell {
     rows: usize,
     units: usize,
-    lanes: Lanes,
+    batch: Batch,
 }
 
 impl Cell {
     /// The axis of x along which its inputs lie.
     pub(super) fn inputs_axis(&self) -> usize {
-        usize::from(self.lanes == Lanes::Units)
+        usize::from(self.batch == Batch::First)
     }
 }
 
@@ -49,9 +46,11 @@ impl Cells {
             let value = Value { node: id, slot: 0 };
             let (out, x) = (sized(graph, bindings, value)?, sized(graph, bindings, node.inputs[0])?);
             let (rows, units) = if batch_last { (out.shape[1], out.shape[0]) } else { (out.shape[0], out.shape[1]) };
-            let lanes = match (batch_last, rows) {
-                (false, 1) => Lanes::Units,
-                (true, rows) if (target.isa.lanes()..=MOST_ROWS).contains(&rows) => Lanes::Rows,
+            // For more rows, all of x would be read again for each unit, from afar.
+            let most = target.tuning.gated_rows_most();
+            let batch = match (batch_last, rows) {
+                (false, 1) => Batch::First,
+                (true, rows) if (target.isa.lanes()..=most).contains(&rows) => Batch::Last,
                 _ => continue,
             };
             if out.count() == 0 || !node.inputs[1..].iter().all(|v| known.contains(*v)) {
@@ -59,9 +58,9 @@ impl Cells {
             }
             let width = x.count() / rows;
             // A cell has no use for a second thread; a product large enough has.
-            let shared = target.threads > 1 && is_shared((3 * out.count()).saturating_mul(width));
+            let shared = target.threads > 1 && is_shared(target.tuning, (3 * out.count()).saturating_mul(width));
             if Gated::fits([width, 0], units) && !shared {
-                found.0.insert(value, Cell { rows, units, lanes });
+                found.0.insert(value, Cell { rows, units, batch });
             }
         }
         Ok(found)
@@ -93,7 +92,7 @@ impl Cells {
 }
 
 pub(super) fn lower(l: &mut Lower<'_>, value: Value, cell: Cell) -> Result<()> {
-    let Cell { rows, units, lanes } = cell;
+    let Cell { rows, units, batch } = cell;
     let graph = l.graph;
     let node = graph.node(value);
     let Op::GatedCell { by_column, heads, .. } = node.op else {
@@ -111,7 +110,7 @@ pub(super) fn lower(l: &mut Lower<'_>, value: Value, cell: Cell) -> Result<()> {
     let fixed = |v: Value| l.known.data(v)?.ok_or_else(lost);
     let strides = if by_column { [1, inputs[0] + inputs[1]] } else { [3 * units, 1] };
     let (weights, bias) = (fixed(node.inputs[1])?, node.inputs.get(2).map(|v| fixed(*v)).transpose()?);
-    let heads = Heads { lanes, inputs, units, starts: heads, strides, weights, bias };
+    let heads = Heads { batch, inputs, units, starts: heads, strides, weights, bias };
     let gated = l.target.packs.gated(l.target.isa, heads)?;
     l.count_packed(std::sync::Arc::as_ptr(&gated).addr(), gated.bytes());
     // What is not multiplied is no work done.
@@ -122,7 +121,7 @@ pub(super) fn lower(l: &mut Lower<'_>, value: Value, cell: Cell) -> Result<()> {
         units,
         inputs: inputs[0] + inputs[1],
         skipped: gated.skipped(),
-        batch: if lanes == Lanes::Units { BatchAxis::First } else { BatchAxis::Last },
+        batch: if batch == Batch::First { BatchAxis::First } else { BatchAxis::Last },
     });
     let call = Call::Gated { gated, rows, x: at, out, also };
     l.call(value, call, Label { kernel, cost, in_place: false, looped: None })

@@ -9,9 +9,6 @@ use crate::shape::Bindings;
 use crate::tensor::Tensor;
 use std::collections::HashMap;
 
-/// The most bytes that one known number is repeated to ahead.
-pub(super) const STRETCHED_BYTES: usize = 16 << 10;
-
 /// The known values of a graph.
 pub(super) struct Known<'a> {
     graph: &'a Graph,
@@ -24,7 +21,13 @@ pub(super) struct Known<'a> {
 }
 
 impl<'a> Known<'a> {
-    pub(super) fn of(graph: &'a Graph, bindings: &'a Bindings, given: &'a HashMap<usize, Tensor>) -> Result<Known<'a>> {
+    /// One known number is repeated ahead to `stretched` bytes at most.
+    pub(super) fn of(
+        graph: &'a Graph,
+        bindings: &'a Bindings,
+        given: &'a HashMap<usize, Tensor>,
+        stretched: usize,
+    ) -> Result<Known<'a>> {
         let places: HashMap<u32, usize> = graph.inputs().enumerate().map(|(i, (_, v))| (v.node, i)).collect();
         let mut sources: Vec<Option<Value>> = Vec::with_capacity(graph.nodes().len());
         // In order, since graphs can be deep.
@@ -40,7 +43,7 @@ impl<'a> Known<'a> {
                 // So is a repetition of one element of it, if it is small: a state that starts at zero.
                 Op::Broadcast { .. } if source.is_some() => {
                     let (from, to) = (sized(graph, bindings, node.inputs[0])?, sized(graph, bindings, own)?);
-                    source.filter(|_| to.bytes() <= STRETCHED_BYTES && from.count() == 1 && to.count() > 0)
+                    source.filter(|_| to.bytes() <= stretched && from.count() == 1 && to.count() > 0)
                 }
                 _ => None,
             });

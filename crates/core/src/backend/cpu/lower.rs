@@ -7,7 +7,7 @@
 
 use super::calls;
 use super::gated::{self, Cells};
-use super::known::{Known, STRETCHED_BYTES};
+use super::known::Known;
 use super::packs::Packs;
 use super::place::Placement;
 use super::{scan, synapse};
@@ -22,6 +22,7 @@ use crate::tensor::Tensor;
 use crate::{DType, Type};
 use schwann_kernels::Isa;
 use schwann_kernels::tape::{ARENA_ALIGN, Call, Extent, LARGEST, Memory, Ref, Space, Tape};
+use schwann_kernels::tuning::{Machine, Tuning};
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -29,8 +30,16 @@ use std::sync::Arc;
 #[derive(Clone, Copy)]
 pub(super) struct Target<'a> {
     pub(super) isa: Isa,
+    pub(super) tuning: &'a Tuning,
     pub(super) threads: usize,
     pub(super) packs: &'a Packs,
+}
+
+impl<'a> Target<'a> {
+    /// What kernels are made for.
+    pub(super) fn machine(&self) -> Machine<'a> {
+        Machine { isa: self.isa, tuning: self.tuning }
+    }
 }
 
 /// A plan and the tape that carries it out.
@@ -43,9 +52,9 @@ pub(super) struct Lowered {
 /// Buffers that have no offset yet are slots from here on.
 const UNPLACED: u32 = 1 << 31;
 
-/// All values of a graph together at most: far beyond any machine, and so far below what an address holds that sums of
-/// offsets, and working memory for every thread, do not overflow.
-const MOST_BYTES: usize = usize::MAX >> 8;
+/// All values of a graph together at most, and its arena: far beyond any machine, and so far below what an address holds
+/// that sums of offsets do not overflow. Where an address has only 32 bits, a quarter of what it holds.
+const MOST_BYTES: usize = if usize::BITS > 32 { usize::MAX >> 8 } else { usize::MAX >> 2 };
 
 /// Where a value lies: in which memory, from which byte on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -103,12 +112,13 @@ pub(super) fn lower(
     given: &HashMap<usize, Tensor>,
 ) -> Result<Lowered> {
     check_slices(graph, bindings)?;
-    let known = Known::of(graph, bindings, given)?;
+    let stretched = target.tuning.stretched_bytes_most();
+    let known = Known::of(graph, bindings, given, stretched)?;
     let cells = Cells::of(graph, bindings, &target, &known)?;
     match cells.expand_others(graph)? {
         None => lower_with(graph, bindings, target, known, cells),
         Some(graph) => {
-            let known = Known::of(&graph, bindings, given)?;
+            let known = Known::of(&graph, bindings, given, stretched)?;
             let cells = Cells::of(&graph, bindings, &target, &known)?;
             lower_with(&graph, bindings, target, known, cells)
         }
@@ -151,7 +161,7 @@ fn lower_with(
         bytes.push(all);
     }
     let order = plan::schedule(graph, &bytes);
-    let placement = Placement::of(graph, bindings, &known, &cells, &order)?;
+    let placement = Placement::of(graph, bindings, &target, &known, &cells, &order)?;
     let mut lower = Lower {
         graph,
         bindings,
@@ -396,8 +406,9 @@ impl Lower<'_> {
     /// One number a row of `out`, known ahead, as a constant of all of its elements: read as fast as any other operand,
     /// which single numbers are not. `None` where that is not so, or would be too much memory.
     pub(super) fn stretched(&mut self, value: Value, x: &Sized, out: &Sized) -> Result<Option<Ref>> {
+        let most = self.target.tuning.stretched_bytes_most();
         let one_a_row = x.dtype == DType::F32 && x.shape.last() == Some(&1) && out.shape.last().is_some_and(|n| *n > 1);
-        if !one_a_row || x.count() * 2 > out.count() || x.count() < 2 || out.count() * 4 > STRETCHED_BYTES {
+        if !one_a_row || x.count() * 2 > out.count() || x.count() < 2 || out.count() * 4 > most {
             return Ok(None);
         }
         let Some(data) = self.known.data(value)? else { return Ok(None) };
@@ -599,6 +610,9 @@ impl Lower<'_> {
         let lifetimes: Vec<Lifetime> =
             self.buffers.iter().map(|b| Lifetime { bytes: b.bytes, first: b.first, last: b.last }).collect();
         let (offsets, arena_bytes) = memory::assign(&lifetimes);
+        if arena_bytes > MOST_BYTES {
+            return Err(Error::Memory { what: "a session's arena".into(), bytes: arena_bytes });
+        }
         self.memory.arena = arena_bytes;
         for call in &mut self.calls {
             call.for_each_ref(&mut |r| {
@@ -618,7 +632,7 @@ impl Lower<'_> {
         });
         let buffers: Vec<Buffer> = buffers.collect();
         let constants: usize = self.memory.consts.iter().map(|c| (**c).as_ref().len()).sum();
-        let Target { isa, threads, .. } = self.target;
+        let target @ Target { isa, threads, .. } = self.target;
         let bodies = self.steps.iter().filter_map(|s| s.looped.as_ref());
         let in_bodies: usize = bodies.map(|l| l.body.weight_bytes).sum();
         let plan = Plan {
@@ -631,7 +645,7 @@ impl Lower<'_> {
             live_bytes: memory::largest_live_set(&lifetimes),
             weight_bytes: constants + self.packed.values().sum::<usize>() + in_bodies,
         };
-        let tape = Tape::new(isa, threads, self.memory, self.calls).map_err(Error::Internal)?;
+        let tape = Tape::new(target.machine(), threads, self.memory, self.calls).map_err(Error::Internal)?;
         debug_assert_eq!(ARENA_ALIGN, memory::ALIGN);
         Ok(Lowered { plan, tape })
     }

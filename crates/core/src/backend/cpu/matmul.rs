@@ -116,9 +116,9 @@ pub(super) fn lower(l: &mut Lower<'_>, value: Value, node: &Node) -> Result<()> 
             }
         }
     }
-    let bytes = gemm.scratch_bytes(l.target.isa, l.target.threads);
+    let bytes = gemm.scratch_bytes(l.target.machine(), l.target.threads);
     gemm.scratch = l.scratch(bytes);
-    let threads = if is_shared(m.saturating_mul(n).saturating_mul(k)) { l.target.threads } else { 1 };
+    let threads = if is_shared(l.target.tuning, m.saturating_mul(n).saturating_mul(k)) { l.target.threads } else { 1 };
     let kernel = Kernel::Product(Product {
         batch,
         m,
@@ -218,6 +218,6 @@ fn epilogue(
     let map = Map { code: code.collect() };
     let program = compile(&map, inputs.len() + 1)?;
     let scratch = l.scratch(kernel::scratch_bytes(&program, l.target.threads));
-    let epilogue = Epilogue::new(l.target.isa, program, (m, n), n, inputs, (dst, elem(out.dtype)), scratch);
+    let epilogue = Epilogue::new(l.target.machine(), program, (m, n), n, inputs, (dst, elem(out.dtype)), scratch);
     epilogue.map_err(Error::Internal)
 }

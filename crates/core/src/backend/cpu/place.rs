@@ -6,7 +6,7 @@
 
 use super::gated::Cells;
 use super::known::Known;
-use super::lower::{Sized, sized};
+use super::lower::{Sized, Target, sized};
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::graph::{Graph, Value};
@@ -40,13 +40,14 @@ impl Placement {
     pub(super) fn of(
         graph: &Graph,
         bindings: &Bindings,
+        target: &Target<'_>,
         known: &Known<'_>,
         cells: &Cells,
         order: &[u32],
     ) -> Result<Placement> {
         let mut place = Placement::default();
         place.outputs(graph);
-        place.concatenations(graph, bindings, known, cells)?;
+        place.concatenations(graph, bindings, target, known, cells)?;
         place.shared_memory(graph);
         place.last_reads(graph, order);
         Ok(place)
@@ -72,7 +73,14 @@ impl Placement {
 
     /// Finds concatenations that need not be made, and values that can be made where one wants them: those whose part of it
     /// is contiguous.
-    fn concatenations(&mut self, graph: &Graph, bindings: &Bindings, known: &Known<'_>, cells: &Cells) -> Result<()> {
+    fn concatenations(
+        &mut self,
+        graph: &Graph,
+        bindings: &Bindings,
+        target: &Target<'_>,
+        known: &Known<'_>,
+        cells: &Cells,
+    ) -> Result<()> {
         let (readers, results) = (graph.readers(), graph.results());
         for (id, node) in graph.nodes().iter().enumerate() {
             let Op::Concat { axis } = node.op else { continue };
@@ -80,7 +88,7 @@ impl Placement {
             let size = sized(graph, bindings, whole)?;
             if let &[first, last] = &node.inputs[..]
                 && !results[id]
-                && in_parts(graph, bindings, known, cells, whole, &size, axis, &readers[id])?
+                && in_parts(graph, bindings, target, known, cells, whole, &size, axis, &readers[id])?
             {
                 self.split.insert(whole, [first, last]);
                 continue;
@@ -162,6 +170,7 @@ fn shares(op: &Op) -> bool {
 fn in_parts(
     graph: &Graph,
     bindings: &Bindings,
+    target: &Target<'_>,
     known: &Known<'_>,
     cells: &Cells,
     whole: Value,
@@ -192,7 +201,7 @@ fn in_parts(
         let fits = right.shape.len() == 2
             && (right.dtype, out.dtype) == (DType::F32, DType::F32)
             && known.contains(node.inputs[1])
-            && takes_parts(out.count(), *k);
+            && takes_parts(target.tuning, out.count(), *k);
         if !fits {
             return Ok(false);
         }

@@ -30,8 +30,8 @@ pub(super) fn lower(l: &mut Lower<'_>, id: u32) -> Result<()> {
     }
     let sources = x.shape[axis];
     // Rows are what is left beside the axis: they are lanes where they lie inside it.
-    let columns = axis + 1 < x.shape.len();
-    let rows = if columns { x.shape[1] } else { x.shape[..axis].iter().product() };
+    let batch_last = axis + 1 < x.shape.len();
+    let rows = if batch_last { x.shape[1] } else { x.shape[..axis].iter().product() };
     let out = |slot: usize| Value { node: id, slot: slot as u16 };
     // Indices are the graph's, so they are checked whether or not there are rows.
     for (what, list, end) in [("source", &lists[0], sources), ("destination", &lists[1], segments)] {
@@ -47,7 +47,8 @@ pub(super) fn lower(l: &mut Lower<'_>, id: u32) -> Result<()> {
         Activation::Tanh => Function::Tanh,
     };
     let count = lists[0].len();
-    let synapses = l.target.packs.synapses(l.target.isa, Wiring { activation: function, sources, segments, lists });
+    let synapses =
+        l.target.packs.synapses(l.target.machine(), Wiring { activation: function, sources, segments, lists });
     let synapses = synapses.map_err(|e| match e {
         Error::Internal(problem) => fail(problem),
         other => other,
@@ -79,11 +80,11 @@ pub(super) fn lower(l: &mut Lower<'_>, id: u32) -> Result<()> {
         sums,
         destinations: segments,
         activation,
-        batch: if columns { BatchAxis::Last } else { BatchAxis::First },
-        rounds: (!columns).then_some(Rounds { all, gathered }),
+        batch: if batch_last { BatchAxis::Last } else { BatchAxis::First },
+        rounds: (!batch_last).then_some(Rounds { all, gathered }),
         starts: if ratios > 0 { 0 } else { terms.len() },
         ratios,
     });
-    let call = Call::SynapseSum { synapses, columns, rows, src, ratio, terms: grids, outs };
+    let call = Call::SynapseSum { synapses, batch_last, rows, src, ratio, terms: grids, outs };
     l.call(out(0), call, Label { kernel, cost, in_place: false, looped: None })
 }

@@ -1,7 +1,7 @@
-//! Many rows, lanes are rows.
+//! Batch-last: rows fill the lanes.
 //!
-//! A unit is two lists for each part of its inputs: inputs that all heads weigh, and inputs that only the last one does.
-//! Indices and weights lie in the order they are read.
+//! A unit has two lists for each part of its inputs: inputs that all heads have a weight for, and inputs that only the
+//! last head has one for. Indices and weights lie in the order in which they are read.
 
 #![expect(clippy::needless_range_loop, reason = "the indices name registers: each loop is unrolled away")]
 
@@ -13,7 +13,7 @@ use crate::simd::{Isa, Simd, with_simd};
 /// of rows and three of weights are fewer than the nine multiply-adds they feed.
 const REGISTERS: usize = 3;
 
-pub(super) struct Columns {
+pub(super) struct BatchLast {
     units: Vec<Unit>,
     indices: Vec<u32>,
     weights: Vec<f32>,
@@ -26,9 +26,9 @@ struct Unit {
     lists: [[u32; 2]; 2],
 }
 
-impl Columns {
-    pub(super) fn pack(inputs: [usize; 2], units: usize, source: &Source<'_>) -> Columns {
-        let mut packed = Columns { units: Vec::new(), indices: Vec::new(), weights: Vec::new(), skipped: 0 };
+impl BatchLast {
+    pub(super) fn pack(inputs: [usize; 2], units: usize, source: &Source<'_>) -> BatchLast {
+        let mut packed = BatchLast { units: Vec::new(), indices: Vec::new(), weights: Vec::new(), skipped: 0 };
         for unit in 0..units {
             packed.weights.extend((0..HEADS).map(|h| source.shift(h, unit)));
             let mut lists = [[0; 2]; 2];
@@ -59,14 +59,14 @@ impl Columns {
     /// # Safety
     /// As [`super::Gated::run`].
     pub(super) unsafe fn run(&self, isa: Isa, rows: usize, x: [*const f32; 2], out: *mut f32, also: *mut f32) {
-        let job = Job { columns: self, rows, x, out, also };
+        let job = Job { packed: self, rows, x, out, also };
         // SAFETY: the caller's promise.
         with_simd!(isa, s => unsafe { job.run(s) })
     }
 }
 
 struct Job<'a> {
-    columns: &'a Columns,
+    packed: &'a BatchLast,
     rows: usize,
     x: [*const f32; 2],
     out: *mut f32,
@@ -78,7 +78,7 @@ impl Job<'_> {
     /// As [`super::Gated::run`].
     #[inline(always)]
     unsafe fn run<S: Simd>(&self, s: S) {
-        if self.columns.units.is_empty() {
+        if self.packed.units.is_empty() {
             // However many rows there are, which no memory limits then.
             return;
         }
@@ -103,13 +103,13 @@ impl Job<'_> {
         }
     }
 
-    /// All units of the rows of `V` registers from `row` on, the last of which has `n`.
+    /// Computes all units of the rows from `row` on that fill `V` registers; the last register holds `n` rows.
     ///
     /// # Safety
     /// As [`super::Gated::run`], for these rows.
     #[inline(always)]
     unsafe fn some<S: Simd, const V: usize>(&self, s: S, row: usize, n: usize) {
-        let Columns { units, indices, weights, .. } = self.columns;
+        let BatchLast { units, indices, weights, .. } = self.packed;
         let (mut index, mut weight) = (indices.as_ptr(), weights.as_ptr());
         for (unit, Unit { lists }) in units.iter().enumerate() {
             // SAFETY: the lists are as long as was packed, and their indices are inputs of their part.
@@ -161,7 +161,7 @@ impl Job<'_> {
     }
 }
 
-/// `V` registers, `n` floats of the last.
+/// Loads `V` registers, of the last one only `n` floats.
 ///
 /// # Safety
 /// They must be readable.
