@@ -53,14 +53,14 @@ pub(crate) fn run(args: &Args) -> Result<Outcome> {
     writeln!(
         out,
         "wrote {}: {} nodes, {} weights, sizes {} left open",
-        args.out.display(),
+        out::printable(&args.out.display().to_string()),
         graph.nodes().len(),
         graph.weights().len(),
         symbols.join(" and ")
     )?;
     if let Some(path) = &args.input {
         io::write_npy(path, &input).with_context(|| format!("cannot write {}", path.display()))?;
-        writeln!(out, "wrote {}: {input}", path.display())?;
+        writeln!(out, "wrote {}: {input}", out::printable(&path.display().to_string()))?;
     }
     out.flush()?;
     Ok(Outcome::Done)
