@@ -31,8 +31,7 @@ fn truth(tape: &mut Tape, r: Register) -> Result<Value> {
 
 /// Adds to `graph` what a `Map` or `MatMulMap` node computes from `inputs`.
 pub(super) fn expand(graph: &mut Graph, node: &Node, inputs: &[Value]) -> Result<Value> {
-    let mut tape = Tape::new(std::mem::take(graph));
-    tape.at.clone_from(&node.name);
+    let mut tape = Tape::forward(std::mem::take(graph), &node.name);
     let result = run(&mut tape, node, inputs);
     *graph = tape.graph;
     result
@@ -46,8 +45,7 @@ pub(super) fn synapses(graph: &mut Graph, node: &Node, inputs: &[Value]) -> Resu
         Op::SynapseRatio { activation, axis } => (activation, axis, 2, node.outs[0].shape[axis].clone()),
         _ => return Err(super::refuse(&node.name, &node.op, "it is no sum over synapses")),
     };
-    let mut tape = Tape::new(std::mem::take(graph));
-    tape.at.clone_from(&node.name);
+    let mut tape = Tape::forward(std::mem::take(graph), &node.name);
     let mut run = || {
         // Along an axis that is not the last, a synapse's numbers are a column.
         let column = axis + 1 < tape.shape(inputs[0]).rank();

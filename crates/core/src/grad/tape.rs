@@ -14,6 +14,8 @@ pub(super) struct Tape {
     pub(super) graph: Graph,
     /// The forward node whose rule is at work, for the names of new nodes.
     pub(super) at: String,
+    /// What names of new nodes begin with: `grad.` on the way back.
+    begin: &'static str,
 }
 
 macro_rules! short {
@@ -25,12 +27,16 @@ macro_rules! short {
 }
 
 impl Tape {
-    pub(super) fn new(graph: Graph) -> Tape {
-        Tape { graph, at: "seed".into() }
+    pub(super) fn new(graph: Graph, at: &str) -> Tape {
+        Tape { graph, at: at.to_owned(), begin: "grad." }
+    }
+    /// For operations of the way forward that take the place of the node `at`.
+    pub(super) fn forward(graph: Graph, at: &str) -> Tape {
+        Tape { graph, at: at.to_owned(), begin: "" }
     }
 
     pub(super) fn push(&mut self, op: Op, inputs: &[Value]) -> Result<Value> {
-        let name = format!("grad.{}.{}", self.at, op.name());
+        let name = format!("{}{}.{}", self.begin, self.at, op.name());
         self.graph.push(op, inputs.to_vec(), name)
     }
     pub(super) fn ty(&self, value: Value) -> &Type {
@@ -144,7 +150,7 @@ impl Tape {
             let positions: Vec<i32> = (0..n as i32).rev().collect();
             return self.push(Op::Const(Tensor::new(&[n], &positions)?), &[]);
         }
-        let mut body = Tape::new(Graph::default());
+        let mut body = Tape::new(Graph::default(), &self.at);
         let input = |name: &str| Op::Input { name: name.into(), ty: Type::new(DType::I32, Shape::scalar()) };
         let seen = body.push(input("seen"), &[])?;
         let one = body.push(input("one"), &[])?;

@@ -2,9 +2,11 @@
 
 mod build;
 mod mark;
+pub(crate) mod name;
 mod print;
 
-pub use build::GraphBuilder;
+pub use build::{GraphBuilder, Outside};
+pub use name::is_automatic;
 pub(crate) use print::quote;
 
 use crate::error::{Error, Result};
@@ -58,7 +60,8 @@ pub struct Node {
     pub inputs: Vec<Value>,
     /// The types of its outputs, as the operation's rule gives them.
     pub outs: Vec<Type>,
-    /// Its name, for messages and pictures.
+    /// Its name, for messages, tables and pictures: a path such as `cfc.inter.gate` ([`GraphBuilder::within`]). Several
+    /// nodes may have the same one.
     pub name: String,
 }
 

@@ -506,6 +506,15 @@ impl Op {
         }
     }
 
+    /// Whether an operation has this name.
+    pub fn is_name(text: &str) -> bool {
+        const OTHERS: &str = "input weight const select matmul softmax layer_norm rms_norm attention reshape transpose \
+                              slice pad concat broadcast gather segment_sum synapse_sum synapse_ratio cast quantize \
+                              dequantize scan map matmul_map";
+        let lists = [Unary::NAMES, Binary::NAMES, Compare::NAMES, Reduction::NAMES];
+        lists.iter().any(|names| names.contains(&text)) || OTHERS.split(' ').any(|name| name == text)
+    }
+
     /// Whether each output element depends only on the input elements at its own (stretched) position.
     pub fn is_elementwise(&self) -> bool {
         matches!(
@@ -629,6 +638,9 @@ impl fmt::Display for Map {
 macro_rules! snake_names {
     ($($ty:ident { $($variant:ident => $name:literal),* $(,)? })*) => { $(
         impl $ty {
+            /// The names of all.
+            pub const NAMES: &'static [&'static str] = &[$($name),*];
+
             /// Its name in text.
             pub fn name(self) -> &'static str {
                 match self { $($ty::$variant => $name),* }

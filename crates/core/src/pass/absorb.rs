@@ -8,7 +8,7 @@ use super::PassOptions;
 use super::dead::dead_code;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::graph::{Graph, Value};
+use crate::graph::{Graph, Value, name};
 use crate::op::{Binary, Op};
 use crate::tensor::Tensor;
 use std::collections::{HashMap, HashSet};
@@ -63,7 +63,10 @@ pub(super) fn absorb(graph: &Graph, constant: &dyn Fn(Value) -> bool) -> Result<
     for id in 0..graph.nodes().len() as u32 {
         let value = Value { node: id, slot: 0 };
         if let Some(sum) = sums.get(&id) {
-            let name = &graph.nodes()[id as usize].name;
+            let members = || sum.inner.iter().copied().chain([id]).map(|id| &graph.nodes()[id as usize]);
+            let products = members().filter(|node| matches!(node.op, Op::MatMul { .. })).map(|node| node.name.as_str());
+            let result = &graph.nodes()[id as usize].name;
+            let name = &name::fused(Some(name::joint(products).as_str()), result, std::iter::empty());
             // What is scaled may itself be part of a sum that is made in one: then the scaled value is there, and it is not.
             let scaled = a.scaled(sum.x).filter(|(x, _)| r.find(*x).is_some());
             let (x, factor) = scaled.unwrap_or((sum.x, 1.0));
@@ -97,7 +100,7 @@ pub(super) fn absorb(graph: &Graph, constant: &dyn Fn(Value) -> bool) -> Result<
             let bias = add(&mut r.new, biases, "bias")?;
             let mut new = r.new.push(sum.product.clone(), vec![left, weight], name.clone())?;
             if let Some(bias) = bias {
-                new = r.new.push(Op::Binary(Binary::Add), vec![new, bias], name.clone())?;
+                new = r.new.push(Op::Binary(Binary::Add), vec![new, bias], format!("{name}.bias"))?;
             }
             r.set(value, new);
         } else if !taken.contains(&id) && r.find(value).is_none() {

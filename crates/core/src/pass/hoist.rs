@@ -84,8 +84,8 @@ fn hoist_scan(scan: &Scan, mut inputs: Vec<Value>, outer: &mut Graph) -> Result<
         }
     }
     for (n, value) in needed.iter().enumerate() {
-        let name = format!("hoisted.{n}.{}", value.node);
-        let new = r.new.push(Op::Input { name: name.clone(), ty: body.ty(*value).clone() }, vec![], name)?;
+        let input = Op::Input { name: format!("hoisted.{n}.{}", value.node), ty: body.ty(*value).clone() };
+        let new = r.new.push(input, vec![], body.node(*value).name.clone())?;
         r.set(*value, new);
         inputs.push(outside[value]);
     }

@@ -4,7 +4,7 @@
 use super::PassOptions;
 use super::absorb::absorb;
 use crate::error::{Error, Result};
-use crate::graph::{Graph, Value};
+use crate::graph::{Graph, Value, name};
 use crate::op::{Binary, Op, Scan};
 use crate::shape::{Dim, Shape};
 use std::collections::{BTreeMap, HashSet};
@@ -114,24 +114,26 @@ fn merge_in(graph: &Graph, constant: &dyn Fn(Value) -> bool, most_columns: usize
             let right = |(p, _): &(u32, usize)| r.get(graph.nodes()[*p as usize].inputs[1]);
             let rights = products.iter().map(right).collect::<Result<_>>()?;
             let axis = usize::from(!transpose_b);
-            let all = r.new.push(Op::Concat { axis }, rights, format!("{}.columns", node.name))?;
+            let name = name::joint(products.iter().map(|(p, _)| graph.nodes()[*p as usize].name.as_str()));
+            let all = r.new.push(Op::Concat { axis }, rights, format!("{name}.weights"))?;
             let left = r.get(node.inputs[0])?;
-            let mut product = r.new.push(node.op.clone(), vec![left, all], format!("{}.merged", node.name))?;
+            let mut product = r.new.push(node.op.clone(), vec![left, all], name.clone())?;
             // What the parts replace: the products, or their sums with a bias each, if every one has one.
             let mut replaced: Vec<u32> = products.iter().map(|(p, _)| *p).collect();
             let alone =
                 |id: u32| (readers[id as usize].len() == 1 && !results[id as usize]).then(|| readers[id as usize][0]);
             if let Some(sums) = biases(graph, products, constant, &alone) {
                 let parts = sums.iter().map(|(_, bias)| r.get(*bias)).collect::<Result<_>>()?;
-                let bias = r.new.push(Op::Concat { axis: 0 }, parts, format!("{}.biases", node.name))?;
-                product = r.new.push(Op::Binary(Binary::Add), vec![product, bias], format!("{}.shifted", node.name))?;
+                let bias = r.new.push(Op::Concat { axis: 0 }, parts, format!("{name}.biases"))?;
+                product = r.new.push(Op::Binary(Binary::Add), vec![product, bias], format!("{name}.bias"))?;
                 replaced = sums.iter().map(|(sum, _)| *sum).collect();
             }
             let last = node.outs[0].shape.rank() - 1;
             let mut at = 0;
-            for (old, (_, columns)) in replaced.iter().zip(products.iter()) {
+            for (old, (own, columns)) in replaced.iter().zip(products.iter()) {
                 let slice = Op::Slice { axis: last, start: Dim::fixed(at), end: Dim::fixed(at + columns) };
-                let part = r.new.push(slice, vec![product], graph.nodes()[*old as usize].name.clone())?;
+                let (own, old_name) = (&graph.nodes()[*own as usize].name, &graph.nodes()[*old as usize].name);
+                let part = r.new.push(slice, vec![product], name::fused(Some(own.as_str()), old_name, std::iter::empty()))?;
                 r.set(Value { node: *old, slot: 0 }, part);
                 at += columns;
             }
