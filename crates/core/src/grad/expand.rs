@@ -1,4 +1,4 @@
-//! A fused program back into the operations it was made of, so that the table need not know it.
+//! Turns a fused program back into the operations it was made of, so that the table of rules needs none for it.
 
 use super::tape::Tape;
 use crate::dtype::DType;

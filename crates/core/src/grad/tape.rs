@@ -1,4 +1,4 @@
-//! The graph that grows on the way back, with short names for what rules write most.
+//! The graph to which the rules add the way back, with short methods for what they add most.
 
 use crate::dtype::DType;
 use crate::error::{Error, Result};
@@ -141,8 +141,8 @@ impl Tape {
         self.push(Op::Reduce { kind: Reduction::Sum, axes, keep: false }, &[ones])
     }
 
-    /// n − 1, …, 1, 0 as `i32[n]`: how many elements follow each. No operation counts, so where n is a symbol a loop
-    /// from the end does.
+    /// n − 1, …, 1, 0 as `i32[n]`: how many elements follow each. No operation makes such a list, so where n is a symbol,
+    /// a loop that runs from the end counts.
     pub(super) fn positions_from_end(&mut self, n: &Dim) -> Result<Value> {
         if let Some(n) = n.as_fixed()
             && n <= MAX_LITERAL
@@ -165,7 +165,7 @@ impl Tape {
         Ok(Value { node: first.node, slot: 1 })
     }
 
-    /// What says that a size grew beyond what a formula may be.
+    /// The error for a size that grew beyond what a formula may be.
     pub(super) fn too_large(&self) -> Error {
         Error::Gradient { node: self.at.clone(), op: "size".into(), problem: "sizes overflow".into() }
     }

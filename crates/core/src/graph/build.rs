@@ -1,4 +1,4 @@
-//! Building a graph by hand: one method an operation, refusing what does not fit at once.
+//! Building a graph by hand: a method for each operation, which refuses at once what does not fit.
 
 use super::{Graph, Value};
 use crate::dtype::DType;
@@ -363,7 +363,7 @@ impl GraphBuilder {
         &self.graph
     }
 
-    /// Goes on with a graph; nodes that nobody names are called `unnamed`.
+    /// Adds to a graph; nodes that nobody names are called `unnamed`.
     pub(crate) fn going_on(graph: Graph, unnamed: &str) -> GraphBuilder {
         GraphBuilder { graph, unnamed: Some(unnamed.to_owned()), ..GraphBuilder::default() }
     }
@@ -387,7 +387,7 @@ impl GraphBuilder {
 }
 
 impl From<Graph> for GraphBuilder {
-    /// Goes on with a graph.
+    /// Adds to a graph.
     fn from(graph: Graph) -> Self {
         GraphBuilder { graph, ..GraphBuilder::default() }
     }

@@ -90,11 +90,11 @@ pub struct Graph {
     nodes: Vec<Node>,
     /// Nodes that are inputs, in the order declared.
     inputs: Vec<u32>,
-    /// Inputs and weights by name (the first node of each), so that a file with very many is still read quickly.
+    /// Inputs and weights by name (the first node of each): finding one takes no longer in a file with very many.
     input_nodes: BTreeMap<String, u32>,
     weight_nodes: BTreeMap<String, u32>,
     outputs: Vec<Output>,
-    /// Where each output is in the list, and which inputs are states: for the same reason.
+    /// Where each output is in the list, and which inputs are states; kept for the same reason.
     output_places: BTreeMap<String, usize>,
     state_inputs: BTreeSet<String>,
     states: Vec<State>,
@@ -415,7 +415,7 @@ impl Graph {
         Rebuild { old: self, new: Graph { weights: self.weights.clone(), ..Graph::default() }, map: BTreeMap::new() }
     }
 
-    /// The nodes that read each node, in order, one entry a reading.
+    /// The nodes that read each node, in order; one that reads it twice is there twice.
     pub(crate) fn readers(&self) -> Vec<Vec<u32>> {
         let mut readers: Vec<Vec<u32>> = vec![Vec::new(); self.nodes.len()];
         for (id, node) in (0u32..).zip(&self.nodes) {

@@ -1,4 +1,5 @@
-//! Work on a product that its weights can do ahead: sums of products of one left-hand side, and factors before or after.
+//! Work around a matrix product that can be done on its weights ahead of every run: adding up products with the same left
+//! operand, and multiplying by a number before or after.
 //!
 //! x·A + x·B = x·(A + B), c·(x·A) = x·(c·A) and (c·x)·A = x·(c·A), biases likewise. A cell's gate of two linear layers
 //! is then one, and the factors of a scaled activation are gone. The new weights are written as graph nodes; hoisting and
@@ -26,7 +27,7 @@ struct Sum {
     product: Op,
     weights: Vec<(Value, f32)>,
     biases: Vec<(Value, f32)>,
-    /// Nodes that it stands for, other than its own.
+    /// Other nodes whose work is part of it.
     inner: Vec<u32>,
 }
 
@@ -34,7 +35,7 @@ struct Absorb<'a> {
     graph: &'a Graph,
     constant: &'a dyn Fn(Value) -> bool,
     uses: Vec<Vec<u32>>,
-    /// What each node is a sum of, as long as no later one has taken that.
+    /// What each node is a sum of; `None` once it has become part of a later node's sum.
     sums: Vec<Option<Sum>>,
 }
 
@@ -210,7 +211,7 @@ impl Absorb<'_> {
         Some(sum)
     }
 
-    /// Whether there is anything to do ahead.
+    /// Whether there is anything that can be done ahead.
     fn gains(&self, sum: &Sum) -> bool {
         sum.weights.len() > 1 || sum.weights[0].1 != 1.0 || self.scaled(sum.x).is_some()
     }

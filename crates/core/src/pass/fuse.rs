@@ -2,8 +2,9 @@
 //!
 //! A group is a tree of elementwise nodes of one shape whose inner results nobody else reads; it becomes one `Map`, so
 //! that inner results never reach memory. If one of its inputs is a matrix product that only the group reads, the
-//! program runs on the product while that is in cache (`MatMulMap`). An explicit cast to a narrower type always rounds;
-//! the implicit rounding of half-precision arithmetic is left out inside a group, which only makes it more exact.
+//! program runs on the product while that is in cache: it is then the product's *epilogue* (`MatMulMap`). An explicit
+//! cast to a narrower type always rounds; the implicit rounding of half-precision arithmetic is left out inside a group,
+//! which only makes it more exact.
 
 use super::PassOptions;
 use crate::dtype::DType;

@@ -1,5 +1,6 @@
-//! Several small products of one left-hand side become one: a gated cell's heads are then one call over one pass through
-//! the input, and whoever reads a head reads its columns in place.
+//! Several small matrix products with the same left operand become one product, whose right operand is theirs side by
+//! side. The heads of a gated cell are then one call that reads the input once; each head is a range of columns of the
+//! result, and is read there.
 
 use super::PassOptions;
 use super::absorb::absorb;
@@ -9,9 +10,10 @@ use crate::op::{Binary, Op, Scan};
 use crate::shape::{Dim, Shape};
 use std::collections::{BTreeMap, HashSet};
 
-/// Columns of a merged product at most: beyond, each product is large enough alone, and better keeps its epilogue.
+/// The most columns of a merged product. Larger products gain little from it, and lose more: apart, each can have the
+/// elementwise work that follows it fused into it.
 const MOST_COLUMNS: usize = 512;
-/// Likewise in a loop, whose rows come in blocks: what follows finds even a wide result in the cache.
+/// The same in a loop. It takes a few rows at a time, so that even a wide result is still in cache for what follows.
 const MOST_COLUMNS_IN_LOOPS: usize = 4096;
 
 pub(super) fn merge_products(graph: &Graph, options: &PassOptions) -> Result<Graph> {
@@ -62,7 +64,7 @@ pub(super) fn with_body(scan: &Scan, body: Graph) -> Scan {
     Scan { body, states, sequences, axis, reverse }
 }
 
-/// `known`, and what is computed from it and literals alone.
+/// The values in `known`, literals, and sums, products and the like that are computed from these alone.
 fn made_of(graph: &Graph, known: &HashSet<Value>) -> HashSet<Value> {
     let mut all = known.clone();
     for (id, node) in graph.nodes().iter().enumerate() {
@@ -133,7 +135,8 @@ fn merge_in(graph: &Graph, constant: &dyn Fn(Value) -> bool, most_columns: usize
             for (old, (own, columns)) in replaced.iter().zip(products.iter()) {
                 let slice = Op::Slice { axis: last, start: Dim::fixed(at), end: Dim::fixed(at + columns) };
                 let (own, old_name) = (&graph.nodes()[*own as usize].name, &graph.nodes()[*old as usize].name);
-                let part = r.new.push(slice, vec![product], name::fused(Some(own.as_str()), old_name, std::iter::empty()))?;
+                let part =
+                    r.new.push(slice, vec![product], name::fused(Some(own.as_str()), old_name, std::iter::empty()))?;
                 r.set(Value { node: *old, slot: 0 }, part);
                 at += columns;
             }

@@ -359,8 +359,7 @@ impl Cell for Built<'_> {
         for i in 0..wiring.layer_count() {
             let to = from + wiring.layer(i).len();
             x = scope.within(&wiring.layer_name(i), |scope| {
-                let h =
-                    if wiring.layer_count() == 1 { h } else { scope.body.named("state").slice(h, 1, from, to)? };
+                let h = if wiring.layer_count() == 1 { h } else { scope.body.named("state").slice(h, 1, from, to)? };
                 let z = scope.body.named("joined").concat(&[x, h], 1)?;
                 let mask = layer_mask(wiring, i)?;
                 self.cell(scope, &format!("rnn_cell.layer_{i}"), z, at.elapsed, Some(&mask))

@@ -156,9 +156,8 @@ impl Gru {
             let from_x = product(scope, "from_x", [FROM_X, BIAS_X], step.x, self.bias)?;
             let from_h = product(scope, "from_h", [FROM_H, BIAS_H], h, self.bias)?;
             let b = &mut scope.body;
-            let mut part = |name: &str, of: Value, from: usize, to: usize| {
-                b.named(name).slice(of, 1, from * hidden, to * hidden)
-            };
+            let mut part =
+                |name: &str, of: Value, from: usize, to: usize| b.named(name).slice(of, 1, from * hidden, to * hidden);
             // r and z, which add both, in one piece.
             let (gates_x, gates_h) = (part("gates.from_x", from_x, 0, 2)?, part("gates.from_h", from_h, 0, 2)?);
             let (n_x, n_h) = (part("candidate.from_x", from_x, 2, 3)?, part("candidate.from_h", from_h, 2, 3)?);

@@ -1,9 +1,9 @@
-//! Sparse synapses become one operation: what is gathered, scaled, squashed, weighted and summed by destination needs no
-//! value a synapse in memory, and sums over the same activations share them.
+//! Sparse synapses become one operation. Values are gathered, scaled, squashed, weighted and summed by destination in one
+//! go, so that memory never holds a number for each synapse, and sums over the same activations share these.
 //!
 //! The form is Σ c·act(f(gather(x, sources))) by destination, with f any nest of sums, differences, products and
-//! negations with one number a synapse: that is scale·x + shift, and scale and shift are computed here as graph
-//! operations, which later lines of the recipe move out of loops and do once.
+//! negations with one number a synapse. That is scale·x + shift. Scale and shift are added to the graph here as
+//! operations; later passes move these out of loops and do them once.
 
 mod finish;
 
@@ -87,7 +87,7 @@ struct Group {
     sums: Vec<Sum>,
     /// Nodes between the gather and the sums.
     inner: HashSet<u32>,
-    /// What tells it from other groups: the value that is weighted.
+    /// The value that is weighted, which tells it from other groups.
     active: Value,
 }
 
@@ -144,7 +144,7 @@ fn fuse_in(graph: &Graph, source: &dyn Fn(Value) -> bool) -> Result<Graph> {
     r.finish()
 }
 
-/// Nodes whose values are known before the run, or will be once loops are rid of what is the same in every step.
+/// Nodes whose values are known before the run, or will be once work that is the same in every step has left the loops.
 fn known_nodes(graph: &Graph, source: &dyn Fn(Value) -> bool) -> Vec<bool> {
     let mut known: Vec<bool> = Vec::with_capacity(graph.nodes().len());
     for (id, node) in graph.nodes().iter().enumerate() {
