@@ -1,4 +1,4 @@
-//! A fused program back into the operations it was made of, so that the table need not know it.
+//! Turns a fused program back into the operations it was made of, so that the table of rules needs none for it.
 
 use super::tape::Tape;
 use crate::dtype::DType;
@@ -35,8 +35,7 @@ fn truth(tape: &mut Tape, r: Register) -> Result<Value> {
 
 /// Adds to `graph` what a `Map` or `MatMulMap` node computes from `inputs`.
 pub(super) fn expand(graph: &mut Graph, node: &Node, inputs: &[Value]) -> Result<Value> {
-    let mut tape = Tape::new(std::mem::take(graph));
-    tape.at.clone_from(&node.name);
+    let mut tape = Tape::forward(std::mem::take(graph), &node.name);
     let result = run(&mut tape, node, inputs);
     *graph = tape.graph;
     result
@@ -45,8 +44,7 @@ pub(super) fn expand(graph: &mut Graph, node: &Node, inputs: &[Value]) -> Result
 /// Adds to `graph` what a `GatedCell` computes from `inputs`.
 pub(super) fn gated_cell(graph: &mut Graph, node: &Node, inputs: &[Value]) -> Result<Value> {
     let [a, b, t] = heads(graph, node, inputs, false)?;
-    let mut tape = Tape::new(std::mem::take(graph));
-    tape.at.clone_from(&node.name);
+    let mut tape = Tape::forward(std::mem::take(graph), &node.name);
     let mut run = || {
         let (from, to, gate) =
             (tape.unary(Unary::Tanh, a)?, tape.unary(Unary::Tanh, b)?, tape.unary(Unary::Sigmoid, t)?);
@@ -71,8 +69,7 @@ pub(super) fn synapses(graph: &mut Graph, node: &Node, inputs: &[Value]) -> Resu
     if times > MOST_TIMES {
         return Err(super::refuse(&node.name, &node.op, &format!("it is taken {times} times, over {MOST_TIMES}")));
     }
-    let mut tape = Tape::new(std::mem::take(graph));
-    tape.at.clone_from(&node.name);
+    let mut tape = Tape::forward(std::mem::take(graph), &node.name);
     let once = |tape: &mut Tape, inputs: &[Value]| {
         // Along an axis that is not the last, a synapse's numbers are a column.
         let column = axis + 1 < tape.shape(inputs[0]).rank();

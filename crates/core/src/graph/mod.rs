@@ -2,9 +2,11 @@
 
 mod build;
 mod mark;
+pub(crate) mod name;
 mod print;
 
-pub use build::GraphBuilder;
+pub use build::{GraphBuilder, Outside};
+pub use name::is_automatic;
 pub(crate) use print::quote;
 
 use crate::error::{Error, Result};
@@ -58,7 +60,8 @@ pub struct Node {
     pub inputs: Vec<Value>,
     /// The types of its outputs, as the operation's rule gives them.
     pub outs: Vec<Type>,
-    /// Its name, for messages and pictures.
+    /// Its name, for messages, tables and pictures: a path such as `cfc.inter.gate` ([`GraphBuilder::within`]). Several
+    /// nodes may have the same one.
     pub name: String,
 }
 
@@ -87,11 +90,11 @@ pub struct Graph {
     nodes: Vec<Node>,
     /// Nodes that are inputs, in the order declared.
     inputs: Vec<u32>,
-    /// Inputs and weights by name (the first node of each), so that a file with very many is still read quickly.
+    /// Inputs and weights by name (the first node of each): finding one takes no longer in a file with very many.
     input_nodes: BTreeMap<String, u32>,
     weight_nodes: BTreeMap<String, u32>,
     outputs: Vec<Output>,
-    /// Where each output is in the list, and which inputs are states: for the same reason.
+    /// Where each output is in the list, and which inputs are states; kept for the same reason.
     output_places: BTreeMap<String, usize>,
     state_inputs: BTreeSet<String>,
     states: Vec<State>,
@@ -412,7 +415,7 @@ impl Graph {
         Rebuild { old: self, new: Graph { weights: self.weights.clone(), ..Graph::default() }, map: BTreeMap::new() }
     }
 
-    /// The nodes that read each node, in order, one entry a reading.
+    /// The nodes that read each node, in order; one that reads it twice is there twice.
     pub(crate) fn readers(&self) -> Vec<Vec<u32>> {
         let mut readers: Vec<Vec<u32>> = vec![Vec::new(); self.nodes.len()];
         for (id, node) in (0u32..).zip(&self.nodes) {

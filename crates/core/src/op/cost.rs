@@ -28,7 +28,7 @@ impl Cost {
     pub fn bytes(&self) -> u64 {
         self.bytes_read.saturating_add(self.bytes_written)
     }
-    /// This `n` times.
+    /// The cost of doing this `n` times.
     pub fn times(self, n: u64) -> Cost {
         Cost {
             flops: self.flops.saturating_mul(n),

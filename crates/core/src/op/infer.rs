@@ -32,7 +32,7 @@ fn synapses(inputs: &[&Type], axis: usize) -> Infer<()> {
     Ok(())
 }
 
-/// Inputs from `first` on stretch to a result of sums over synapses, with a number for each destination.
+/// Checks that inputs from `first` on stretch to the result of sums over synapses and have a number for each destination.
 fn a_number_each(inputs: &[&Type], first: usize, result: &Type, axis: usize) -> Infer<()> {
     for (i, ty) in inputs.iter().enumerate().skip(first) {
         let stretched = ty.shape.broadcast(&result.shape).is_some_and(|shape| shape == result.shape);

@@ -1,7 +1,7 @@
 //! The operations: a small closed set, so that every `match` over it lists what a new one must touch.
 //!
 //! An operation's meaning is its code in `backend/reference`; its types are in `infer.rs`, its cost in `cost.rs`, its
-//! gradient in `grad.rs`. `docs/adding-an-op.md` walks through an addition.
+//! gradient in `grad/table.rs`. `docs/adding-an-op.md` walks through an addition.
 
 mod cost;
 mod float;
@@ -416,7 +416,7 @@ pub enum Op {
     /// `axis` of x and its destination (`i32`), a scale, a shift, and `sums` weights c₁ …, all of one length. Output k is
     /// like x with `segments` elements along `axis`: element d is the sum of `cₖ[e] · act(scale[e] · x[source e] +
     /// shift[e])` over the e with destination d. `sums` further inputs, if they are there, are what the sums start from;
-    /// they stretch to the result. Backends may want x's tables to be known before the run.
+    /// they stretch to the result. Backends may need all but x and those to be known before the run.
     SynapseSum {
         /// What becomes of a synapse's input.
         activation: Activation,
@@ -472,7 +472,7 @@ pub enum Op {
         /// The result's element type.
         dtype: DType,
     },
-    /// A matrix product whose result passes through an elementwise program while it is hot (made by a pass). Inputs: a,
+    /// A matrix product whose result passes through an elementwise program while in cache (made by a pass). Inputs: a,
     /// b, then the program's inputs from 1 on; its input 0 is the product.
     MatMulMap {
         /// As in `MatMul`.
@@ -496,7 +496,8 @@ fn is_once(times: &usize) -> bool {
 }
 
 impl Op {
-    /// Of sums over synapses: how many inputs are x and its tables. What follows is for each destination.
+    /// For sums over synapses: how many of the inputs are x and the tables. Inputs after those have one number for each
+    /// destination.
     pub(crate) fn synapse_tables(&self) -> Option<usize> {
         match self {
             Op::SynapseSum { sums, .. } => Some(5 + sums),
@@ -541,6 +542,15 @@ impl Op {
         }
     }
 
+    /// Whether an operation has this name.
+    pub fn is_name(text: &str) -> bool {
+        const OTHERS: &str = "input weight const select matmul softmax layer_norm rms_norm attention reshape transpose \
+                              slice pad concat broadcast gather segment_sum synapse_sum synapse_ratio cast quantize \
+                              dequantize scan map matmul_map";
+        let lists = [Unary::NAMES, Binary::NAMES, Compare::NAMES, Reduction::NAMES];
+        lists.iter().any(|names| names.contains(&text)) || OTHERS.split(' ').any(|name| name == text)
+    }
+
     /// Whether each output element depends only on the input elements at its own (stretched) position.
     pub fn is_elementwise(&self) -> bool {
         matches!(
@@ -562,9 +572,9 @@ impl Op {
     }
 }
 
-/// The most instructions of a fused program, and the most values it is given: what the kernels' machine holds.
+/// The most instructions of a fused program, which the kernels' interpreter has room for.
 pub const MAX_PROGRAM: usize = 1024;
-/// See [`MAX_PROGRAM`].
+/// The most inputs of a fused program, likewise.
 pub const MAX_PROGRAM_INPUTS: usize = 22;
 
 impl Map {
@@ -688,6 +698,9 @@ impl fmt::Display for Map {
 macro_rules! snake_names {
     ($($ty:ident { $($variant:ident => $name:literal),* $(,)? })*) => { $(
         impl $ty {
+            /// The names of all.
+            pub const NAMES: &'static [&'static str] = &[$($name),*];
+
             /// Its name in text.
             pub fn name(self) -> &'static str {
                 match self { $($ty::$variant => $name),* }

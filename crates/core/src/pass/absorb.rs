@@ -1,4 +1,5 @@
-//! Work on a product that its weights can do ahead: sums of products of one left-hand side, and factors before or after.
+//! Work around a matrix product that can be done on its weights ahead of every run: adding up products with the same left
+//! operand, and multiplying by a number before or after.
 //!
 //! x·A + x·B = x·(A + B), c·(x·A) = x·(c·A) and (c·x)·A = x·(c·A), biases likewise. A cell's gate of two linear layers
 //! is then one, and the factors of a scaled activation are gone. The new weights are written as graph nodes; hoisting and
@@ -8,7 +9,7 @@ use super::PassOptions;
 use super::dead::dead_code;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::graph::{Graph, Value};
+use crate::graph::{Graph, Value, name};
 use crate::op::{Binary, Op};
 use crate::tensor::Tensor;
 use std::collections::{HashMap, HashSet};
@@ -26,7 +27,7 @@ struct Sum {
     product: Op,
     weights: Vec<(Value, f32)>,
     biases: Vec<(Value, f32)>,
-    /// Nodes that it stands for, other than its own.
+    /// Other nodes whose work is part of it.
     inner: Vec<u32>,
 }
 
@@ -34,7 +35,7 @@ struct Absorb<'a> {
     graph: &'a Graph,
     constant: &'a dyn Fn(Value) -> bool,
     uses: Vec<Vec<u32>>,
-    /// What each node is a sum of, as long as no later one has taken that.
+    /// What each node is a sum of; `None` once it has become part of a later node's sum.
     sums: Vec<Option<Sum>>,
 }
 
@@ -63,7 +64,10 @@ pub(super) fn absorb(graph: &Graph, constant: &dyn Fn(Value) -> bool) -> Result<
     for id in 0..graph.nodes().len() as u32 {
         let value = Value { node: id, slot: 0 };
         if let Some(sum) = sums.get(&id) {
-            let name = &graph.nodes()[id as usize].name;
+            let members = || sum.inner.iter().copied().chain([id]).map(|id| &graph.nodes()[id as usize]);
+            let products = members().filter(|node| matches!(node.op, Op::MatMul { .. })).map(|node| node.name.as_str());
+            let result = &graph.nodes()[id as usize].name;
+            let name = &name::fused(Some(name::joint(products).as_str()), result, std::iter::empty());
             // What is scaled may itself be part of a sum that is made in one: then the scaled value is there, and it is not.
             let scaled = a.scaled(sum.x).filter(|(x, _)| r.find(*x).is_some());
             let (x, factor) = scaled.unwrap_or((sum.x, 1.0));
@@ -97,7 +101,7 @@ pub(super) fn absorb(graph: &Graph, constant: &dyn Fn(Value) -> bool) -> Result<
             let bias = add(&mut r.new, biases, "bias")?;
             let mut new = r.new.push(sum.product.clone(), vec![left, weight], name.clone())?;
             if let Some(bias) = bias {
-                new = r.new.push(Op::Binary(Binary::Add), vec![new, bias], name.clone())?;
+                new = r.new.push(Op::Binary(Binary::Add), vec![new, bias], format!("{name}.bias"))?;
             }
             r.set(value, new);
         } else if !taken.contains(&id) && r.find(value).is_none() {
@@ -207,7 +211,7 @@ impl Absorb<'_> {
         Some(sum)
     }
 
-    /// Whether there is anything to do ahead.
+    /// Whether there is anything that can be done ahead.
     fn gains(&self, sum: &Sum) -> bool {
         sum.weights.len() > 1 || sum.weights[0].1 != 1.0 || self.scaled(sum.x).is_some()
     }

@@ -1,17 +1,19 @@
-//! Several small products of one left-hand side become one: a gated cell's heads are then one call over one pass through
-//! the input, and whoever reads a head reads its columns in place.
+//! Several small matrix products with the same left operand become one product, whose right operand is theirs side by
+//! side. The heads of a gated cell are then one call that reads the input once; each head is a range of columns of the
+//! result, and is read there.
 
 use super::PassOptions;
 use super::absorb::absorb;
 use crate::error::{Error, Result};
-use crate::graph::{Graph, Value};
+use crate::graph::{Graph, Value, name};
 use crate::op::{Binary, Op, Scan};
 use crate::shape::{Dim, Shape};
 use std::collections::{BTreeMap, HashSet};
 
-/// Columns of a merged product at most: beyond, each product is large enough alone, and better keeps its epilogue.
+/// The most columns of a merged product. Larger products gain little from it, and lose more: apart, each can have the
+/// elementwise work that follows it fused into it.
 const MOST_COLUMNS: usize = 512;
-/// Likewise in a loop, whose rows come in blocks: what follows finds even a wide result in the cache.
+/// The same in a loop. It takes a few rows at a time, so that even a wide result is still in cache for what follows.
 const MOST_COLUMNS_IN_LOOPS: usize = 4096;
 
 pub(super) fn merge_products(graph: &Graph, options: &PassOptions) -> Result<Graph> {
@@ -62,7 +64,7 @@ pub(super) fn with_body(scan: &Scan, body: Graph) -> Scan {
     Scan { body, states, sequences, axis, reverse }
 }
 
-/// `known`, and what is computed from it and literals alone.
+/// The values in `known`, literals, and sums, products and the like that are computed from these alone.
 fn made_of(graph: &Graph, known: &HashSet<Value>) -> HashSet<Value> {
     let mut all = known.clone();
     for (id, node) in graph.nodes().iter().enumerate() {
@@ -114,24 +116,27 @@ fn merge_in(graph: &Graph, constant: &dyn Fn(Value) -> bool, most_columns: usize
             let right = |(p, _): &(u32, usize)| r.get(graph.nodes()[*p as usize].inputs[1]);
             let rights = products.iter().map(right).collect::<Result<_>>()?;
             let axis = usize::from(!transpose_b);
-            let all = r.new.push(Op::Concat { axis }, rights, format!("{}.columns", node.name))?;
+            let name = name::joint(products.iter().map(|(p, _)| graph.nodes()[*p as usize].name.as_str()));
+            let all = r.new.push(Op::Concat { axis }, rights, format!("{name}.weights"))?;
             let left = r.get(node.inputs[0])?;
-            let mut product = r.new.push(node.op.clone(), vec![left, all], format!("{}.merged", node.name))?;
+            let mut product = r.new.push(node.op.clone(), vec![left, all], name.clone())?;
             // What the parts replace: the products, or their sums with a bias each, if every one has one.
             let mut replaced: Vec<u32> = products.iter().map(|(p, _)| *p).collect();
             let alone =
                 |id: u32| (readers[id as usize].len() == 1 && !results[id as usize]).then(|| readers[id as usize][0]);
             if let Some(sums) = biases(graph, products, constant, &alone) {
                 let parts = sums.iter().map(|(_, bias)| r.get(*bias)).collect::<Result<_>>()?;
-                let bias = r.new.push(Op::Concat { axis: 0 }, parts, format!("{}.biases", node.name))?;
-                product = r.new.push(Op::Binary(Binary::Add), vec![product, bias], format!("{}.shifted", node.name))?;
+                let bias = r.new.push(Op::Concat { axis: 0 }, parts, format!("{name}.biases"))?;
+                product = r.new.push(Op::Binary(Binary::Add), vec![product, bias], format!("{name}.bias"))?;
                 replaced = sums.iter().map(|(sum, _)| *sum).collect();
             }
             let last = node.outs[0].shape.rank() - 1;
             let mut at = 0;
-            for (old, (_, columns)) in replaced.iter().zip(products.iter()) {
+            for (old, (own, columns)) in replaced.iter().zip(products.iter()) {
                 let slice = Op::Slice { axis: last, start: Dim::fixed(at), end: Dim::fixed(at + columns) };
-                let part = r.new.push(slice, vec![product], graph.nodes()[*old as usize].name.clone())?;
+                let (own, old_name) = (&graph.nodes()[*own as usize].name, &graph.nodes()[*old as usize].name);
+                let part =
+                    r.new.push(slice, vec![product], name::fused(Some(own.as_str()), old_name, std::iter::empty()))?;
                 r.set(Value { node: *old, slot: 0 }, part);
                 at += columns;
             }

@@ -51,10 +51,11 @@ impl PassOptions {
     }
 }
 
-/// One line of the recipe.
+/// One pass: a graph in, a better graph out.
 pub type Pass = fn(&Graph, &PassOptions) -> Result<Graph>;
 
-/// The recipe: a name, what it does, and whether backends rely on it (the others only make graphs better).
+/// The recipe, in order. Of each pass: its name, its function, and whether backends need it (others only make graphs
+/// better).
 pub const PASSES: &[(&str, Pass, bool)] = &[
     ("dead code", dead::dead_code, false),
     ("user patterns", pattern::user_patterns, false),
@@ -161,7 +162,7 @@ fn rewrite(graph: &Graph, rules: &[(&str, &Rule<'_>)]) -> Result<Graph> {
     rewrite_once(graph, rules).map(|(graph, _)| graph)
 }
 
-/// Likewise, and whether any fired. What a rule adds beside the value it gives is not looked at again.
+/// The same, and whether any rule fired. Of what a rule adds, only the value that it gives is looked at again.
 fn rewrite_once(graph: &Graph, rules: &[(&str, &Rule<'_>)]) -> Result<(Graph, bool)> {
     let mut fired = false;
     let mut r = graph.rebuild();

@@ -1,9 +1,9 @@
-//! Sparse synapses become one operation: what is gathered, scaled, squashed, weighted and summed by destination needs no
-//! value a synapse in memory, and sums over the same activations share them.
+//! Sparse synapses become one operation. Values are gathered, scaled, squashed, weighted and summed by destination in one
+//! go, so that memory never holds a number for each synapse, and sums over the same activations share these.
 //!
 //! The form is Σ c·act(f(gather(x, sources))) by destination, with f any nest of sums, differences, products and
-//! negations with one number a synapse: that is scale·x + shift, and scale and shift are computed here as graph
-//! operations, which later lines of the recipe move out of loops and do once.
+//! negations with one number a synapse. That is scale·x + shift. Scale and shift are added to the graph here as
+//! operations; later passes move these out of loops and do them once.
 
 mod finish;
 
@@ -14,7 +14,7 @@ use super::fold::worth_keeping;
 use super::merge::with_body;
 use crate::dtype::DType;
 use crate::error::Result;
-use crate::graph::{Graph, Value};
+use crate::graph::{Graph, Value, name};
 use crate::op::{Activation, Binary, Op, Unary};
 use crate::shape::{Dim, Shape};
 use crate::tensor::Tensor;
@@ -87,7 +87,7 @@ struct Group {
     sums: Vec<Sum>,
     /// Nodes between the gather and the sums.
     inner: HashSet<u32>,
-    /// What tells it from other groups: the value that is weighted.
+    /// The value that is weighted, which tells it from other groups.
     active: Value,
 }
 
@@ -116,22 +116,23 @@ fn fuse_in(graph: &Graph, source: &dyn Fn(Value) -> bool) -> Result<Graph> {
             r.copy(id as u32)?;
         }
     }
-    for (id, node) in graph.nodes().iter().enumerate() {
-        let id = id as u32;
+    for id in 0..graph.nodes().len() as u32 {
         if let Some(group) = first.get(&id) {
             let gather = &graph.nodes()[group.gather as usize];
             let count = graph.ty(gather.inputs[1]).shape.clone();
             let (x, sources) = (r.get(gather.inputs[0])?, r.get(gather.inputs[1])?);
             let to = r.get(group.destinations)?;
-            let (scale, shift) = emitter.affine(&mut r, &group.steps, &count, &node.name)?;
+            let joint = |sums: &[Sum]| name::joint(sums.iter().map(|s| graph.nodes()[s.node as usize].name.as_str()));
+            let (scale, shift) = emitter.affine(&mut r, &group.steps, &count, &joint(&group.sums))?;
             for pair in group.sums.chunks(2) {
+                let name = joint(pair);
                 let mut inputs = vec![x, sources, to, scale, shift];
                 for sum in pair {
-                    inputs.push(emitter.product(&mut r, &sum.weights, &count, &node.name)?);
+                    inputs.push(emitter.product(&mut r, &sum.weights, &count, &name)?);
                 }
                 let Group { activation, axis, segments, .. } = **group;
                 let op = Op::SynapseSum { activation, axis, sums: pair.len(), segments };
-                let new = r.new.push(op, inputs, graph.nodes()[pair[0].node as usize].name.clone())?;
+                let new = r.new.push(op, inputs, name)?;
                 for (slot, sum) in (0u16..).zip(pair) {
                     r.set(Value { node: sum.node, slot: 0 }, Value { slot, ..new });
                 }
@@ -143,7 +144,7 @@ fn fuse_in(graph: &Graph, source: &dyn Fn(Value) -> bool) -> Result<Graph> {
     r.finish()
 }
 
-/// Nodes whose values are known before the run, or will be once loops are rid of what is the same in every step.
+/// Nodes whose values are known before the run, or will be once work that is the same in every step has left the loops.
 fn known_nodes(graph: &Graph, source: &dyn Fn(Value) -> bool) -> Vec<bool> {
     let mut known: Vec<bool> = Vec::with_capacity(graph.nodes().len());
     for (id, node) in graph.nodes().iter().enumerate() {
