@@ -7,8 +7,8 @@
 //! - one row `[inputs]`: lanes are units (`units`). Heads of the same units lie side by side, and what is left of the
 //!   units after whole registers shares registers among the heads;
 //! - columns `[inputs, rows]`: lanes are rows (`columns`). A unit's inputs are a list, and where only the last head has a
-//!   weight, as in a masked cell whose time is not masked, only that head is computed. (An infinite input then counts
-//!   for nothing where a product with zero would make it NaN.)
+//!   weight, as in a masked cell whose time is not masked, only that head is computed. (Unless an input is not finite:
+//!   0 · ∞ is NaN, in both loops.)
 //!
 //! The left-hand side comes in two parts, input and state; the state's is multiplied first, since the input is often what
 //! the call before has yet to finish.
