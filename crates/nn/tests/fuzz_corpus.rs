@@ -37,7 +37,7 @@ fn the_wiring_corpus_holds() {
 
 #[test]
 fn the_model_corpus_holds() {
-    replay("model", 10, fuzz_targets::model);
+    replay("model", 8, fuzz_targets::model);
 }
 
 /// The JSON of a wiring of every kind, and of how each is drawn.
