@@ -7,8 +7,8 @@
 //! - `batch_first`: one row, `[inputs]`, whose units fill the lanes. The three heads of the same units are three registers
 //!   side by side; the units that are left after whole registers share registers among their heads;
 //! - `batch_last`: many rows, `[inputs, rows]`, which fill the lanes. A unit has a list of its inputs. If only the last
-//!   head has a weight for an input, as in a masked cell whose time head is not masked, only that head is computed. (An
-//!   infinite input then counts for nothing, where a product with zero would have made the other heads NaN.)
+//!   head has a weight for an input, as in a masked cell whose time head is not masked, only that head is computed. (Unless
+//!   an input is not finite: 0 · ∞ is NaN, in both loops.)
 //!
 //! The left-hand side comes in two parts, input and state. The state is multiplied first, because the input often comes
 //! from the call just before, and may still be on its way to the cache.

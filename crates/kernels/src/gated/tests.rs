@@ -113,3 +113,44 @@ fn nan_reaches_the_result() {
         }
     }
 }
+
+/// An infinite input of a masked weight is 0 · ∞, whatever fills the lanes and however many rows there are; other rows are
+/// none the worse for it.
+#[test]
+fn infinities_give_what_the_definition_gives() {
+    let specials = [f32::INFINITY, f32::NEG_INFINITY, f32::NAN, f32::MAX];
+    // NaN, and numbers in rows with something infinite and in others.
+    let mut seen = [0; 3];
+    for (inputs, units) in [([2, 3], 5), ([8, 29], 29), ([7, 0], 16)] {
+        for masked in [1, 2, 3] {
+            let cell = Cell { inputs, units, masked };
+            let all = inputs[0] + inputs[1];
+            for &isa in Isa::available() {
+                for (rows, lanes) in [(1, Lanes::Units), (1, Lanes::Rows), (16, Lanes::Rows), (61, Lanes::Rows)] {
+                    let gated = cell.pack(isa, lanes);
+                    for at in 0..all {
+                        let mut x: Vec<f32> = (0..all * rows).map(|i| number(i + 17)).collect();
+                        // Every third row has one, in turn.
+                        let special = |row: usize| specials[(row / 3 + at) % specials.len()];
+                        (0..rows).step_by(3).for_each(|row| x[at * rows + row] = special(row));
+                        let mut out = vec![0.0f32; units * rows];
+                        let parts = [x.as_ptr(), x[inputs[0] * rows..].as_ptr()];
+                        // SAFETY: both parts lie one after the other, and there is room for all units.
+                        unsafe { gated.run(rows, parts, out.as_mut_ptr(), std::ptr::null_mut()) };
+                        for row in 0..rows {
+                            let own: Vec<f32> = (0..all).map(|i| x[i * rows + row]).collect();
+                            let special = own.iter().any(|x| !x.is_finite());
+                            for (unit, want) in cell.want(&own).into_iter().enumerate() {
+                                let got = f64::from(out[unit * rows + row]);
+                                let agree = if want.is_nan() { got.is_nan() } else { (got - want).abs() < 4e-6 };
+                                assert!(agree, "{gated:?}, input {at}, row {row} of {rows}: {got}, want {want}");
+                                seen[if want.is_nan() { 0 } else { 2 - usize::from(special) }] += 1;
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+    assert!(seen.iter().all(|n| *n > 1000), "{seen:?}");
+}
