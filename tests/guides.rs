@@ -144,6 +144,8 @@ fn patterns_devices_and_types() -> Result<()> {
         &Cpu::with_isa(Isa::PORTABLE, 1)?,
         &CompileOptions::default().passes(PassOptions::none()),
     )?;
+    let by_name = CompileOptions::default().backend("cpu:portable".parse()?);
+    assert_eq!(Program::compile(&graph, &by_name)?.backend(), "cpu (portable)");
     Ok(())
 }
 

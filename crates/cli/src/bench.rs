@@ -6,13 +6,14 @@ mod circuits;
 use crate::{Outcome, load, out, stop};
 use anyhow::{Context, Result, bail};
 use cases::Case;
-use schwann::backend::cpu::Cpu;
-use schwann::prof::device::cpu;
+use schwann::backend::Backend;
 use schwann::prof::device::roof::{self, Limits, Ready};
+use schwann::prof::device::{Processor, cpu};
 use schwann::prof::measure::{self, Samples};
-use schwann::{Cost, DType, Isa, plan};
+use schwann::{Cost, DType, plan};
 use serde::Serialize;
 use std::io::Write;
+use std::sync::Arc;
 
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
@@ -50,9 +51,8 @@ struct Ops {
     /// Numbers of threads; 0: one per core.
     #[arg(long, value_name = "N,N", value_delimiter = ',', value_parser = load::threads)]
     threads: Vec<usize>,
-    /// Use this instruction set instead of the widest one.
-    #[arg(long, value_name = "NAME", value_parser = load::isa)]
-    isa: Option<Isa>,
+    #[command(flatten)]
+    on: load::On,
     /// Do not measure the machine's roof first (and show no part of it).
     #[arg(long)]
     no_roof: bool,
@@ -77,7 +77,7 @@ struct Record<'a> {
     case: &'a str,
     group: &'a str,
     threads: usize,
-    isa: &'static str,
+    isa: String,
     #[serde(flatten)]
     samples: Samples,
     steps: usize,
@@ -107,6 +107,24 @@ struct Provenances {
     roof: &'static str,
 }
 
+/// What cases and models are timed on.
+struct Engine {
+    backend: Arc<dyn Backend>,
+    /// The processor, where that is it.
+    processor: Option<Processor>,
+}
+
+impl Engine {
+    fn new(on: &load::On, threads: usize) -> Result<Engine> {
+        Ok(Engine { backend: on.make(threads)?, processor: on.processor(threads)? })
+    }
+
+    /// The instruction set; of another backend, its name.
+    fn isa(&self) -> String {
+        self.processor.as_ref().map_or_else(|| self.backend.name(), |cpu| cpu.isa().name().into())
+    }
+}
+
 pub(crate) fn run(args: &Args) -> Result<Outcome> {
     match &args.what {
         What::Ops(ops) => run_ops(ops),
@@ -131,21 +149,26 @@ fn run_ops(ops: &Ops) -> Result<Outcome> {
     threads.iter_mut().filter(|t| **t == 0).for_each(|t| *t = cpu::cores());
     threads.sort_unstable();
     threads.dedup();
-    let cpus = threads.iter().map(|&t| load::cpu(ops.isa, t)).collect::<Result<Vec<Cpu>>>()?;
+    let engines = threads.iter().map(|&t| Engine::new(&ops.on, t)).collect::<Result<Vec<Engine>>>()?;
+    // Only the processor's limits can be measured.
+    let with_roof = !ops.no_roof && engines.iter().all(|e| e.processor.is_some());
 
     stop::listen();
-    let roof_steps = if ops.no_roof { 0 } else { roof::PROGRESS_STEPS * cpus.len() as u64 };
-    let bar = out::progress(roof_steps + (cases.len() * cpus.len()) as u64);
+    let roof_steps = if with_roof { roof::PROGRESS_STEPS * engines.len() as u64 } else { 0 };
+    let bar = out::progress(roof_steps + (cases.len() * engines.len()) as u64);
     let mut roofs = vec![];
-    for cpu in &cpus {
-        roofs.push(if ops.no_roof { None } else { Some(Limits::measure(cpu, 3.0, &mut out::watch(&bar))?) });
+    for engine in &engines {
+        roofs.push(match engine.processor.as_ref().filter(|_| with_roof) {
+            Some(cpu) => Some(Limits::measure(cpu, 3.0, &mut out::watch(&bar))?),
+            None => None,
+        });
     }
     if ops.json {
         for roof in roofs.iter().flatten() {
             writeln!(out, "{}", roof_line(roof)?)?;
         }
     } else {
-        heading(&mut out, &cpus, &roofs)?;
+        heading(&mut out, &engines, &roofs)?;
     }
     out.flush()?;
     stop::keep();
@@ -155,9 +178,9 @@ fn run_ops(ops: &Ops) -> Result<Outcome> {
     ]);
     let (mut noisy, mut done) = (0, 0);
     'cases: for case in &cases {
-        for (cpu, roof) in cpus.iter().zip(&roofs) {
+        for (engine, roof) in engines.iter().zip(&roofs) {
             bar.set_message(case.name.clone());
-            let record = match time(case, cpu, roof.as_ref(), ops.seconds) {
+            let record = match time(case, engine, roof.as_ref(), ops.seconds) {
                 Err(e) if e.is::<stop::Stopped>() => break 'cases,
                 record => record.with_context(|| format!("case {}", case.name))?,
             };
@@ -190,12 +213,12 @@ fn run_ops(ops: &Ops) -> Result<Outcome> {
         if noisy > 0 {
             let text = format!(
                 "~ ({noisy} of {}): the median is over 1.2 times the least: something else was running",
-                cases.len() * cpus.len()
+                cases.len() * engines.len()
             );
             writeln!(out, "{}", out::paint(out::DIM, text))?;
         }
     }
-    ended(&mut out, ops.json, done, cases.len() * cpus.len())
+    ended(&mut out, ops.json, done, cases.len() * engines.len())
 }
 
 /// The last line of what was stopped: how much of it there is.
@@ -215,16 +238,16 @@ fn ended(out: &mut dyn Write, json: bool, done: usize, of: usize) -> Result<Outc
     Ok(Outcome::Stopped)
 }
 
-fn time<'a>(case: &'a Case, cpu: &Cpu, roof: Option<&Limits>, seconds: f64) -> Result<Record<'a>> {
+fn time<'a>(case: &'a Case, engine: &Engine, roof: Option<&Limits>, seconds: f64) -> Result<Record<'a>> {
     let built = case.build()?;
     let half = built.graph.input_types().iter().any(|t| t.dtype == DType::Bf16);
     let given: usize = built.inputs.iter().map(|(_, t)| t.bytes().len()).sum();
-    let mut ready = Ready::new(&built.graph, built.inputs, cpu, case.passes.clone())?;
+    let mut ready = Ready::new(&built.graph, built.inputs, &*engine.backend, case.passes.clone())?;
     let results: usize = ready.run()?.iter().map(|t| t.bytes().len()).sum();
     let cost = ready.session().plan().context("a run leaves a plan")?.cost();
     let moves = cost.flops == 0 && cost.transcendentals == 0 && results == given && given > 0;
     let (samples, copy) = if moves {
-        let mut copy = roof::plain_copy(given, cpu)?;
+        let mut copy = roof::plain_copy(given, &*engine.backend)?;
         let run = &mut || once(&mut ready);
         let both = measure::time_together(2.0 * seconds, &mut [run, &mut || once(&mut copy)])?;
         let [samples, copy] = <[Samples; 2]>::try_from(both).ok().context("two things were timed")?;
@@ -241,8 +264,8 @@ fn time<'a>(case: &'a Case, cpu: &Cpu, roof: Option<&Limits>, seconds: f64) -> R
         kind: "case",
         case: &case.name,
         group: &case.group,
-        threads: cpu.threads(),
-        isa: cpu.isa().name(),
+        threads: engine.backend.threads(),
+        isa: engine.isa(),
         steps: plan.steps.len(),
         flops: cost.flops,
         transcendentals: cost.transcendentals,
@@ -311,9 +334,9 @@ fn row(r: &Record<'_>) -> [String; 9] {
     ]
 }
 
-fn heading(out: &mut dyn Write, cpus: &[Cpu], roofs: &[Option<Limits>]) -> Result<()> {
+fn heading(out: &mut dyn Write, engines: &[Engine], roofs: &[Option<Limits>]) -> Result<()> {
     let name = cpu::name().unwrap_or_else(|why| format!("CPU name unavailable: {why}"));
-    let isa = cpus.first().map_or("", |c| c.isa().name());
+    let isa = engines.first().map(Engine::isa).unwrap_or_default();
     writeln!(out, "{} {}, {isa}, {} cores", out::paint(out::TITLE, "machine"), name, cpu::cores())?;
     for roof in roofs.iter().flatten() {
         let levels: Vec<String> =

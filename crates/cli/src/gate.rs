@@ -131,7 +131,8 @@ impl Shape {
             _ => DType::F32,
         };
         let sizes = w.sizes.iter().filter_map(|n| Some((n.name.clone(), count(&n.figure)?))).collect();
-        Ok(Options { dtype, sizes, fused: w.compilation == "fused", ..shape.options() })
+        let backend = w.backend.parse()?;
+        Ok(Options { dtype, sizes, backend, fused: w.compilation == "fused", ..shape.options() })
     }
 }
 

@@ -5,8 +5,8 @@ use anyhow::{Context, Result, bail};
 use schwann::memory::machine_bytes;
 use schwann::pass::{self, PassOptions, PassRecord};
 use schwann::plan::{self, Forecast, Plan};
-use schwann::prof::device::{forecast, fusion_gain};
-use schwann::{CompileOptions, Graph, Isa, Program, Tensor};
+use schwann::prof::device::{Calibration, forecast, fusion_gain};
+use schwann::{CompileOptions, Graph, Program, Tensor};
 use std::io::Write;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -52,9 +52,8 @@ pub(crate) struct Args {
     /// Threads to plan for; 0: one per core.
     #[arg(long, value_name = "N", default_value = "0", value_parser = load::threads)]
     threads: usize,
-    /// Use this instruction set instead of the widest one.
-    #[arg(long, value_name = "NAME", value_parser = load::isa)]
-    isa: Option<Isa>,
+    #[command(flatten)]
+    on: load::On,
     /// Leave out the predicted times. (They need this machine's calibration: `schwann devices calibrate`.)
     #[arg(long)]
     no_predict: bool,
@@ -117,13 +116,11 @@ fn show_graph(args: &Args, graph: &Graph, title: &str) -> Result<()> {
 }
 
 /// Compiles for planning. Weights without data become zeros, and nothing is then computed from them ahead.
-fn compile(args: &Args, graph: &Graph) -> Result<(Arc<Program>, schwann::backend::cpu::Cpu)> {
-    let cpu = load::cpu(args.isa, args.threads)?;
+fn compile(args: &Args, graph: &Graph) -> Result<Arc<Program>> {
+    let backend = args.on.make(args.threads)?;
     let (graph, passes) = with_data(graph)?;
     let options = CompileOptions::default().passes(passes).budget(load::budget());
-    let program = Program::compile_for(&graph, &cpu, &options)
-        .with_context(|| format!("cannot compile {}", args.file.display()))?;
-    Ok((program, cpu))
+    Program::compile_for(&graph, &*backend, &options).with_context(|| format!("cannot compile {}", args.file.display()))
 }
 
 fn with_data(graph: &Graph) -> Result<(Graph, PassOptions)> {
@@ -156,21 +153,24 @@ fn with_data(graph: &Graph) -> Result<(Graph, PassOptions)> {
 }
 
 /// Predicted times of a plan by this machine's stored calibration; without one, a word on how to get it.
-fn predicted(args: &Args, plan: &Plan, cpu: &schwann::backend::cpu::Cpu) -> Option<Forecast> {
-    if args.no_predict {
-        return None;
-    }
-    devices::stored(cpu.isa()).map(|calibration| forecast(plan, &calibration))
+fn predicted(args: &Args, plan: &Plan) -> Result<Option<Forecast>> {
+    Ok(stored(args)?.map(|calibration| forecast(plan, &calibration)))
+}
+
+/// What is stored of this machine's processor, where that is what counts.
+fn stored(args: &Args) -> Result<Option<Calibration>> {
+    let cpu = if args.no_predict { None } else { args.on.processor(1)? };
+    Ok(cpu.and_then(|cpu| devices::stored(cpu.isa())))
 }
 
 fn show_plan(args: &Args, graph: &Graph, title: &str) -> Result<()> {
     let bindings = load::bindings(graph, &args.settings)?;
-    let (program, cpu) = compile(args, graph)?;
+    let program = compile(args, graph)?;
     let plan = program.plan(&bindings)?;
     if args.dot {
         return out::print(&plan.to_dot());
     }
-    let forecast = predicted(args, &plan, &cpu);
+    let forecast = predicted(args, &plan)?;
     if args.json {
         return out::print(&plan.to_json(forecast.as_ref()));
     }
@@ -210,9 +210,8 @@ pub(crate) fn passes_table(records: &[PassRecord]) -> out::Table {
 fn show_fusion(args: &Args, graph: &Graph) -> Result<()> {
     refuse_picture(args, "--fusion")?;
     let bindings = load::bindings(graph, &args.settings)?;
-    let cpu = load::cpu(args.isa, args.threads)?;
     let found = pass::fusion_opportunities(graph, &PassOptions::default(), &bindings)?;
-    let calibration = if args.no_predict { None } else { devices::stored(cpu.isa()) };
+    let calibration = stored(args)?;
     let gain = |o: &pass::Opportunity| match &calibration {
         Some(calibration) => fusion_gain(o, calibration),
         None => schwann::Figure::unavailable("s", "calibration", "this machine is not calibrated"),

@@ -1,15 +1,17 @@
 //! Reading networks and the options that several commands share.
 
 use anyhow::{Context, Result, anyhow, bail};
-use schwann::backend::cpu::Cpu;
+use schwann::backend::{self, Backend, Choice};
 use schwann::io::safetensors::Reader;
 use schwann::memory::Budget;
 use schwann::nn::{self, GraphOptions, Model};
+use schwann::prof::device::Processor;
 use schwann::prof::models;
 use schwann::prof::nearest::did_you_mean;
 use schwann::{Bindings, DType, Graph, Isa, Tensor, io};
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::Arc;
 
 /// A graph's JSON beyond this is no graph of a small network.
 const MOST_JSON_BYTES: u64 = 256 << 20;
@@ -211,8 +213,55 @@ pub(crate) fn threads(text: &str) -> Result<usize, String> {
 }
 
 /// The CPU with an instruction set (the widest unless told) and threads (0: one per core).
-pub(crate) fn cpu(isa: Option<Isa>, threads: usize) -> Result<Cpu> {
-    Ok(Cpu::with_isa(isa.unwrap_or_else(Isa::detect), threads)?)
+pub(crate) fn cpu(isa: Option<Isa>, threads: usize) -> Result<Processor> {
+    Ok(Processor::new(isa, threads)?)
+}
+
+/// Reads a backend's name, with a variant after a colon.
+pub(crate) fn backend(text: &str) -> Result<Choice, String> {
+    text.parse().map_err(|problem| {
+        let known = backend::known();
+        let name = text.split_once(':').map_or(text, |(name, _)| name);
+        format!("{problem}{}", did_you_mean(name, known.iter().map(|k| k.name).filter(|k| *k != name)))
+    })
+}
+
+/// What to run on: options that several commands share.
+#[derive(clap::Args, Clone, Debug, Default)]
+pub(crate) struct On {
+    /// What to run on [default: cpu]; `cpu:avx2` is one of its variants, `reference` is slow and the definition.
+    #[arg(long, value_name = "NAME", value_parser = backend)]
+    backend: Option<Choice>,
+    /// Use this instruction set of the CPU instead of the widest one.
+    #[arg(long, value_name = "NAME", value_parser = isa)]
+    isa: Option<Isa>,
+}
+
+impl On {
+    /// The backend that was asked for.
+    pub(crate) fn choice(&self) -> Result<Choice> {
+        let choice = self.backend.clone().unwrap_or_default();
+        let Some(isa) = self.isa else { return Ok(choice) };
+        match choice.wanted_variant() {
+            _ if !choice.is_cpu() => bail!("--isa is for the CPU; --backend is {choice}"),
+            Some(other) if other != isa.name() => bail!("--isa is {isa}, and --backend is {choice}"),
+            _ => Ok(choice.variant(isa.name())?),
+        }
+    }
+
+    /// The same, made, with threads (0: one per core).
+    pub(crate) fn make(&self, threads: usize) -> Result<Arc<dyn Backend>> {
+        Ok(self.choice()?.make(threads)?)
+    }
+
+    /// The processor, where that is what was asked for.
+    pub(crate) fn processor(&self, threads: usize) -> Result<Option<Processor>> {
+        let choice = self.choice()?;
+        if !choice.is_cpu() {
+            return Ok(None);
+        }
+        cpu(choice.wanted_variant().and_then(Isa::named), threads).map(Some)
+    }
 }
 
 /// Zeros, where this machine has room for them: sizes come from files.

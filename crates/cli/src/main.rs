@@ -27,6 +27,13 @@ mod validate;
 mod verify;
 mod wiring;
 
+#[cfg(test)]
+extern crate schwann as schwann_core;
+/// A backend that is nothing like the CPU, to show that what is printed is right for any.
+#[cfg(test)]
+#[path = "../../core/tests/strange/mod.rs"]
+mod strange;
+
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use std::process::ExitCode;
 

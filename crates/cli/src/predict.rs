@@ -96,7 +96,7 @@ pub(crate) fn ready(
         };
         inputs.push((name.to_owned(), data));
     }
-    Ok((Ready::new(&graph, inputs, &cpu, PassOptions::default())?, sizes))
+    Ok((Ready::new(&graph, inputs, cpu.backend(), PassOptions::default())?, sizes))
 }
 
 pub(crate) fn run(args: &Args) -> Result<Outcome> {

@@ -13,7 +13,7 @@ use schwann::prof::profiler::{Options, Profiler, Subject, Way};
 use schwann::prof::study::{self, Instruments};
 use schwann::prof::{models, profiler, report, trace};
 use schwann::show::Cleaner;
-use schwann::{DType, Isa, heap};
+use schwann::{DType, heap};
 use serde::Serialize;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -64,9 +64,8 @@ pub(crate) struct Args {
     /// Threads; 0: one per core [default: 1].
     #[arg(long, value_name = "N", value_parser = load::threads)]
     threads: Option<usize>,
-    /// Use this instruction set instead of the widest one.
-    #[arg(long, value_name = "NAME", value_parser = load::isa)]
-    isa: Option<Isa>,
+    #[command(flatten)]
+    on: load::On,
     /// Run each node of the graph as it was built, without the compiler's passes.
     #[arg(long)]
     node_by_node: bool,
@@ -135,28 +134,29 @@ impl Args {
         Ok(())
     }
 
-    fn options(&self) -> Options {
+    fn options(&self) -> Result<Options> {
         let usual = Options::default();
         // `--set B=8` is another way to say `--batch 8`.
         let set = |symbol: &str| self.set.iter().rev().find(|s| s.symbol() == symbol).map(Setting::size);
         let others = self.set.iter().filter(|s| !["B", "T"].contains(&s.symbol()));
-        Options {
+        Ok(Options {
             batch: set("B").or(self.batch).unwrap_or(usual.batch),
             steps: set("T").or(self.steps).unwrap_or(usual.steps),
             sizes: others.map(|s| (s.symbol().to_owned(), s.size())).collect(),
             runs: self.runs.unwrap_or(usual.runs),
             seconds: self.seconds.unwrap_or(usual.seconds),
             threads: self.threads.unwrap_or(usual.threads),
-            isa: self.isa,
+            backend: self.on.choice()?,
+            isa: None,
             dtype: if self.bf16 { DType::Bf16 } else { usual.dtype },
             fused: !self.node_by_node,
-        }
+        })
     }
 
     /// Ways worth comparing with what was asked for.
-    fn ways(&self) -> Vec<Way> {
+    fn ways(&self) -> Result<Vec<Way>> {
         let mut ways = vec![if self.node_by_node { Way::Fused } else { Way::NodeByNode }];
-        let (cores, threads) = (schwann::prof::device::cpu::cores(), self.options().threads);
+        let (cores, threads) = (schwann::prof::device::cpu::cores(), self.options()?.threads);
         if threads != 0 && threads != cores {
             ways.push(Way::Threads(cores));
         }
@@ -164,18 +164,18 @@ impl Args {
             ways.push(Way::Threads(1));
         }
         ways.push(Way::Products(if self.bf16 { DType::F32 } else { DType::Bf16 }));
-        if self.compare { ways } else { vec![] }
+        Ok(if self.compare { ways } else { vec![] })
     }
 
     /// The sizes of the sweep: every batch with every number of steps.
-    fn points(&self) -> Vec<(usize, usize)> {
-        let options = self.options();
+    fn points(&self) -> Result<Vec<(usize, usize)>> {
+        let options = self.options()?;
         let or = |list: &[usize], one: usize| if list.is_empty() { vec![one] } else { list.to_vec() };
         if self.sweep.is_empty() && self.sweep_steps.is_empty() {
-            return vec![];
+            return Ok(vec![]);
         }
         let (batches, steps) = (or(&self.sweep, options.batch), or(&self.sweep_steps, options.steps));
-        steps.iter().flat_map(|&t| batches.iter().map(move |&b| (b, t))).collect()
+        Ok(steps.iter().flat_map(|&t| batches.iter().map(move |&b| (b, t))).collect())
     }
 }
 
@@ -209,10 +209,11 @@ pub(crate) fn run(args: &Args) -> Result<Outcome> {
     let catalog = Catalog::load()?;
     let device = args.device.as_deref().map(|name| catalog.find(name).cloned()).transpose()?;
     stop::listen();
-    let calibration = if args.no_roof { None } else { Some(devices::calibration()?) };
+    let roofless = args.no_roof || !args.on.choice()?.is_cpu();
+    let calibration = if roofless { None } else { Some(devices::calibration()?) };
     let known = Known { calibration, catalog, device };
     let cancel = stop::keep();
-    let (ways, points) = (args.ways(), args.points());
+    let (ways, points) = (args.ways()?, args.points()?);
     let bar = out::progress(100 * (subjects.len() * (3 + ways.len() + points.len())) as u64);
     let (mut profiles, mut traces) = (vec![], vec![]);
     for (name, subject) in subjects {
@@ -260,24 +261,26 @@ fn one(
     cancel: &Arc<AtomicBool>,
     bar: &ProgressBar,
 ) -> Result<(Profile, Option<trace::Trace>)> {
-    let options = args.options();
-    let threads = load::cpu(options.isa, options.threads)?.threads();
+    let options = args.options()?;
+    let processor = args.on.processor(options.threads)?;
     let mut profiler = Profiler::new(subject)
         .named(name)
         .with(options)
-        .compared(args.ways())
-        .swept(args.points())
+        .compared(args.ways()?)
+        .swept(args.points()?)
         .counting(Instruments::default())
         .allocations(heap::allocations)
         .cancelled_by(Arc::clone(cancel))
         .built_from(option_env!("SCHWANN_COMMIT"))
         .starting(gate::start::starter(name))
         .telling(stages(bar, name));
-    if let Some(calibration) = &known.calibration {
-        profiler = profiler.under(calibration.ceiling(threads));
+    // What is known of this machine is known of its processor.
+    let calibration = known.calibration.as_ref().zip(processor);
+    if let Some((calibration, processor)) = &calibration {
+        profiler = profiler.under(calibration.ceiling(processor.threads()));
     }
     let mut profile = profiler.profile_all().map_err(in_flags)?;
-    if let Some(calibration) = &known.calibration {
+    if let Some((calibration, _)) = &calibration {
         let plan = profiler.plan()?;
         let mut advice = study::conclude(&mut profile, &plan, calibration, &known.catalog, known.device.as_ref());
         if args.prove {

@@ -12,7 +12,7 @@ use schwann::io::Limits;
 use schwann::memory::machine_bytes;
 use schwann::nn::{GraphOptions, Guard, Model, NotFinite, Timespans, guard, timespans_for};
 use schwann::prof::measure::Samples;
-use schwann::{Bindings, CompileOptions, DType, Graph, Isa, Op, Program, Session, Tensor, io, plan};
+use schwann::{Bindings, CompileOptions, DType, Graph, Op, Program, Session, Tensor, io, plan};
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -58,9 +58,8 @@ pub(crate) struct Args {
     /// Threads; 0: one per core.
     #[arg(long, value_name = "N", default_value = "0", value_parser = load::threads)]
     threads: usize,
-    /// Use this instruction set instead of the widest one.
-    #[arg(long, value_name = "NAME", value_parser = load::isa)]
-    isa: Option<Isa>,
+    #[command(flatten)]
+    on: load::On,
     /// States to start from, by the names of the inputs that hold them.
     #[arg(long, value_name = "S.npz", visible_alias = "state-in")]
     state: Option<PathBuf>,
@@ -131,8 +130,8 @@ pub(crate) fn run(args: &Args) -> Result<Outcome> {
         Network::Model(model) => model_and_inputs(args, &model)?,
     };
     let outputs = output_paths(args, &graph)?;
-    let cpu = load::cpu(args.isa, args.threads)?;
-    let program = Program::compile_for(&graph, &cpu, &CompileOptions::default().budget(load::budget()))
+    let backend = args.on.make(args.threads)?;
+    let program = Program::compile_for(&graph, &*backend, &CompileOptions::default().budget(load::budget()))
         .with_context(|| format!("cannot compile {}", args.file.display()))?;
     let mut session = program.session();
     let mut initial = BTreeMap::new();
@@ -165,7 +164,7 @@ pub(crate) fn run(args: &Args) -> Result<Outcome> {
         out::written(path, io::write_npz(out::place(path), states))
             .with_context(|| format!("cannot write {}", path.display()))?;
     }
-    report(args, program.backend(), cpu.threads(), &results, samples.as_ref(), agreement.as_ref())?;
+    report(args, program.backend(), program.threads(), &results, samples.as_ref(), agreement.as_ref())?;
     let differs = agreement.is_some_and(|a| a.is_err());
     Ok(if differs { Outcome::Differs } else { Outcome::Done })
 }

@@ -3,8 +3,7 @@
 use crate::{Cli, Outcome, load, out};
 use anyhow::{Result, bail};
 use clap::CommandFactory;
-use schwann::Isa;
-use schwann::backend::reference::Reference;
+use schwann::backend::Choice;
 use schwann::cases::Tolerance;
 use schwann::nn::verify::{Engine, Report, Row, VerifyOptions, verify_file};
 use schwann::pass::PassOptions;
@@ -43,11 +42,10 @@ pub(crate) struct Args {
     #[arg(long, value_name = "E", default_value = "1e-5", value_parser = tolerance)]
     rtol: f64,
     /// Run with plain loops, node by node, instead of with this CPU's kernels.
-    #[arg(long, conflicts_with = "isa")]
+    #[arg(long, conflicts_with_all = ["isa", "backend"])]
     reference: bool,
-    /// Use this instruction set instead of the widest one.
-    #[arg(long, value_name = "NAME", value_parser = load::isa)]
-    isa: Option<Isa>,
+    #[command(flatten)]
+    on: load::On,
     /// Print JSON: one object a line for each file, with every tensor.
     #[arg(long)]
     json: bool,
@@ -62,8 +60,8 @@ fn tolerance(text: &str) -> Result<f64, String> {
 
 pub(crate) fn run(args: &Args) -> Result<Outcome> {
     let engine = match args.reference {
-        true => Engine::new(Reference, PassOptions::none()),
-        false => Engine::new(load::cpu(args.isa, 1)?, PassOptions::default()),
+        true => Engine::of(Choice::named("reference")?.make(1)?, PassOptions::none()),
+        false => Engine::of(args.on.make(1)?, PassOptions::default()),
     };
     let name = engine.name.clone();
     let options = VerifyOptions {

@@ -153,6 +153,20 @@ pub enum Error {
         /// Why it is not known here.
         why: String,
     },
+    /// What a backend's device refused or lost.
+    #[error("{}: {}", name(.backend), line(.problem))]
+    Device {
+        /// The backend.
+        backend: String,
+        /// What happened, and what becomes of the run.
+        problem: String,
+    },
+    /// Something that a session cannot do between submitting a run and waiting for it.
+    #[error("{what} is not possible while a run is under way; wait for it first")]
+    UnderWay {
+        /// What was asked for.
+        what: &'static str,
+    },
     /// The run was cancelled before its end.
     #[error("the run was cancelled")]
     Cancelled,

@@ -14,6 +14,7 @@ pub mod op;
 pub mod pass;
 pub mod plan;
 pub mod run;
+mod session;
 pub mod shape;
 pub mod show;
 pub mod svg;

@@ -1,6 +1,6 @@
 //! After its first call with given sizes, `run` allocates nothing, watched or not: counted, not claimed.
 
-use schwann_core::backend::Recorder;
+use schwann_core::backend::Timeline;
 use schwann_core::cases;
 use schwann_core::{CompileOptions, Program, Tensor};
 use schwann_kernels::heap;
@@ -19,14 +19,14 @@ fn every_case_runs_without_allocating_after_the_first_run() {
             let mut session = program.session();
             let inputs: Vec<(&str, &Tensor)> = case.inputs.iter().map(|(n, t)| (n.as_str(), t)).collect();
             session.run(&inputs).unwrap();
-            let mut recorder = Recorder::with_events(100);
-            session.run_observed(&inputs, Some(&mut recorder)).unwrap();
+            let mut timeline = Timeline::with_spans(100);
+            session.run_observed(&inputs, Some(&mut timeline)).unwrap();
             // Other threads of the test harness may allocate now and then: the fewest of a few runs is the run's own.
             let fewest = (0..4)
                 .map(|_| {
                     let before = heap::allocations();
                     session.run(&inputs).unwrap();
-                    session.run_observed(&inputs, Some(&mut recorder)).unwrap();
+                    session.run_observed(&inputs, Some(&mut timeline)).unwrap();
                     heap::allocations() - before
                 })
                 .min();

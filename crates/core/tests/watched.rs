@@ -1,6 +1,6 @@
 //! Watching a run changes nothing that it computes, and sees every step of its plan.
 
-use schwann_core::backend::Recorder;
+use schwann_core::backend::Timeline;
 use schwann_core::backend::cpu::Cpu;
 use schwann_core::plan::Plan;
 use schwann_core::{CompileOptions, Program, Tensor, cases};
@@ -29,10 +29,10 @@ fn every_case_gives_the_same_bits_watched_and_every_place_is_called_as_its_plan_
             let program = Program::compile_for(&case.graph, &cpu, &CompileOptions::default()).unwrap();
             let inputs: Vec<(&str, &Tensor)> = case.inputs.iter().map(|(n, t)| (n.as_str(), t)).collect();
             let (mut plain, mut watched) = (program.session(), program.session());
-            let mut recorder = Recorder::with_events(16);
+            let mut timeline = Timeline::with_spans(16);
             for _ in 0..2 {
                 let plain = plain.run(&inputs).unwrap();
-                let watched = watched.run_observed(&inputs, Some(&mut recorder)).unwrap();
+                let watched = watched.run_observed(&inputs, Some(&mut timeline)).unwrap();
                 assert_eq!(plain.len(), watched.len());
                 for (plain, watched) in plain.iter().zip(watched) {
                     assert_eq!(plain.bytes(), watched.bytes(), "{} on {threads} threads", case.name);
@@ -41,7 +41,8 @@ fn every_case_gives_the_same_bits_watched_and_every_place_is_called_as_its_plan_
             let mut want = vec![];
             let plan = watched.plan().unwrap();
             calls(plan, 0, &[], 2, &mut want);
-            let seen: Vec<(Vec<usize>, u64)> = recorder.times().into_iter().map(|t| (t.path, t.calls)).collect();
+            let seen: Vec<(Vec<usize>, u64)> =
+                timeline.totals().places.into_iter().map(|t| (t.path, t.calls)).collect();
             assert_eq!(seen, want, "{} on {threads} threads", case.name);
             looped += usize::from(want.iter().any(|(path, _)| path.len() > 1));
             let left_over = plan.steps.iter().filter_map(|s| s.looped.as_ref()).any(|l| l.tail.is_some());

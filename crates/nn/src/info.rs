@@ -4,7 +4,6 @@ use crate::layer::Layer;
 use crate::model::Model;
 use crate::scope::GraphOptions;
 use crate::{Result, Units};
-use schwann_core::backend::cpu::Cpu;
 use schwann_core::plan::{bytes, count};
 use schwann_core::{Bindings, CompileOptions, Program};
 use serde::Serialize;
@@ -102,7 +101,7 @@ impl Model {
     pub fn info(&self) -> Result<Info> {
         let layers = self.layers().iter().map(LayerInfo::of).collect::<Result<Vec<_>>>()?;
         let graph = self.graph(&GraphOptions::default())?;
-        let program = Program::compile_for(&graph, &Cpu::new(1)?, &CompileOptions::default().threads(1))?;
+        let program = Program::compile(&graph, &CompileOptions::default().threads(1))?;
         let one = Bindings::new().with("B", 1).with("T", 1).with("C", 1);
         let cost = program.graph().cost(&one)?;
         let plan = program.plan(&one)?;

@@ -237,7 +237,7 @@ impl Runner {
             to.values_mut::<f32>()?.copy_from_slice(from);
         }
         for part in &self.parts.list {
-            let to = size.session.state_mut(&part.input)?.values_mut::<f32>()?;
+            let to = size.session.overwrite_state(&part.input)?.values_mut::<f32>()?;
             for (row, state) in to.chunks_exact_mut(part.to - part.from).zip(states.iter()) {
                 row.copy_from_slice(&state.values[part.from..part.to]);
             }

@@ -15,9 +15,8 @@ use crate::model::Model;
 use crate::scope::{GraphOptions, Timespans, timespans_for};
 use crate::wiring::WiringConfig;
 use crate::{Error, Result};
-use schwann_core::backend::Backend;
-use schwann_core::backend::cpu::Cpu;
 use schwann_core::backend::reference::{HostValue, run_f64};
+use schwann_core::backend::{Backend, Choice};
 use schwann_core::cases::Tolerance;
 use schwann_core::io::safetensors::Reader;
 use schwann_core::pass::PassOptions;
@@ -26,13 +25,14 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// What to run a file's model on.
 pub struct Engine {
     /// What it is called in the report.
     pub name: String,
     /// The backend.
-    pub backend: Box<dyn Backend>,
+    pub backend: Arc<dyn Backend>,
     /// What passes may do.
     pub passes: PassOptions,
 }
@@ -46,12 +46,17 @@ impl fmt::Debug for Engine {
 impl Engine {
     /// A backend with these passes, under the backend's name.
     pub fn new(backend: impl Backend + 'static, passes: PassOptions) -> Engine {
+        Engine::of(Arc::new(backend), passes)
+    }
+
+    /// The same of a backend that others may use too, such as [`Choice::make`] gives.
+    pub fn of(backend: Arc<dyn Backend>, passes: PassOptions) -> Engine {
         let how = match (passes.rewrite, passes.fuse) {
             (true, true) => "",
             (true, false) => ", unfused",
             (false, _) => ", as built",
         };
-        Engine { name: backend.name() + how, backend: Box::new(backend), passes }
+        Engine { name: backend.name() + how, backend, passes }
     }
 }
 
@@ -81,7 +86,7 @@ impl VerifyOptions {
 
     /// On this machine's CPU, as models run there.
     pub fn on_this_cpu() -> Result<VerifyOptions> {
-        Ok(VerifyOptions::on(vec![Engine::new(Cpu::new(1)?, PassOptions::default())]))
+        Ok(VerifyOptions::on(vec![Engine::of(Choice::default().make(1)?, PassOptions::default())]))
     }
 }
 

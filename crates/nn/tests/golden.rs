@@ -1,7 +1,10 @@
-//! Models of the Python package ncps and networks of PyTorch give here what they gave there: results and gradients, on the reference, on every
-//! instruction set of this machine, fused and not.
+//! Models of the Python package ncps and networks of PyTorch give here what they gave there: results and gradients, on the
+//! reference, on every instruction set of this machine, fused and not, and on a backend that is nothing like these.
 //!
 //! `SCHWANN_GOLDEN` names another folder of files, such as `scripts/make_golden.py` writes.
+
+#[path = "../../core/tests/strange/mod.rs"]
+mod strange;
 
 use schwann_core::backend::cpu::Cpu;
 use schwann_core::backend::reference::Reference;
@@ -25,7 +28,12 @@ fn files(folder: &str) -> Vec<PathBuf> {
 
 /// Every path there is through the compiler.
 fn engines() -> Vec<Engine> {
-    let mut engines = vec![Engine::new(Reference, PassOptions::none())];
+    let strange = || strange::Strange::new().unwrap();
+    let mut engines = vec![
+        Engine::new(Reference, PassOptions::none()),
+        Engine::new(strange(), PassOptions::default()),
+        Engine::new(strange(), PassOptions::none()),
+    ];
     for (threads, &isa) in Isa::available().iter().enumerate() {
         let cpu = || Cpu::with_isa(isa, 1 + threads % 2).unwrap();
         engines.push(Engine::new(cpu(), PassOptions::default()));

@@ -1,5 +1,8 @@
 //! Streams: step by step is the whole sequence bit for bit, together is each alone, and mistakes are named.
 
+#[path = "../../core/tests/strange/mod.rs"]
+mod strange;
+
 use schwann_core::backend::cpu::Cpu;
 use schwann_core::cases::random::Random;
 use schwann_core::{CompileOptions, Program, Tensor, io};
@@ -84,43 +87,60 @@ fn ways(model: &Model) -> &'static [Timespans] {
     if timed { &[Timespans::Constant(1.0), Timespans::PerStep] } else { &[Timespans::Constant(1.0)] }
 }
 
+/// Runs a whole sequence at once and then step by step: the same bits, results and states.
+fn step_by_step(what: &str, model: &Model, timespans: Timespans, program: &Arc<Program>, random: &mut Random) {
+    const STEPS: usize = 12;
+    let shape = if time_first(model) { [STEPS, 1] } else { [1, STEPS] };
+    let x = random.floats(&[shape[0], shape[1], INPUTS], -2.0, 2.0);
+    let dt = random.floats(&shape, 0.1, 2.0);
+    let mut session = program.session();
+    let timed = timespans == Timespans::PerStep;
+    let whole = match timed {
+        true => session.run(&[("x", &x), ("timespans", &dt)]).unwrap(),
+        false => session.run(&[("x", &x)]).unwrap(),
+    };
+    let y = whole[0].values::<f32>().unwrap();
+    assert!(!y.is_empty() && y.iter().all(|v| v.is_finite()), "{what}: nothing to compare");
+
+    let mut runner = Runner::new(Arc::clone(program)).unwrap();
+    let mut state = runner.state();
+    let mut got = vec![];
+    for (t, sample) in x.values::<f32>().unwrap().chunks_exact(INPUTS).enumerate() {
+        let step = match timed {
+            true => runner.step_after(&mut state, sample, dt.values::<f32>().unwrap()[t]),
+            false => runner.step(&mut state, sample),
+        };
+        got.extend_from_slice(step.unwrap());
+    }
+    // Where only the last output was wanted, it is the last step's.
+    let got = &got[got.len() - y.len()..];
+    let bits = |values: &[f32]| values.iter().map(|v| v.to_bits()).collect::<Vec<_>>();
+    assert_eq!(bits(got), bits(y), "{what}, {timespans:?}");
+    let last: Vec<f32> = whole[1..].iter().flat_map(|t| t.values::<f32>().unwrap().to_vec()).collect();
+    assert_eq!(bits(state.values()), bits(&last), "{what}, {timespans:?}: state");
+}
+
 #[test]
 fn step_by_step_is_the_whole_sequence_bit_for_bit() {
-    const STEPS: usize = 12;
     let mut random = Random::new(3);
     for &isa in Isa::available() {
         for (name, model) in models() {
             for &timespans in ways(&model) {
                 let program = compile(&model, timespans, isa);
-                let shape = if time_first(&model) { [STEPS, 1] } else { [1, STEPS] };
-                let x = random.floats(&[shape[0], shape[1], INPUTS], -2.0, 2.0);
-                let dt = random.floats(&shape, 0.1, 2.0);
-                let mut session = program.session();
-                let timed = timespans == Timespans::PerStep;
-                let whole = match timed {
-                    true => session.run(&[("x", &x), ("timespans", &dt)]).unwrap(),
-                    false => session.run(&[("x", &x)]).unwrap(),
-                };
-                let y = whole[0].values::<f32>().unwrap();
-                assert!(!y.is_empty() && y.iter().all(|v| v.is_finite()), "{name} on {isa}: nothing to compare");
-
-                let mut runner = Runner::new(program.clone()).unwrap();
-                let mut state = runner.state();
-                let mut got = vec![];
-                for (t, sample) in x.values::<f32>().unwrap().chunks_exact(INPUTS).enumerate() {
-                    let step = match timed {
-                        true => runner.step_after(&mut state, sample, dt.values::<f32>().unwrap()[t]),
-                        false => runner.step(&mut state, sample),
-                    };
-                    got.extend_from_slice(step.unwrap());
-                }
-                // Where only the last output was wanted, it is the last step's.
-                let got = &got[got.len() - y.len()..];
-                let bits = |values: &[f32]| values.iter().map(|v| v.to_bits()).collect::<Vec<_>>();
-                assert_eq!(bits(got), bits(y), "{name} on {isa}, {timespans:?}");
-                let last: Vec<f32> = whole[1..].iter().flat_map(|t| t.values::<f32>().unwrap().to_vec()).collect();
-                assert_eq!(bits(state.values()), bits(&last), "{name} on {isa}, {timespans:?}: state");
+                step_by_step(&format!("{name} on {isa}"), &model, timespans, &program, &mut random);
             }
+        }
+    }
+}
+
+#[test]
+fn step_by_step_is_the_whole_sequence_on_a_backend_nothing_like_the_cpu() {
+    let (mut random, strange) = (Random::new(3), strange::Strange::new().unwrap());
+    for (name, model) in models() {
+        for &timespans in ways(&model) {
+            let graph = model.graph(&GraphOptions::default().timespans(timespans)).unwrap();
+            let program = Program::compile_for(&graph, &strange, &CompileOptions::default()).unwrap();
+            step_by_step(&format!("{name} on {}", program.backend()), &model, timespans, &program, &mut random);
         }
     }
 }

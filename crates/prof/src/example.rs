@@ -357,6 +357,7 @@ fn workload() -> Workload {
         threads: setting(1.0, "threads", "--threads"),
         runs: setting(200.0, "runs", "--runs"),
         dtype: "f32".into(),
+        backend: "cpu".into(),
         compilation: "fused".into(),
         sizes: vec![],
     }

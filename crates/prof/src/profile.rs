@@ -100,6 +100,9 @@ pub struct Workload {
     pub threads: Figure,
     /// Timed runs.
     pub runs: Figure,
+    /// The backend that ran it, by name.
+    #[serde(default = "on_cpu")]
+    pub backend: String,
     /// The type that products are computed in.
     pub dtype: String,
     /// `fused`, or `node by node`.
@@ -107,6 +110,11 @@ pub struct Workload {
     /// Sizes of a graph beside batch and steps.
     #[serde(default)]
     pub sizes: Vec<Named>,
+}
+
+/// Where profiles were run that do not say.
+fn on_cpu() -> String {
+    schwann_core::backend::CPU.into()
 }
 
 /// Where it was run.

@@ -3,16 +3,17 @@
 //! The built-in models are what ncps' users have: a dense CfC with a backbone, a CfC and an LTC on a circuit. Every run
 //! starts from states of zero, as ncps does where no state is given.
 
+use super::Engine;
 use crate::{Outcome, load, out, stop};
 use anyhow::{Context, Result, anyhow, bail};
-use schwann::backend::cpu::Cpu;
+use schwann::backend::Backend;
 use schwann::nn::{self, Adam, GraphOptions, InitialState, Model};
 use schwann::pass::PassOptions;
 use schwann::prof::device::cpu;
 use schwann::prof::device::roof::{Ready, numbers, peak_flops, share};
 use schwann::prof::measure::{Samples, time};
 use schwann::prof::models::{self, INPUTS, SHAPES, Sizes};
-use schwann::{Bindings, CompileOptions, Cost, DType, Graph, Isa, Program, Tensor, plan};
+use schwann::{Bindings, CompileOptions, Cost, DType, Graph, Program, Tensor, plan};
 use serde::Serialize;
 use std::io::Write;
 use std::path::Path;
@@ -72,9 +73,8 @@ pub(super) struct Args {
     /// About the share of pairs without a synapse, of wired-cfc and wired-ltc, from 0.1 to 1.
     #[arg(long, value_name = "SHARE", allow_negative_numbers = true)]
     sparsity: Option<f64>,
-    /// Use this instruction set instead of the widest one.
-    #[arg(long, value_name = "NAME", value_parser = load::isa)]
-    isa: Option<Isa>,
+    #[command(flatten)]
+    on: load::On,
     /// Print one JSON object per line.
     #[arg(long)]
     json: bool,
@@ -96,7 +96,7 @@ struct Record<'a> {
     n: usize,
     kind: &'static str,
     first_state: &'static str,
-    isa: &'static str,
+    isa: String,
     flops: u64,
     transcendentals: u64,
     gflop_s: f64,
@@ -146,14 +146,17 @@ pub(super) fn run(args: &Args) -> Result<Outcome> {
     ]);
     let (mut noisy, mut done, mut losses, mut peaks) = (0, 0, vec![], vec![]);
     'all: for &threads in &threads {
-        let cpu = load::cpu(args.isa, threads)?;
-        // Scripts call for one figure at a time, and know the machine.
-        let peak = if args.json { None } else { Some(peak_flops(cpu.isa(), threads, PEAK_SECONDS)?) };
+        let engine = Engine::new(&args.on, threads)?;
+        // Scripts call for one figure at a time, and know the machine; and only the processor's peak can be measured.
+        let peak = match engine.processor.as_ref().filter(|_| !args.json) {
+            Some(cpu) => Some(peak_flops(cpu.isa(), threads, PEAK_SECONDS)?),
+            None => None,
+        };
         peaks.extend(peak.map(|p| format!("{}flop/s on {}", out::rate(p), out::threads(threads))));
         for (name, model) in &models {
             for &(batch, steps) in &shapes {
                 bar.set_message(format!("{name} {batch}×{steps}, {}", out::threads(threads)));
-                let record = match measure(args, name, model, (batch, steps), &cpu) {
+                let record = match measure(args, name, model, (batch, steps), &engine) {
                     Err(e) if e.is::<stop::Stopped>() => break 'all,
                     record => record.with_context(|| format!("model {name}, batch {batch}, {steps} steps"))?,
                 };
@@ -178,7 +181,7 @@ pub(super) fn run(args: &Args) -> Result<Outcome> {
         return super::ended(&mut out, true, done, of);
     }
     let machine = cpu::name().unwrap_or_else(|why| format!("CPU name unavailable: {why}"));
-    let isa = args.isa.unwrap_or_else(Isa::detect).name();
+    let isa = Engine::new(&args.on, 1)?.isa();
     writeln!(out, "{} {machine}, {isa}, {} cores", out::paint(out::TITLE, "machine"), cpu::cores())?;
     for (name, model) in &models {
         writeln!(out, "{} {}", out::paint(out::TITLE, out::printable(models::full_name(name))), describe(model))?;
@@ -289,15 +292,15 @@ fn measure<'a>(
     name: &'a str,
     model: &Model,
     (batch, steps): (usize, usize),
-    cpu: &Cpu,
+    engine: &Engine,
 ) -> Result<Record<'a>> {
     let sizes = Bindings::new().with("B", batch).with("T", steps).with("C", INPUTS);
     let (samples, cost, training) = match args.train {
-        true => train(args, model.clone(), (batch, steps), &sizes, cpu)?,
+        true => train(args, model.clone(), (batch, steps), &sizes, &*engine.backend)?,
         false => {
             let graph = model.graph(&GraphOptions::default().state(InitialState::Zero))?;
             let x = data(&graph, "x", &sizes)?;
-            let mut ready = Ready::new(&graph, [("x".to_owned(), x)], cpu, PassOptions::default())?;
+            let mut ready = Ready::new(&graph, [("x".to_owned(), x)], &*engine.backend, PassOptions::default())?;
             let samples = time(args.seconds, || super::once(&mut ready))?;
             let cost = ready.session().plan().context("a run leaves a plan")?.cost();
             (samples, cost, None)
@@ -308,13 +311,13 @@ fn measure<'a>(
         model: name,
         batch,
         steps,
-        threads: cpu.threads(),
+        threads: engine.backend.threads(),
         min_ms: milliseconds(samples.min_s),
         median_ms: milliseconds(samples.median_s),
         n: samples.samples * samples.calls_per_sample,
         kind: if args.train { "train" } else { "infer" },
         first_state: "zero",
-        isa: cpu.isa().name(),
+        isa: engine.isa(),
         flops: cost.flops,
         transcendentals: cost.transcendentals,
         gflop_s: cost.flops as f64 / samples.min_s / 1e9,
@@ -337,13 +340,13 @@ fn train(
     mut model: Model,
     (batch, steps): (usize, usize),
     sizes: &Bindings,
-    cpu: &Cpu,
+    backend: &dyn Backend,
 ) -> Result<(Samples, Cost, Option<Training>)> {
     let graph = model.training_graph(&GraphOptions::training())?;
     let x = data(&graph, "x", sizes)?;
     let target = data(&graph, "target", sizes)?;
     let masks = model.dropout_masks(batch, steps, 1)?;
-    let program = Program::compile_for(&graph, cpu, &CompileOptions::default().budget(load::budget()))?;
+    let program = Program::compile_for(&graph, backend, &CompileOptions::default().budget(load::budget()))?;
     let mut session = program.session();
     let mut adam = Adam::new(RATE);
     let mut losses: Option<(f32, f32)> = None;

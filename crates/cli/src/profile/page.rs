@@ -2,13 +2,13 @@
 //! columns as there are.
 
 use crate::{devices, out, predict};
-use schwann::Figure;
 use schwann::graph::is_automatic;
 use schwann::plan::{bytes, count, seconds};
 use schwann::prof::analyze::cliffs;
 use schwann::prof::device::predict::NEVER_COMPARED;
 use schwann::prof::plot::unit::{faster, percent};
 use schwann::prof::profile::{Bound, Comparison, Op, Profile, Recommendation, Verdict};
+use schwann::{Figure, backend};
 use std::io::{Result, Write};
 
 /// Operations shown one by one.
@@ -65,10 +65,14 @@ pub(super) fn write(out: &mut dyn Write, p: &Profile, width: usize) -> Result<()
     page.text(0, &format!("{title}: {}", out::printable(&p.model.description)))?;
     let threads = show(&w.threads, |v| out::threads(v as usize));
     let steps = show(&w.steps, |v| format!("{v:.0} step{}", if v == 1.0 { "" } else { "s" }));
+    // Another backend than the processor is what it was run on; the machine is where that is.
+    let on = match w.backend.as_str() {
+        backend::CPU => p.machine.isa.clone(),
+        other => format!("backend {}", out::printable(other)),
+    };
     let how = format!(
-        "{}, {}, {threads}, batch {}, {steps}, {}, {}",
+        "{}, {on}, {threads}, batch {}, {steps}, {}, {}",
         out::printable(&p.machine.cpu),
-        p.machine.isa,
         whole(&w.batch),
         w.dtype,
         w.compilation
@@ -304,6 +308,31 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn the_table_of_a_backend_nothing_like_the_cpu_is_right() {
+        use schwann::prof::models::{Sizes, built_in};
+        use schwann::prof::profiler::{Options, Profiler};
+        crate::strange::Strange::register().unwrap();
+        let backend = "strange".parse().unwrap();
+        let options = Options { batch: 2, steps: 3, runs: 10, seconds: 0.3, backend, ..Options::default() };
+        let model = built_in("wired-cfc", &Sizes::default()).unwrap().unwrap();
+        let profile = Profiler::new(model).named("wired-cfc").with(options).profile_all().unwrap();
+        let text = page(&profile, 100);
+        let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(words.contains("backend strange, 1 thread, batch 2, 3 steps, f32, fused"), "{text}");
+        assert!(words.contains("of this machine's limit: unavailable"), "{text}");
+        // The longest come first, by the names that the backend gave them, and have the shares that were measured.
+        let mut ops: Vec<&Op> = profile.compute.ops.iter().collect();
+        ops.sort_by(|a, b| b.share.value.unwrap().total_cmp(&a.share.value.unwrap()));
+        let table: Vec<&str> = text.lines().skip_while(|l| !l.contains("Where the time goes")).skip(1).collect();
+        for (op, line) in ops.iter().zip(&table).take(3) {
+            assert!(line.contains(&format!("{}%", percent(op.share.value.unwrap(), 0))), "{line}\n{text}");
+            let (glyph, own) = (line.contains("glyph of "), op.path.is_empty() || op.op == "scan");
+            assert!(glyph || own, "{line}\n{text}");
+        }
+        assert!(table.iter().any(|line| line.contains("glyph of ")), "{text}");
     }
 
     #[test]

@@ -165,8 +165,8 @@ fn write_number(out: &mut impl Write, value: f64, is_whole: bool) -> Result<()> 
 fn compiled(args: &Args, graph: &Graph) -> Result<Session> {
     // One row at a time is too little work to share.
     let threads = if args.threads == 0 { 1 } else { args.threads };
-    let cpu = load::cpu(args.isa, threads)?;
-    let program = Program::compile_for(graph, &cpu, &CompileOptions::default().budget(load::budget()))
+    let backend = args.on.make(threads)?;
+    let program = Program::compile_for(graph, &*backend, &CompileOptions::default().budget(load::budget()))
         .with_context(|| format!("cannot compile {}", args.file.display()))?;
     Ok(program.session())
 }

@@ -1,26 +1,39 @@
 //! What runs a graph.
 //!
 //! [`mod@reference`] defines what every operation means; every other backend is tested against it, from the list in
-//! [`crate::cases`]. A backend prepares a graph once; what it prepared is bound to sizes, and a bound graph gives each
-//! stream what it needs to run.
+//! [`crate::cases`]. A backend prepares a graph once; what it prepared is bound to sizes, and gives each session a
+//! stream. The stream owns all memory of its runs, wherever that is: inputs that stay, states, results. Nobody outside
+//! sees more of it than the tensors that it gives when it is asked.
 
+mod choice;
 pub mod cpu;
+mod host;
 pub mod reference;
+mod timeline;
 
-use crate::error::Result;
+pub use choice::{CPU, Choice, Known, known, register};
+pub use timeline::{Clock, Span, Timeline, Total, Totals, tell};
+
+use crate::dtype::DType;
+use crate::error::{Error, Result};
 use crate::graph::Graph;
 use crate::pass::PassOptions;
 use crate::plan::Plan;
+pub use crate::session::Canceller;
 use crate::shape::Bindings;
-use crate::tensor::Tensor;
+use crate::tensor::{Tensor, count};
 pub use schwann_kernels::tape::{Event, Recorder, Time};
+use std::any::Any;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
 /// A way of running graphs.
 pub trait Backend: Send + Sync {
     /// Its name, with what tells variants apart: `cpu (avx512)`.
     fn name(&self) -> String;
+    /// The host's threads that it computes with.
+    fn threads(&self) -> usize {
+        1
+    }
     /// What passes should do for it.
     fn pass_options(&self, wanted: &PassOptions) -> PassOptions;
     /// Makes a rewritten graph ready to be bound to sizes.
@@ -31,53 +44,135 @@ pub trait Backend: Send + Sync {
 pub trait Prepared: Send + Sync {
     /// Lays the graph out for these sizes.
     fn bind(&self, bindings: &Bindings) -> Result<Arc<dyn Bound>>;
+    /// A new stream. It takes no memory to speak of until it is fitted to sizes.
+    fn stream(&self) -> Result<Box<dyn Stream>>;
 }
 
 /// A graph laid out for sizes; immutable and shared between streams.
-pub trait Bound: Send + Sync {
+pub trait Bound: Any + Send + Sync {
     /// What will run.
     fn plan(&self) -> &Plan;
-    /// One stream's memory.
-    fn stream(self: Arc<Self>) -> Result<Box<dyn Stream>>;
 }
 
-/// One stream: runs, one after the other.
+impl dyn Bound {
+    /// The layout as the type that its backend made it of; for a stream, which is only given what its own backend made.
+    pub fn downcast<T: Bound>(self: Arc<Self>) -> Result<Arc<T>> {
+        let backend = self.plan().backend.clone();
+        let layout: Arc<dyn Any + Send + Sync> = self;
+        layout.downcast().map_err(|_| Error::Internal(format!("a stream was given the layout of {backend}")))
+    }
+}
+
+/// One stream: runs one after the other, with memory that lasts.
+///
+/// A session calls [`Stream::fit`] before the first run and whenever sizes change, and then [`Stream::run`], or
+/// [`Stream::submit`] and [`Stream::wait`]. Between the two it calls nothing else. A stream that is dropped while a run is
+/// under way ends that run or lets it end, and frees its memory after that.
 pub trait Stream: Send {
-    /// Bytes of working memory it holds.
+    /// Makes room for runs of these sizes. States and uploaded inputs keep their values; what results there were is gone.
+    /// The session makes sure that a state with a value has the same size in the new layout, or is given or zeroed first.
+    fn fit(&mut self, bound: Arc<dyn Bound>, sizes: &Sizes) -> Result<()>;
+    /// Gives back the memory of its layout. States and uploaded inputs keep their values.
+    fn release(&mut self);
+    /// Bytes of working memory that it holds, where they are.
     fn bytes(&self) -> usize;
-    /// Runs once. Outputs have their types and sizes already.
+
+    /// Keeps a value for an input that is no state, for all runs that say [`Source::Kept`] for it.
+    fn upload(&mut self, input: usize, value: &Tensor) -> Result<()>;
+    /// Sets a state to zeros; it has been fitted.
+    fn zero(&mut self, state: usize) -> Result<()>;
+    /// The value that a state has, on the host. Never asked for a state that neither was zeroed nor came out of a run.
+    fn state(&self, state: usize) -> Result<&Tensor>;
+
+    /// Begins a run. The inputs are there for the time of this call only; what is needed later is copied. The run stops
+    /// early once `cancel` says so. `watched`: [`Stream::wait`] will have an observer.
+    fn submit(&mut self, inputs: &dyn Inputs, watched: bool, cancel: &Canceller) -> Result<()>;
+    /// Waits for the end of the run that was submitted, and says how it went. A run that went wrong, or was cancelled,
+    /// leaves the states as they were before it. Of one that went well, the outputs that are states are their values now.
+    fn wait(&mut self, observer: Option<&mut dyn Observer>) -> Result<()>;
+
+    /// All outputs of the last run that went well, in the graph's order, on the host. Where results are elsewhere, they are
+    /// copied here when they are first asked for.
+    fn outputs(&self) -> Result<&[Tensor]>;
+    /// One of them.
+    fn output(&self, index: usize) -> Result<&Tensor> {
+        let missing = || Error::Internal(format!("a stream without an output {index}"));
+        self.outputs()?.get(index).ok_or_else(missing)
+    }
+
+    /// One run from beginning to end.
     fn run(
         &mut self,
         inputs: &dyn Inputs,
-        outputs: &mut [Tensor],
         observer: Option<&mut dyn Observer>,
-        cancel: &AtomicBool,
-    ) -> Result<()>;
+        cancel: &Canceller,
+    ) -> Result<&[Tensor]> {
+        self.submit(inputs, observer.is_some(), cancel)?;
+        self.wait(observer)?;
+        self.outputs()
+    }
+}
+
+/// Where an input's value is.
+#[derive(Clone, Copy, Debug)]
+pub enum Source<'a> {
+    /// On the host: bytes of the size that its type has.
+    Host(&'a [u8]),
+    /// With the stream: what was uploaded, or a state's value.
+    Kept,
 }
 
 /// The inputs of one run.
 pub trait Inputs {
-    /// The bytes of the input at this position in the graph, of the size that its type has.
-    fn bytes(&self, index: usize) -> &[u8];
+    /// The input at this position in the graph.
+    fn source(&self, index: usize) -> Source<'_>;
 }
 
-/// Whoever measures: told of each step as it begins and ends. Absent, it costs nothing.
+/// Types and shapes of a graph's inputs and outputs, in its order, for one set of sizes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Sizes {
+    /// Of inputs.
+    pub inputs: Vec<(DType, Vec<usize>)>,
+    /// Of outputs.
+    pub outputs: Vec<(DType, Vec<usize>)>,
+}
+
+impl Sizes {
+    /// Those of a graph.
+    pub fn of(graph: &Graph, bindings: &Bindings) -> Result<Sizes> {
+        let sized = |value| {
+            let ty = graph.ty(value);
+            Ok((ty.dtype, ty.shape.eval(bindings)?))
+        };
+        Ok(Sizes {
+            inputs: graph.inputs().map(|(_, value)| sized(value)).collect::<Result<_>>()?,
+            outputs: graph.outputs().iter().map(|output| sized(output.value)).collect::<Result<_>>()?,
+        })
+    }
+
+    /// Bytes of one of them; the most there can be where that is no size.
+    pub fn bytes((dtype, shape): &(DType, Vec<usize>)) -> usize {
+        count(shape).and_then(|n| dtype.bytes_for(n)).unwrap_or(usize::MAX)
+    }
+}
+
+/// For each of a graph's states, its place among the inputs and among the outputs.
+pub fn state_places(graph: &Graph) -> Vec<(usize, usize)> {
+    let place =
+        |state: &crate::graph::State| Some((graph.input_place(&state.input)?, graph.output_place(&state.output)?));
+    graph.states().iter().filter_map(place).collect()
+}
+
+/// Whoever measures: told of each step as it begins and ends, or afterwards where it happened elsewhere. Absent, it costs
+/// nothing.
 pub trait Observer {
     /// The plan's step of this number is about to run.
     fn begin(&mut self, step: usize);
     /// It has run.
     fn end(&mut self, step: usize);
-    /// Tables of times, for whoever wants more than steps: a backend that can keeps them, for the calls in loops and
-    /// on every thread too, and calls neither [`Observer::begin`] nor [`Observer::end`] then.
-    fn recorder(&mut self) -> Option<&mut Recorder> {
+    /// For whoever wants more than steps: a backend writes into it when what happened, in loops and on every thread or queue
+    /// too, and calls neither [`Observer::begin`] nor [`Observer::end`] then.
+    fn timeline(&mut self) -> Option<&mut Timeline> {
         None
-    }
-}
-
-impl Observer for Recorder {
-    fn begin(&mut self, _: usize) {}
-    fn end(&mut self, _: usize) {}
-    fn recorder(&mut self) -> Option<&mut Recorder> {
-        Some(self)
     }
 }

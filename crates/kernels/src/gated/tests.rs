@@ -126,7 +126,7 @@ fn infinities_give_what_the_definition_gives() {
             let cell = Cell { inputs, units, masked };
             let all = inputs[0] + inputs[1];
             for &isa in Isa::available() {
-                for (rows, lanes) in [(1, Lanes::Units), (1, Lanes::Rows), (16, Lanes::Rows), (61, Lanes::Rows)] {
+                for (rows, lanes) in [(1, Batch::First), (1, Batch::Last), (16, Batch::Last), (61, Batch::Last)] {
                     let gated = cell.pack(isa, lanes);
                     for at in 0..all {
                         let mut x: Vec<f32> = (0..all * rows).map(|i| number(i + 17)).collect();

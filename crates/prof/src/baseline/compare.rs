@@ -155,6 +155,7 @@ impl Identity {
             ("model", format!("{} ({})", model.name, model.hash)),
             ("batch", count(&w.batch)),
             ("steps", count(&w.steps)),
+            ("backend", w.backend.clone()),
             ("threads", count(&w.threads)),
             ("type", w.dtype.clone()),
             ("compilation", w.compilation.clone()),

@@ -5,6 +5,7 @@
 //! what memory can be spared (`levels.rs`) and says under what conditions it was made (`conditions.rs`).
 
 use super::conditions::{Conditions, Watch};
+use super::cpu::Processor;
 use super::fit::{self, Counts, Prices, Target, Unit};
 use super::levels::{self, room};
 use super::roof::{self, Level, Limits, Ready, words};
@@ -13,7 +14,6 @@ use super::{Progress, Result, cpu, suite};
 use crate::measure::time;
 use crate::profile::{Named, Roof};
 use schwann_core::Figure;
-use schwann_core::backend::cpu::Cpu;
 use schwann_core::op::Unary;
 use schwann_kernels::Isa;
 use serde::{Deserialize, Serialize};
@@ -231,7 +231,7 @@ impl Calibration {
         let start = Instant::now();
         let mut watch = Watch::begin();
         let (limit_s, latency_s, piece_s) = pace.seconds();
-        let one = Cpu::with_isa(isa, 1)?;
+        let one = Processor::new(Some(isa), 1)?;
         let fingerprint = Fingerprint::of(isa);
         let mut part = |done: f64, p: Progress| tell(Progress::at(done, p.what));
         part(0.01, Progress::new("clock"));
@@ -240,7 +240,7 @@ impl Calibration {
         let mut limits = vec![Limits::measure_within(&one, limit_s, allowed, &mut |p| part(0.02, p))?];
         // Where the system refuses the threads, one thread's limits are all that is known.
         if fingerprint.cores > 1
-            && let Ok(all) = Cpu::with_isa(isa, fingerprint.cores)
+            && let Ok(all) = Processor::new(Some(isa), fingerprint.cores)
         {
             limits.push(Limits::measure_within(&all, limit_s, allowed, &mut |p| part(0.15, p))?);
         }
@@ -258,7 +258,7 @@ impl Calibration {
         let (names, mut ready): (Vec<String>, Vec<Ready>) = {
             let pieces = suite::all(target.l1, target.l2)?;
             let names = pieces.iter().map(|p| p.name.clone()).collect();
-            (names, pieces.into_iter().map(|p| p.ready(&one)).collect::<Result<_>>()?)
+            (names, pieces.into_iter().map(|p| p.ready(one.backend())).collect::<Result<_>>()?)
         };
         // In rounds: what disturbs the machine for a second disturbs one round of each.
         let mut rounds = vec![[f64::INFINITY; ROUNDS]; ready.len()];

@@ -4,6 +4,7 @@
 //! those of an undisturbed machine, so they are compared with that.
 
 use super::calibrate::Calibration;
+use super::cpu::Processor;
 use super::outlook::prediction_error;
 use super::predict::{OpTime, Speed, predict};
 use super::roof::{Ready, numbers};
@@ -12,7 +13,6 @@ use crate::measure::Samples;
 use crate::models;
 use crate::profile::{Named, Op};
 use crate::profiler::{Options, Profiler};
-use schwann_core::backend::cpu::Cpu;
 use schwann_core::figure::{Ends, Spread};
 use schwann_core::pass::PassOptions;
 use schwann_core::{DType, Figure};
@@ -78,7 +78,12 @@ fn with_rows_left_over(measured: Vec<Op>, predicted: &[OpTime]) -> Vec<Op> {
 }
 
 /// Predicts and measures [`models::CIRCUITS`] at their four shapes.
-pub fn check(calibration: &Calibration, cpu: &Cpu, seconds: f64, tell: &mut dyn FnMut(Progress)) -> Result<Vec<Point>> {
+pub fn check(
+    calibration: &Calibration,
+    cpu: &Processor,
+    seconds: f64,
+    tell: &mut dyn FnMut(Progress),
+) -> Result<Vec<Point>> {
     const ROUNDS: usize = 5;
     let mut ready = vec![];
     for name in models::CIRCUITS {
@@ -86,7 +91,7 @@ pub fn check(calibration: &Calibration, cpu: &Cpu, seconds: f64, tell: &mut dyn 
         let graph = model?.graph(&GraphOptions::default().state(InitialState::Zero))?;
         for (batch, steps) in models::SHAPES {
             let x = numbers(DType::F32, &[batch, steps, models::INPUTS], -1.0, 1.0)?;
-            let one = Ready::new(&graph, [("x".to_owned(), x)], cpu, PassOptions::default())?;
+            let one = Ready::new(&graph, [("x".to_owned(), x)], cpu.backend(), PassOptions::default())?;
             ready.push((name, batch, steps, one, vec![]));
         }
     }

@@ -1,6 +1,45 @@
 //! What the system says about its CPU. What it does not say is unavailable, with the reason, and never guessed.
 
+use schwann_core::backend::{Backend, Choice};
+use schwann_kernels::Isa;
 use serde::{Deserialize, Serialize};
+use std::sync::Arc;
+
+/// This machine's processor as something to run on: with an instruction set and some threads.
+#[derive(Clone)]
+pub struct Processor {
+    isa: Isa,
+    backend: Arc<dyn Backend>,
+}
+
+impl Processor {
+    /// With an instruction set (the widest unless told) and threads (0 for one a core).
+    pub fn new(isa: Option<Isa>, threads: usize) -> schwann_core::Result<Processor> {
+        let isa = isa.unwrap_or_else(Isa::detect);
+        Ok(Processor { isa, backend: Choice::default().variant(isa.name())?.make(threads)? })
+    }
+
+    /// Its instruction set.
+    pub fn isa(&self) -> Isa {
+        self.isa
+    }
+
+    /// Its threads.
+    pub fn threads(&self) -> usize {
+        self.backend.threads()
+    }
+
+    /// What runs programs on it.
+    pub fn backend(&self) -> &dyn Backend {
+        &*self.backend
+    }
+}
+
+impl std::fmt::Debug for Processor {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Processor({}, {} threads)", self.isa, self.threads())
+    }
+}
 
 /// A cache of data.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -22,6 +22,7 @@ mod suite;
 pub use calibrate::{Calibration, Fingerprint, Pace};
 pub use catalog::{Catalog, Entry, Published};
 pub use conditions::Conditions;
+pub use cpu::Processor;
 pub use outlook::{forecast, fusion_gain, on, outlook, prediction_error, requirements};
 pub use predict::{OpTime, Prediction, Speed, predict};
 pub use settings::{Settings, settings_for, settings_for_host, test_sizes};

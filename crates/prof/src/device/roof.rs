@@ -8,11 +8,12 @@
 //! A limit is the best that was seen, and what runs beside it makes it too low. So a work that beats it shows that the
 //! limit is wrong, and not that the work is miraculous ([`of_limit`]).
 
+use super::cpu::Processor;
 use super::levels::{self, at_once, least_seconds};
 pub use super::levels::{Level, copy_bytes_per_s};
 use super::{Progress, Result, cpu};
 use crate::measure;
-use schwann_core::backend::cpu::Cpu;
+use schwann_core::backend::Backend;
 use schwann_core::memory::Budget;
 use schwann_core::op::Unary;
 use schwann_core::pass::PassOptions;
@@ -57,11 +58,11 @@ impl Ready {
     pub fn new(
         graph: &Graph,
         inputs: impl IntoIterator<Item = (String, Tensor)>,
-        cpu: &Cpu,
+        backend: &dyn Backend,
         passes: PassOptions,
     ) -> Result<Ready> {
         let options = CompileOptions::default().passes(passes).budget(Budget::fraction(0.9).unwrap_or_default());
-        let program = Program::compile_for(graph, cpu, &options)?;
+        let program = Program::compile_for(graph, backend, &options)?;
         Ok(Ready { session: program.session(), inputs: inputs.into_iter().collect() })
     }
 
@@ -105,11 +106,11 @@ impl Ready {
 
 /// A graph that gives its input of so many bytes back: one plain copy, in the same buffers, on the same threads and
 /// through the same call as any other graph.
-pub fn plain_copy(bytes: usize, cpu: &Cpu) -> Result<Ready> {
+pub fn plain_copy(bytes: usize, backend: &dyn Backend) -> Result<Ready> {
     let mut b = GraphBuilder::new();
     let x = b.input("x", DType::U8, &[bytes][..])?;
     b.output("x", x)?;
-    Ready::new(&b.build()?, [("x".into(), Tensor::zeros(DType::U8, &[bytes])?)], cpu, PassOptions::default())
+    Ready::new(&b.build()?, [("x".into(), Tensor::zeros(DType::U8, &[bytes])?)], backend, PassOptions::default())
 }
 
 /// `count` numbers between −1 and 1, the same on every machine; a block of random ones repeated, since large inputs are
@@ -181,12 +182,13 @@ pub fn overhead() -> Result<(Graph, Vec<(String, Tensor)>)> {
 }
 
 /// Arithmetic per second in matrix products that stay in cache.
-pub fn flops(cpu: &Cpu, dtype: DType, seconds: f64) -> Result<f64> {
+pub fn flops(cpu: &Processor, dtype: DType, seconds: f64) -> Result<f64> {
     let sizes: [[usize; 3]; 3] = [[192, 192, 192], [256, 256, 256], [384, 512, 384]];
     let mut best = 0.0f64;
     for [m, k, n] in sizes {
         let (graph, inputs) = packed_product(dtype, [m, k, n])?;
-        let samples = Ready::new(&graph, inputs, cpu, PassOptions::default())?.time(seconds / sizes.len() as f64)?;
+        let mut ready = Ready::new(&graph, inputs, cpu.backend(), PassOptions::default())?;
+        let samples = ready.time(seconds / sizes.len() as f64)?;
         best = best.max(2.0 * (m * k * n) as f64 / samples.min_s);
     }
     Ok(best)
@@ -214,14 +216,15 @@ pub fn peak_flops(isa: Isa, threads: usize, seconds: f64) -> Result<f64> {
 pub fn functions_per_s(isa: Isa, op: Option<Unary>, seconds: f64) -> Result<f64> {
     let (graph, inputs) = functions(op)?;
     let evaluations = COUNT * DEEP * if op.is_some() { 1 } else { 3 };
-    let cpu = Cpu::with_isa(isa, 1)?;
-    Ok(evaluations as f64 / Ready::new(&graph, inputs, &cpu, PassOptions::default())?.time(seconds)?.min_s)
+    let cpu = Processor::new(Some(isa), 1)?;
+    Ok(evaluations as f64 / Ready::new(&graph, inputs, cpu.backend(), PassOptions::default())?.time(seconds)?.min_s)
 }
 
 /// Seconds that a step costs beyond its work, on one thread.
 pub fn step_overhead_s(isa: Isa, seconds: f64) -> Result<f64> {
     let (graph, inputs) = overhead()?;
-    let samples = Ready::new(&graph, inputs, &Cpu::with_isa(isa, 1)?, PassOptions::none())?.time(seconds)?;
+    let cpu = Processor::new(Some(isa), 1)?;
+    let samples = Ready::new(&graph, inputs, cpu.backend(), PassOptions::none())?.time(seconds)?;
     Ok(samples.min_s / OVERHEAD_STEPS as f64)
 }
 
@@ -230,13 +233,13 @@ pub const PROGRESS_STEPS: u64 = 7;
 
 impl Limits {
     /// Measures for about so many seconds; tells of [`PROGRESS_STEPS`] steps at most.
-    pub fn measure(cpu: &Cpu, seconds: f64, tell: &mut dyn FnMut(Progress)) -> Result<Limits> {
+    pub fn measure(cpu: &Processor, seconds: f64, tell: &mut dyn FnMut(Progress)) -> Result<Limits> {
         Limits::measure_within(cpu, seconds, levels::allowance(), tell)
     }
 
     /// The same with at most so many bytes of memory.
     pub(super) fn measure_within(
-        cpu: &Cpu,
+        cpu: &Processor,
         seconds: f64,
         allowed: Option<usize>,
         tell: &mut dyn FnMut(Progress),

@@ -6,12 +6,12 @@
 
 use super::calibrate::Calibration;
 use super::catalog::{Catalog, Entry};
+use super::cpu::Processor;
 use super::roof::{Ready, numbers};
 use super::{Error, Progress, Result};
 use crate::models::INPUTS;
 use crate::stats::verdict::{Question, Reading};
 use crate::stats::{self, Interval};
-use schwann_core::backend::cpu::Cpu;
 use schwann_core::figure::{Ends, Spread};
 use schwann_core::pass::PassOptions;
 use schwann_core::{DType, Figure};
@@ -161,7 +161,7 @@ pub struct SizeTest {
 }
 
 /// Runs a CfC of each of [`SIZES`] in turns and says whether the guides' rules hold on this machine.
-pub fn test_sizes(cpu: &Cpu, seconds: f64, tell: &mut dyn FnMut(Progress)) -> Result<SizeTest> {
+pub fn test_sizes(cpu: &Processor, seconds: f64, tell: &mut dyn FnMut(Progress)) -> Result<SizeTest> {
     const ROUNDS: usize = 12;
     let (batch, steps) = (32, 16);
     let mut ready = vec![];
@@ -169,7 +169,7 @@ pub fn test_sizes(cpu: &Cpu, seconds: f64, tell: &mut dyn FnMut(Progress)) -> Re
         let model = Model::new(Cfc::new(INPUTS, units), 1)?;
         let graph = model.graph(&GraphOptions::default().state(InitialState::Zero))?;
         let x = numbers(DType::F32, &[batch, steps, INPUTS], -1.0, 1.0)?;
-        ready.push(Ready::new(&graph, [("x".to_owned(), x)], cpu, PassOptions::default())?);
+        ready.push(Ready::new(&graph, [("x".to_owned(), x)], cpu.backend(), PassOptions::default())?);
     }
     let each = seconds / (ROUNDS * SIZES.len()) as f64;
     let mut rounds: Vec<Vec<f64>> = vec![];

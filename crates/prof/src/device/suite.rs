@@ -3,7 +3,7 @@
 
 use super::Result;
 use super::roof::{Ready, numbers};
-use schwann_core::backend::cpu::Cpu;
+use schwann_core::backend::Backend;
 use schwann_core::op::{Activation, Op, Unary};
 use schwann_core::pass::PassOptions;
 use schwann_core::{DType, Graph, GraphBuilder, Tensor, Value};
@@ -18,8 +18,8 @@ pub(super) struct Piece {
 }
 
 impl Piece {
-    pub(super) fn ready(self, cpu: &Cpu) -> Result<Ready> {
-        Ready::new(&self.graph, self.inputs, cpu, self.passes)
+    pub(super) fn ready(self, backend: &dyn Backend) -> Result<Ready> {
+        Ready::new(&self.graph, self.inputs, backend, self.passes)
     }
 }
 

@@ -181,8 +181,9 @@ pub fn title(profile: &Profile) -> String {
     let threads = count(&w.threads);
     let plural = if threads == "1" { "" } else { "s" };
     let (batch, steps) = (count(&w.batch), count(&w.steps));
+    let on = if w.backend == schwann_core::backend::CPU { String::new() } else { format!(", on {}", w.backend) };
     format!(
-        "{}, batch {batch}, {steps} steps, {threads} thread{plural}, {}, {}",
+        "{}, batch {batch}, {steps} steps, {threads} thread{plural}, {}, {}{on}",
         profile.model.name, w.dtype, w.compilation
     )
 }

@@ -7,10 +7,11 @@ use crate::device::levels::least_seconds;
 use crate::device::roof::of_limit;
 use crate::profile::{Bound, Compute, KernelKind, Op, Roof};
 use crate::stats;
+use schwann_core::backend::Totals;
 use schwann_core::plan::kernel::BatchAxis;
 use schwann_core::plan::{Kernel, Plan, Step};
 use schwann_core::{Cost, DType, Error, Figure, Series};
-use schwann_kernels::{Isa, clock};
+use schwann_kernels::Isa;
 use std::collections::{BTreeMap, HashMap};
 
 /// The machine's limits, and what its levels of memory hold.
@@ -134,18 +135,18 @@ struct Taken {
 fn taken(samples: &Samples) -> (Taken, HashMap<Vec<usize>, Taken>) {
     let cost = samples.reading_cost();
     let blocks: Vec<&Block> = samples.usual_blocks().collect();
-    let runs: f64 = blocks.iter().map(|b| b.runs as f64).sum();
-    let seconds = |ticks: f64, readings: f64| (ticks * samples.seconds_per_tick - readings * cost).max(0.0) / runs;
-    let sum = |f: &dyn Fn(&Block) -> f64| blocks.iter().map(|b| f(b)).sum::<f64>();
-    let outside = seconds(sum(&|b| b.outside as f64), sum(&|b| b.outside_readings as f64));
-    let mut places = HashMap::new();
-    for (i, time) in blocks.first().map_or(&[][..], |b| &b.times).iter().enumerate() {
-        let taken = Taken {
-            seconds: seconds(sum(&|b| b.times[i].ticks), sum(&|b| b.times[i].readings)),
-            calls: sum(&|b| b.times[i].calls as f64) / runs,
-        };
-        places.insert(time.path.clone(), taken);
+    let runs: f64 = blocks.iter().map(|b| b.taken.runs as f64).sum();
+    let each = |seconds: f64, readings: f64| (seconds - readings * cost).max(0.0) / runs;
+    let sum = |f: &dyn Fn(&Totals) -> f64| blocks.iter().map(|b| f(&b.taken)).sum::<f64>();
+    let outside = each(sum(&|t| t.outside_s), sum(&|t| t.outside_readings));
+    // Seconds, readings and calls: a backend need not tell of its places in the same order every time.
+    let mut sums: HashMap<&[usize], (f64, f64, f64)> = HashMap::new();
+    for place in blocks.iter().flat_map(|b| &b.taken.places) {
+        let sum = sums.entry(&place.path).or_default();
+        *sum = (sum.0 + place.seconds, sum.1 + place.readings, sum.2 + place.calls as f64);
     }
+    let taken = |(seconds, readings, calls)| Taken { seconds: each(seconds, readings), calls: calls / runs };
+    let places = sums.into_iter().map(|(path, sum)| (path.to_vec(), taken(sum))).collect();
     (Taken { seconds: outside, calls: 1.0 }, places)
 }
 
@@ -197,10 +198,10 @@ impl Profiler<'_> {
         let percent = |s: stats::Spread| stats::Spread { low: s.low * 100.0, high: s.high * 100.0, ..s };
         let watching = with(watching, stats::median_spread(&overhead).map(percent));
         let seconds: f64 = samples.usual_blocks().map(|b| b.seconds).sum();
-        let in_blocks = |b: &Block| b.outside as f64 + b.times.iter().map(|t| t.ticks).sum::<f64>();
-        let ticks: f64 = samples.usual_blocks().map(in_blocks).sum();
-        let attributed = ticks * samples.seconds_per_tick / seconds * 100.0;
-        let source = format!("{} of all operations over the system clock, middle half of watched runs", clock::NAME);
+        let in_blocks = |b: &Block| b.taken.outside_s + b.taken.places.iter().map(|p| p.seconds).sum::<f64>();
+        let attributed = samples.usual_blocks().map(in_blocks).sum::<f64>() / seconds * 100.0;
+        let name = &samples.clock.source;
+        let source = format!("{name} of all operations over the system clock, middle half of watched runs");
         let compute = Compute {
             time_mean: mean,
             // One sample has no deviation, which is not 0.
@@ -245,19 +246,22 @@ impl Profiler<'_> {
     fn ops(&self, plan: &Plan, samples: &Samples) -> Result<(Vec<Op>, Option<f64>)> {
         let (outside, mut places) = taken(samples);
         let total: f64 = outside.seconds + places.values().map(|t| t.seconds).sum::<f64>();
-        let source = format!("{}, mean of the middle half of watched runs, without what watching cost", clock::NAME);
-        let resolution = samples.seconds_per_tick;
+        let clock = &samples.clock;
+        let source = format!("{}, mean of the middle half of watched runs, without what watching cost", clock.source);
         let measured = |taken: Taken| {
-            let time = Figure::measured(taken.seconds, "s", source.clone()).with_resolution(resolution);
+            let time = Figure::measured(taken.seconds, "s", source.clone());
+            // Times that come out of a model of the device are not measured, whoever tells of them.
+            let origin = if time.value.is_some() { clock.origin } else { time.provenance };
+            let time = Figure { provenance: origin, ..time }.with_resolution(clock.resolution_s);
             let share = time.derive("%", "of all operations' times", |t| t / total * 100.0);
             (time, share, Figure::measured(taken.calls, "calls", "calls counted while watched"))
         };
         let mut ops = vec![];
         let lanes = self.options.isa.unwrap_or_else(Isa::detect).lanes();
         // The limit of arithmetic is that of f32; narrower products may be faster.
-        let gain = self.ceiling.as_ref().and_then(|c| c.roof.bf16_gain.as_ref()?.value);
+        let gain = self.ceiling().and_then(|c| c.roof.bf16_gain.as_ref()?.value);
         let narrow = gain.filter(|g| self.options.dtype == DType::Bf16 && *g > 1.0).unwrap_or(1.0);
-        let mut least_of_all = self.ceiling.is_some().then_some(0.0);
+        let mut least_of_all = self.ceiling().is_some().then_some(0.0);
         for site in sites(plan) {
             let step = site.step;
             let taken = places
@@ -279,7 +283,7 @@ impl Profiler<'_> {
             let least = if is_loop {
                 None
             } else {
-                let least = self.ceiling.as_ref().and_then(|c| c.least(&step.cost, taken.calls));
+                let least = self.ceiling().and_then(|c| c.least(&step.cost, taken.calls));
                 least.map(|l| Least { compute: l.compute / narrow, ..l })
             };
             if !is_loop {

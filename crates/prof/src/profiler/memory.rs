@@ -54,7 +54,7 @@ impl Profiler<'_> {
             rss_peak: reading("rss_peak", "B"),
             page_faults: reading("page_faults", "faults"),
             allocations,
-            bandwidth_utilization: utilization(self.ceiling.as_ref(), plan, &compute.time_p50),
+            bandwidth_utilization: utilization(self.ceiling(), plan, &compute.time_p50),
             bandwidth,
             timeline: timeline(plan),
         })

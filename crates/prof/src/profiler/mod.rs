@@ -29,6 +29,7 @@ use crate::baseline::Identity;
 use crate::profile::{Comparison, Compute, Machine, Memory, Model as Told, Named, Profile, Roof, SCHEMA, Workload};
 use compute::Seen;
 use rig::Rig;
+use schwann_core::backend::Choice;
 use schwann_core::{DType, Figure, Graph};
 use schwann_kernels::Isa;
 use schwann_nn::Model;
@@ -129,7 +130,10 @@ pub struct Options {
     pub seconds: f64,
     /// Threads; 0: one per core.
     pub threads: usize,
-    /// The instruction set; `None` for the widest.
+    /// What it is run on: this machine's processor unless told.
+    #[serde(default)]
+    pub backend: Choice,
+    /// The processor's instruction set; `None` for the widest.
     #[serde(with = "isa_name")]
     pub isa: Option<Isa>,
     /// The type that products are computed in: `f32` as built, or `bf16`.
@@ -147,6 +151,7 @@ impl Default for Options {
             runs: 200,
             seconds: 2.0,
             threads: 1,
+            backend: Choice::default(),
             isa: None,
             dtype: DType::F32,
             fused: true,
@@ -175,6 +180,23 @@ const MOST: usize = 1 << 20;
 const MOST_THREADS: usize = 1024;
 
 impl Options {
+    /// The backend, with the instruction set where one was asked for.
+    pub fn choice(&self) -> Result<Choice> {
+        match self.isa {
+            None => Ok(self.backend.clone()),
+            Some(isa) if self.backend.is_cpu() => Ok(self.backend.clone().variant(isa.name())?),
+            Some(isa) => {
+                Err(Error::option("isa", isa, format!("none, for {} has no instruction sets", self.backend.name())))
+            }
+        }
+    }
+
+    /// The processor's instruction set: that in use, or, where something else computes, what this machine has.
+    fn isa_here(&self) -> Isa {
+        let named = self.backend.wanted_variant().filter(|_| self.backend.is_cpu()).and_then(Isa::named);
+        self.isa.or(named).unwrap_or_else(Isa::detect)
+    }
+
     fn check(&self) -> Result<()> {
         let sizes = [("batch", self.batch), ("steps", self.steps), ("runs", self.runs)];
         if let Some((option, got)) = sizes.into_iter().find(|(_, n)| !(1..=MOST).contains(n)) {
@@ -278,7 +300,7 @@ impl<'a> Profiler<'a> {
         self.machine = Some(machine);
         self
     }
-    /// Compared with these limits.
+    /// Compared with these limits, which are this machine's processor's: a profile of another backend has none.
     pub fn under(mut self, ceiling: Ceiling) -> Self {
         self.ceiling = Some(ceiling);
         self
@@ -345,6 +367,11 @@ impl<'a> Profiler<'a> {
             figure: old.derive2(new, "×", source, |old, new| new / old),
         };
         pairs.into_iter().map(ratio).collect()
+    }
+
+    /// The limits that count for what is profiled.
+    fn ceiling(&self) -> Option<&Ceiling> {
+        self.ceiling.as_ref().filter(|_| self.options.backend.is_cpu())
     }
 
     fn check_cancelled(&self) -> Result<()> {
@@ -426,11 +453,11 @@ impl<'a> Profiler<'a> {
             }
         }
         doubts.extend(here::doubts());
-        let machine = self.machine.clone().unwrap_or_else(|| machine(rig.isa));
+        let machine = self.machine.clone().unwrap_or_else(|| machine(self.options.isa_here()));
         let none = |unit: &str| {
             Figure::unavailable(unit, "calibration", "this machine's limits were not measured for this profile")
         };
-        let roof = self.ceiling.as_ref().map_or_else(
+        let roof = self.ceiling().map_or_else(
             || Roof {
                 device: machine.cpu.clone(),
                 flops: none("flop/s"),
@@ -488,10 +515,9 @@ impl<'a> Profiler<'a> {
 
     /// What another measurement must share for its times to be compared with this profiler's.
     pub fn identity(&self) -> Result<Identity> {
-        let isa = self.options.isa.unwrap_or_else(Isa::detect);
-        let threads = schwann_core::backend::cpu::Cpu::with_isa(isa, self.options.threads)?.threads();
+        let threads = self.options.choice()?.make(self.options.threads)?.threads();
         let runs = Figure::unavailable("samples", "samples taken", "nothing was measured yet");
-        let machine = self.machine.clone().unwrap_or_else(|| machine(isa));
+        let machine = self.machine.clone().unwrap_or_else(|| machine(self.options.isa_here()));
         Ok(Identity::new(&machine, &self.told()?, &workload(&self.options, threads, runs)))
     }
 
@@ -543,6 +569,7 @@ fn workload(o: &Options, threads: usize, runs: Figure) -> Workload {
         steps: option(o.steps, "steps", "steps"),
         threads: option(threads, "threads", "threads"),
         runs,
+        backend: o.backend.name().into(),
         dtype: o.dtype.to_string(),
         compilation: if o.fused { "fused" } else { "node by node" }.into(),
         sizes: sizes.into_iter().map(named).collect(),

@@ -8,12 +8,12 @@ use super::compute::sites;
 use super::memory::live;
 use super::{Profiler, Result};
 use schwann_core::Figure;
-use schwann_core::backend::Recorder;
-use schwann_kernels::clock;
+use schwann_core::backend::{Span, Timeline};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashMap};
+use std::time::Instant;
 
-/// Calls kept for one thread.
+/// Calls kept for one thread or queue.
 const MOST_EVENTS: usize = 1 << 18;
 
 /// Seconds of a stretch, at the least.
@@ -26,7 +26,7 @@ pub struct OpEvent {
     pub path: Vec<usize>,
     /// The node it computes, or the scope.
     pub name: String,
-    /// The thread, 0 for the one that called.
+    /// The thread or queue; of threads, 0 is the one that called.
     pub thread: usize,
     /// When it began, in seconds from the beginning.
     pub start_s: f64,
@@ -49,7 +49,7 @@ pub struct Stretch {
     pub readings: BTreeMap<String, Figure>,
 }
 
-/// Some runs as they happened (measured by the processor's tick counter).
+/// Some runs as they happened, by the backend's clock.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Recording {
     /// Calls by their beginning; loops before what is in them.
@@ -69,19 +69,19 @@ impl Profiler<'_> {
     /// least, where the options' seconds are over before.
     pub fn record(&mut self, runs: usize) -> Result<Recording> {
         let mut rig = self.rig()?;
-        let rate = clock::Rate::start();
         // Enough to be warm.
         let run_s = rig.run(8)? / 8.0;
         let rest = (STRETCH / run_s.max(1e-9)) as usize;
-        let mut recorder = Recorder::with_events(0);
-        rig.watch(1, &mut recorder)?;
-        let calls: u64 = recorder.times().iter().map(|t| t.calls).sum();
-        let wanted = usize::try_from(calls).unwrap_or(MOST_EVENTS).saturating_mul(runs.max(1));
-        let mut recorder = Recorder::with_events(wanted.min(MOST_EVENTS));
+        let calls = |timeline: &Timeline| timeline.totals().places.iter().map(|p| p.calls).sum::<u64>();
+        let mut timeline = Timeline::default();
+        rig.watch(1, &mut timeline)?;
+        let calls_of_one = calls(&timeline);
+        let wanted = usize::try_from(calls_of_one).unwrap_or(MOST_EVENTS).saturating_mul(runs.max(1));
+        let mut timeline = Timeline::with_spans(wanted.min(MOST_EVENTS));
         // The first run makes room for the events.
-        rig.watch(1, &mut recorder)?;
-        recorder.clear();
-        let zero = clock::ticks();
+        rig.watch(1, &mut timeline)?;
+        timeline.clear();
+        let zero = timeline.began();
         let mut marks = vec![];
         let mut seconds = 0.0;
         for n in 0..runs.max(1) {
@@ -97,17 +97,16 @@ impl Profiler<'_> {
             if let Some(counters) = &mut self.counters {
                 counters.start();
             }
-            let start = clock::ticks();
-            seconds += rig.watch(1, &mut recorder)?;
-            let recorded = clock::ticks();
+            let start = Instant::now();
+            seconds += rig.watch(1, &mut timeline)?;
+            let recorded = Instant::now();
             seconds += rig.run(rest)?;
-            let end = clock::ticks();
+            let end = Instant::now();
             let readings = self.counters.as_mut().map(|c| c.stop()).unwrap_or_default();
             marks.push(([start, recorded, end], readings));
         }
-        let total: u64 = recorder.times().iter().map(|t| t.calls).sum();
-        let tick = rate.seconds_per_tick();
-        let at = |ticks: u64| ticks.saturating_sub(zero) as f64 * tick;
+        let total = calls(&timeline);
+        let at = |moment: Instant| moment.saturating_duration_since(zero).as_secs_f64();
         let stretches: Vec<Stretch> = marks
             .into_iter()
             .map(|([start, recorded, end], readings)| Stretch {
@@ -121,19 +120,15 @@ impl Profiler<'_> {
         let plan = rig.plan();
         let names: HashMap<Vec<usize>, &str> =
             sites(plan).into_iter().map(|s| (s.path, s.step.name.as_str())).collect();
-        let places: Vec<&[usize]> = recorder.places().collect();
-        let mut seen: Vec<_> = recorder.events().collect();
-        seen.sort_by_key(|e| (e.start, std::cmp::Reverse(e.ticks)));
         let mut memory = vec![];
-        let mut events = Vec::with_capacity(seen.len());
-        for event in &seen {
-            let path = places[event.place].to_vec();
-            let start_s = at(event.start);
+        let mut events = vec![];
+        // What belongs to no step is in no call.
+        for Span { path, queue, start_s, seconds } in timeline.spans().into_iter().filter(|s| !s.path.is_empty()) {
             if let [step] = path[..] {
                 memory.push((start_s, live(plan, step).map(|b| b.bytes as u64).sum()));
             }
             let name = names.get(&path).copied().unwrap_or_default().to_owned();
-            events.push(OpEvent { path, name, thread: event.thread, start_s, duration_s: event.ticks as f64 * tick });
+            events.push(OpEvent { path, name, thread: queue, start_s, duration_s: seconds });
         }
         Ok(Recording { truncated: (events.len() as u64) < total, events, memory, runs: stretches.len(), stretches })
     }

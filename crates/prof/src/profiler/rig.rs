@@ -1,14 +1,12 @@
 //! A model made ready to run: compiled one way, for one size, with numbers to run on.
 
 use super::{Error, Options, Result, Subject};
-use schwann_core::backend::Recorder;
-use schwann_core::backend::cpu::Cpu;
+use schwann_core::backend::Timeline;
 use schwann_core::memory::{Budget, Reservation};
 use schwann_core::op::{Op, Scan};
 use schwann_core::pass::PassOptions;
 use schwann_core::plan::Plan;
 use schwann_core::{Bindings, CompileOptions, DType, Graph, Program, Session, Tensor, Value, tensor};
-use schwann_kernels::Isa;
 use schwann_nn::{GraphOptions, InitialState};
 use std::collections::HashMap;
 use std::time::Instant;
@@ -19,7 +17,6 @@ pub(crate) struct Rig {
     inputs: Vec<(String, Tensor)>,
     budget: Budget,
     pub(crate) threads: usize,
-    pub(crate) isa: Isa,
     _inputs: Vec<Reservation>,
 }
 
@@ -103,18 +100,20 @@ impl Rig {
                 inputs.push((name.to_owned(), numbers(ty.dtype, &shape)?));
             }
         }
-        let isa = options.isa.unwrap_or_else(Isa::detect);
-        let cpu = Cpu::with_isa(isa, options.threads)?;
         let passes = if options.fused { PassOptions::default() } else { PassOptions::none() };
-        let compile = CompileOptions::default().passes(passes).budget(budget.clone());
-        let program = Program::compile_for(&graph, &cpu, &compile)?;
-        let threads = cpu.threads();
-        let mut rig = Rig { session: program.session(), inputs, budget, threads, isa, _inputs: reserved };
+        let compile = CompileOptions::default()
+            .backend(options.choice()?)
+            .threads(options.threads)
+            .passes(passes)
+            .budget(budget.clone());
+        let program = Program::compile(&graph, &compile)?;
+        let threads = program.threads();
+        let mut rig = Rig { session: program.session(), inputs, budget, threads, _inputs: reserved };
         rig.run(1)?;
         Ok(rig)
     }
 
-    fn repeat(&mut self, runs: usize, mut observer: Option<&mut Recorder>) -> Result<f64> {
+    fn repeat(&mut self, runs: usize, mut observer: Option<&mut Timeline>) -> Result<f64> {
         let inputs: Vec<(&str, &Tensor)> = self.inputs.iter().map(|(n, t)| (n.as_str(), t)).collect();
         let start = Instant::now();
         match &mut observer {
@@ -123,10 +122,10 @@ impl Rig {
                     self.session.run(&inputs)?;
                 }
             }
-            Some(recorder) => {
-                recorder.link(true);
+            Some(timeline) => {
+                timeline.link(true);
                 for _ in 0..runs {
-                    self.session.run_observed(&inputs, Some(&mut **recorder))?;
+                    self.session.run_observed(&inputs, Some(&mut **timeline))?;
                 }
             }
         }
@@ -139,8 +138,8 @@ impl Rig {
     }
 
     /// Likewise, watched.
-    pub(crate) fn watch(&mut self, runs: usize, recorder: &mut Recorder) -> Result<f64> {
-        self.repeat(runs, Some(recorder))
+    pub(crate) fn watch(&mut self, runs: usize, timeline: &mut Timeline) -> Result<f64> {
+        self.repeat(runs, Some(timeline))
     }
 
     /// Allocations that a counter counts during one run.

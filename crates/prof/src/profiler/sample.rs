@@ -3,8 +3,8 @@
 use super::rig::Rig;
 use super::{Profiler, Result};
 use crate::stats::median;
-use schwann_core::backend::{Recorder, Time};
-use schwann_kernels::clock;
+use schwann_core::backend::{Clock, Timeline, Totals};
+use schwann_kernels::clock::ticks;
 use std::hint::black_box;
 use std::time::Instant;
 
@@ -36,7 +36,8 @@ pub(super) struct Samples {
     pub(super) settled: bool,
     /// Whether somebody stopped it before all samples were taken.
     pub(super) stopped: bool,
-    pub(super) seconds_per_tick: f64,
+    /// What the operations' times are from.
+    pub(super) clock: Clock,
     /// Seconds that a reading of the tick counter takes, one after the other.
     pub(super) reading_s: f64,
 }
@@ -44,23 +45,25 @@ pub(super) struct Samples {
 /// Watched runs that followed each other.
 pub(super) struct Block {
     pub(super) seconds: f64,
-    pub(super) runs: u64,
-    pub(super) times: Vec<Time>,
-    /// Ticks and readings that were in no call.
-    pub(super) outside: u64,
-    pub(super) outside_readings: u64,
+    /// What they took, place by place.
+    pub(super) taken: Totals,
 }
 
 impl Block {
     /// Seconds a run.
     pub(super) fn each(&self) -> f64 {
-        self.seconds / self.runs as f64
+        self.seconds / self.taken.runs as f64
     }
 
     /// Readings of the counter a run.
     pub(super) fn readings(&self) -> f64 {
-        (self.times.iter().map(|t| t.readings).sum::<f64>() + self.outside_readings as f64) / self.runs as f64
+        readings(&self.taken) / self.taken.runs as f64
     }
+}
+
+/// Readings of the clock in all that was taken.
+fn readings(taken: &Totals) -> f64 {
+    taken.places.iter().map(|p| p.readings).sum::<f64>() + taken.outside_readings
 }
 
 impl Samples {
@@ -105,7 +108,7 @@ fn reading_s() -> f64 {
     for _ in 0..5 {
         let start = Instant::now();
         for _ in 0..READINGS {
-            black_box(clock::ticks());
+            black_box(ticks());
         }
         least = least.min(start.elapsed().as_secs_f64() / f64::from(READINGS));
     }
@@ -144,17 +147,16 @@ impl Profiler<'_> {
 
     /// Warms up and takes the samples.
     pub(super) fn sample(&mut self, rig: &mut Rig) -> Result<Samples> {
-        let rate = clock::Rate::start();
         let reading_s = reading_s();
         self.tell("warming up", 0.0);
         let (each, warm_up_runs, settled) = self.warm_up(rig)?;
-        let mut recorder = Recorder::default();
+        let mut timeline = Timeline::default();
         // The first watched run makes the tables, the second says how often the counter is read.
-        rig.watch(1, &mut recorder)?;
-        recorder.clear();
-        rig.watch(1, &mut recorder)?;
-        let readings = recorder.times().iter().map(|t| t.readings).sum::<f64>() + recorder.outside_readings() as f64;
-        let one_in = (readings * reading_s / each / MOST_OVERHEAD).ceil().clamp(1.0, 1000.0) as usize;
+        rig.watch(1, &mut timeline)?;
+        timeline.clear();
+        rig.watch(1, &mut timeline)?;
+        let one_in =
+            (readings(&timeline.totals()) * reading_s / each / MOST_OVERHEAD).ceil().clamp(1.0, 1000.0) as usize;
         let watched = ((LEAST_WATCHED / each).ceil() as usize).clamp(1, 1 << 20);
         // A sample is so long that what is watched of it is long enough.
         let runs_per_sample = ((LEAST_SAMPLE / each).ceil() as usize).max(watched * one_in).next_multiple_of(one_in);
@@ -168,7 +170,7 @@ impl Profiler<'_> {
             warm_up_runs,
             settled,
             stopped: false,
-            seconds_per_tick: f64::NAN,
+            clock: timeline.clock(),
             reading_s,
         };
         let start = Instant::now();
@@ -198,22 +200,16 @@ impl Profiler<'_> {
                 if (turn + samples.plain.len()).is_multiple_of(2) {
                     plain = rig.run(runs_per_sample)?;
                 } else {
-                    recorder.clear();
-                    block.0 = rig.watch(watched, &mut recorder)?;
+                    timeline.clear();
+                    block.0 = rig.watch(watched, &mut timeline)?;
                     block.1 = if one_in > 1 { rig.run(runs_per_sample - watched)? } else { 0.0 };
                 }
             }
             samples.plain.push(plain / runs_per_sample as f64);
             samples.watched.push((block.0 + block.1) / runs_per_sample as f64);
-            samples.blocks.push(Block {
-                seconds: block.0,
-                runs: recorder.runs(),
-                times: recorder.times(),
-                outside: recorder.outside(),
-                outside_readings: recorder.outside_readings(),
-            });
+            samples.blocks.push(Block { seconds: block.0, taken: timeline.totals() });
         }
-        samples.seconds_per_tick = rate.seconds_per_tick();
+        samples.clock = timeline.clock();
         Ok(samples)
     }
 }

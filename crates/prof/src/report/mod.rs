@@ -153,7 +153,7 @@ fn model(index: usize, profile: &Profile) -> String {
     let (m, w) = (&profile.model, &profile.workload);
     let mut out = format!(
         "<section class=\"model\" id=\"model{index}\"><h2>{}</h2><p class=\"facts\"><span>{}</span><span>{}</span>\
-         <span>{}</span><span>{}</span><span>{}</span><span>{}, {}</span></p>",
+         <span>{}</span><span>{}</span><span>{}</span><span>{}, {}, {}</span></p>",
         escape(&m.name),
         escape(&m.description),
         figure(&m.parameters),
@@ -161,7 +161,8 @@ fn model(index: usize, profile: &Profile) -> String {
         figure(&w.steps),
         figure(&w.threads),
         escape(&w.dtype),
-        escape(&w.compilation)
+        escape(&w.compilation),
+        escape(&w.backend)
     );
     let mut all = vec![summary::summary(profile)];
     all.extend(panels::panels(profile));

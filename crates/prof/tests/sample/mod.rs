@@ -213,6 +213,7 @@ pub(crate) fn full() -> Profile {
             threads: setting(2.0, "threads", "--threads"),
             runs: setting(400.0, "runs", "--runs"),
             dtype: "f32".into(),
+            backend: "cpu".into(),
             compilation: "fused".into(),
             sizes: vec![],
         },

@@ -10,7 +10,8 @@ mod place;
 mod scan;
 mod synapse;
 
-use super::{Backend, Bound, Inputs, Observer, Prepared, Stream};
+use super::host::HostMemory;
+use super::{Backend, Bound, Canceller, Inputs, Observer, Prepared, Sizes, Source, Stream, state_places};
 use crate::error::{Error, Result};
 use crate::graph::Graph;
 use crate::pass::PassOptions;
@@ -24,7 +25,6 @@ use schwann_kernels::tuning::Tuning;
 use schwann_kernels::{Isa, Team};
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
 /// The CPU backend with an instruction set and a team of threads.
 #[derive(Clone, Debug)]
@@ -74,6 +74,10 @@ impl Backend for Cpu {
         format!("cpu ({})", self.isa)
     }
 
+    fn threads(&self) -> usize {
+        self.team.threads()
+    }
+
     fn pass_options(&self, wanted: &PassOptions) -> PassOptions {
         wanted.clone()
     }
@@ -95,10 +99,15 @@ struct CpuPrepared {
 
 impl Prepared for CpuPrepared {
     fn bind(&self, bindings: &Bindings) -> Result<Arc<dyn Bound>> {
-        let target =
-            Target { isa: self.cpu.isa, tuning: &self.cpu.tuning, threads: self.cpu.threads(), packs: &self.packs };
+        let Cpu { isa, tuning, team } = &self.cpu;
+        let target = Target { isa: *isa, tuning, threads: team.threads(), packs: &self.packs };
         let lowered = lower::lower(&self.graph, bindings, target, &HashMap::new())?;
         Ok(Arc::new(CpuBound { team: Arc::clone(&self.cpu.team), lowered }))
+    }
+
+    fn stream(&self) -> Result<Box<dyn Stream>> {
+        let memory = HostMemory::new(state_places(&self.graph));
+        Ok(Box::new(CpuStream { laid: None, memory, done: None }))
     }
 }
 
@@ -111,15 +120,17 @@ impl Bound for CpuBound {
     fn plan(&self) -> &Plan {
         &self.lowered.plan
     }
-
-    fn stream(self: Arc<Self>) -> Result<Box<dyn Stream>> {
-        let arena = Bytes::try_zeroed(self.lowered.tape.arena_bytes(), "a session's arena")?;
-        let frame = self.lowered.tape.frame();
-        Ok(Box::new(CpuStream { bound: self, arena, frame }))
-    }
 }
 
 struct CpuStream {
+    laid: Option<Laid>,
+    memory: HostMemory,
+    /// How a run went that was submitted: it was over at once.
+    done: Option<Result<()>>,
+}
+
+/// What a layout needs to run.
+struct Laid {
     bound: Arc<CpuBound>,
     arena: Bytes,
     frame: Frame,
@@ -136,37 +147,92 @@ impl Watch for Steps<'_> {
     }
 }
 
-impl Stream for CpuStream {
-    fn bytes(&self) -> usize {
-        self.arena.capacity()
-    }
-
-    fn run(
-        &mut self,
-        inputs: &dyn Inputs,
-        outputs: &mut [Tensor],
-        observer: Option<&mut dyn Observer>,
-        cancel: &AtomicBool,
-    ) -> Result<()> {
-        let CpuStream { bound, arena, frame } = self;
+impl CpuStream {
+    fn compute(&mut self, inputs: &dyn Inputs, observer: Option<&mut dyn Observer>, cancel: &Canceller) -> Result<()> {
+        let CpuStream { laid: Some(Laid { bound, arena, frame }), memory, .. } = self else {
+            return Err(Error::Internal("a run on the CPU before its layout".into()));
+        };
+        memory.settle();
+        let HostMemory { outputs, kept, .. } = &mut *memory;
         let count = bound.lowered.tape.inputs();
-        let given = (0..count).map(|i| inputs.bytes(i));
+        let given = (0..count).map(|i| match inputs.source(i) {
+            Source::Host(bytes) => bytes,
+            Source::Kept => kept[i].bytes(),
+        });
         let taken = outputs.iter_mut().map(Tensor::bytes_mut);
         let mut steps = observer.map(Steps);
-        let records = steps.as_mut().is_some_and(|s| s.0.recorder().is_some());
+        let timed = steps.as_mut().is_some_and(|s| s.0.timeline().is_some());
         let watch = match &mut steps {
             None => None,
-            Some(Steps(observer)) if records => observer.recorder().map(Watching::Times),
+            Some(Steps(observer)) if timed => observer.timeline().map(|t| Watching::Times(t.recorder())),
             Some(steps) => Some(Watching::Steps(steps)),
         };
         let tape = &bound.lowered.tape;
-        tape.run(frame, &bound.team, arena, given, taken, watch, cancel).map_err(|stopped| match stopped {
+        tape.run(frame, &bound.team, arena, given, taken, watch, cancel.flag()).map_err(|stopped| match stopped {
             Stopped::Cancelled => Error::Cancelled,
             Stopped::Buffer(problem) => Error::Internal(problem),
             Stopped::Value { call, problem } => {
                 Error::Value { node: step_name(&bound.lowered.plan, &call).unwrap_or_default(), problem }
             }
-        })
+        })?;
+        memory.written();
+        Ok(())
+    }
+}
+
+impl Stream for CpuStream {
+    fn fit(&mut self, bound: Arc<dyn Bound>, sizes: &Sizes) -> Result<()> {
+        self.release();
+        let bound: Arc<CpuBound> = bound.downcast()?;
+        let arena = Bytes::try_zeroed(bound.lowered.tape.arena_bytes(), "a session's arena")?;
+        self.memory.fit(sizes)?;
+        self.laid = Some(Laid { frame: bound.lowered.tape.frame(), arena, bound });
+        Ok(())
+    }
+
+    fn release(&mut self) {
+        self.laid = None;
+        self.memory.release();
+    }
+
+    fn bytes(&self) -> usize {
+        self.laid.as_ref().map_or(0, |laid| laid.arena.capacity())
+    }
+
+    fn upload(&mut self, input: usize, value: &Tensor) -> Result<()> {
+        self.memory.upload(input, value)
+    }
+
+    fn zero(&mut self, state: usize) -> Result<()> {
+        self.memory.zero(state)
+    }
+
+    fn state(&self, state: usize) -> Result<&Tensor> {
+        self.memory.state(state)
+    }
+
+    fn submit(&mut self, inputs: &dyn Inputs, _: bool, cancel: &Canceller) -> Result<()> {
+        self.done = Some(self.compute(inputs, None, cancel));
+        Ok(())
+    }
+
+    fn wait(&mut self, _: Option<&mut dyn Observer>) -> Result<()> {
+        self.done.take().unwrap_or_else(|| Err(Error::Internal("a wait on the CPU for nothing".into())))
+    }
+
+    fn outputs(&self) -> Result<&[Tensor]> {
+        Ok(&self.memory.outputs)
+    }
+
+    /// In one go, which is quicker and can be watched.
+    fn run(
+        &mut self,
+        inputs: &dyn Inputs,
+        observer: Option<&mut dyn Observer>,
+        cancel: &Canceller,
+    ) -> Result<&[Tensor]> {
+        self.compute(inputs, observer, cancel)?;
+        Ok(&self.memory.outputs)
     }
 }
 

@@ -1,8 +1,12 @@
 //! The reference as a backend like any other, for whoever wants to see what a graph means.
 
-use super::{Precision, run};
-use crate::backend::{Backend, Bound, Inputs, Observer, Prepared, Stream};
+use super::{Precision, run_watched};
+use crate::backend::host::HostMemory;
+use crate::backend::{
+    Backend, Bound, Canceller, Clock, Inputs, Observer, Prepared, Sizes, Source, Span, Stream, state_places, tell,
+};
 use crate::error::{Error, Result};
+use crate::figure::Provenance;
 use crate::graph::Graph;
 use crate::pass::PassOptions;
 use crate::plan::{Kernel, Place, Plan, Step};
@@ -10,7 +14,7 @@ use crate::shape::Bindings;
 use crate::tensor::Tensor;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
 
 /// Plain loops in `f64`, rounded to each node's type; slow, and the definition.
 #[derive(Clone, Copy, Debug, Default)]
@@ -38,8 +42,9 @@ struct Ready(Arc<Graph>);
 impl Prepared for Ready {
     fn bind(&self, bindings: &Bindings) -> Result<Arc<dyn Bound>> {
         let graph = &self.0;
-        let mut steps = Vec::new();
-        for node in graph.nodes().iter().filter(|n| !n.op.is_source()) {
+        let (mut steps, mut step_of) = (vec![], vec![None; graph.nodes().len()]);
+        for (number, node) in graph.nodes().iter().enumerate().filter(|(_, n)| !n.op.is_source()) {
+            step_of[number] = Some(steps.len());
             let shape = node.outs[0].shape.eval(bindings)?;
             steps.push(Step {
                 name: node.name.clone(),
@@ -63,52 +68,145 @@ impl Prepared for Ready {
             live_bytes: 0,
             weight_bytes: graph.weights().values().map(|t| t.bytes().len()).sum(),
         };
-        Ok(Arc::new(Laid { graph: Arc::clone(graph), plan }))
+        Ok(Arc::new(Laid { graph: Arc::clone(graph), plan, step_of }))
+    }
+
+    fn stream(&self) -> Result<Box<dyn Stream>> {
+        let memory = HostMemory::new(state_places(&self.0));
+        Ok(Box::new(Running { laid: None, memory, done: None }))
     }
 }
 
 struct Laid {
     graph: Arc<Graph>,
     plan: Plan,
+    /// The plan's step of each node that has one.
+    step_of: Vec<Option<usize>>,
 }
 
 impl Bound for Laid {
     fn plan(&self) -> &Plan {
         &self.plan
     }
-    fn stream(self: Arc<Self>) -> Result<Box<dyn Stream>> {
-        Ok(Box::new(Running(self)))
+}
+
+struct Running {
+    laid: Option<Arc<Laid>>,
+    memory: HostMemory,
+    /// How a run went that was submitted: it was over at once.
+    done: Option<Result<()>>,
+}
+
+/// When steps began, in order, and when the last one was over.
+#[derive(Default)]
+struct Seen {
+    begun: Vec<(usize, Instant)>,
+    over: Option<Instant>,
+}
+
+impl Seen {
+    fn tell(&self, observer: &mut dyn Observer, given: Instant) {
+        let ends = self.begun.iter().skip(1).map(|(_, at)| *at).chain(self.over);
+        let span = |((step, from), to): (&(usize, Instant), Instant)| Span {
+            path: vec![*step],
+            queue: 0,
+            start_s: (*from - given).as_secs_f64(),
+            seconds: (to - *from).as_secs_f64(),
+        };
+        let spans: Vec<Span> = self.begun.iter().zip(ends).map(span).collect();
+        let clock = Clock { source: "system clock".into(), origin: Provenance::Measured, resolution_s: 1e-9 };
+        tell(observer, &clock, &["thread 0"], given, &spans);
     }
 }
 
-struct Running(Arc<Laid>);
+impl Running {
+    fn compute(&mut self, inputs: &dyn Inputs, cancel: &Canceller, mut seen: Option<&mut Seen>) -> Result<()> {
+        let Some(laid) = &self.laid else {
+            return Err(Error::Internal("a run of the reference before its layout".into()));
+        };
+        self.memory.settle();
+        let Laid { graph, plan, step_of } = &**laid;
+        let mut given = BTreeMap::new();
+        for (i, (name, value)) in graph.inputs().enumerate() {
+            let ty = graph.ty(value);
+            let bytes = match inputs.source(i) {
+                Source::Host(bytes) => bytes,
+                Source::Kept => self.memory.kept[i].bytes(),
+            };
+            given.insert(name.to_owned(), Tensor::from_bytes(ty.dtype, &ty.shape.eval(&plan.bindings)?, bytes)?);
+        }
+        let stop = || if cancel.is_cancelled() { Err(Error::Cancelled) } else { Ok(()) };
+        let mut before = |node: usize| {
+            stop()?;
+            if let (Some(seen), Some(step)) = (&mut seen, step_of[node]) {
+                seen.begun.push((step, Instant::now()));
+            }
+            Ok(())
+        };
+        stop()?;
+        let results = run_watched(graph, &given, Precision::Storage, &mut before)?;
+        if let Some(seen) = seen {
+            seen.over = Some(Instant::now());
+        }
+        for (to, from) in self.memory.outputs.iter_mut().zip(results) {
+            to.bytes_mut().copy_from_slice(from.bytes());
+        }
+        self.memory.written();
+        Ok(())
+    }
+}
 
 impl Stream for Running {
+    fn fit(&mut self, bound: Arc<dyn Bound>, sizes: &Sizes) -> Result<()> {
+        self.laid = Some(bound.downcast()?);
+        self.memory.fit(sizes)
+    }
+
+    fn release(&mut self) {
+        self.laid = None;
+        self.memory.release();
+    }
+
     fn bytes(&self) -> usize {
         0
     }
 
-    /// Runs all nodes as one step: the reference is there to be right, not to be watched.
+    fn upload(&mut self, input: usize, value: &Tensor) -> Result<()> {
+        self.memory.upload(input, value)
+    }
+
+    fn zero(&mut self, state: usize) -> Result<()> {
+        self.memory.zero(state)
+    }
+
+    fn state(&self, state: usize) -> Result<&Tensor> {
+        self.memory.state(state)
+    }
+
+    fn submit(&mut self, inputs: &dyn Inputs, _: bool, cancel: &Canceller) -> Result<()> {
+        self.done = Some(self.compute(inputs, cancel, None));
+        Ok(())
+    }
+
+    fn wait(&mut self, _: Option<&mut dyn Observer>) -> Result<()> {
+        self.done.take().unwrap_or_else(|| Err(Error::Internal("a wait of the reference for nothing".into())))
+    }
+
+    fn outputs(&self) -> Result<&[Tensor]> {
+        Ok(&self.memory.outputs)
+    }
+
     fn run(
         &mut self,
         inputs: &dyn Inputs,
-        outputs: &mut [Tensor],
-        _: Option<&mut dyn Observer>,
-        cancel: &AtomicBool,
-    ) -> Result<()> {
-        if cancel.load(Ordering::Relaxed) {
-            return Err(Error::Cancelled);
+        observer: Option<&mut dyn Observer>,
+        cancel: &Canceller,
+    ) -> Result<&[Tensor]> {
+        let (given, mut seen) = (Instant::now(), Seen::default());
+        self.compute(inputs, cancel, observer.is_some().then_some(&mut seen))?;
+        if let Some(observer) = observer {
+            seen.tell(observer, given);
         }
-        let Laid { graph, plan } = &*self.0;
-        let mut given = BTreeMap::new();
-        for (i, (name, value)) in graph.inputs().enumerate() {
-            let ty = graph.ty(value);
-            let tensor = Tensor::from_bytes(ty.dtype, &ty.shape.eval(&plan.bindings)?, inputs.bytes(i))?;
-            given.insert(name.to_owned(), tensor);
-        }
-        for (to, from) in outputs.iter_mut().zip(run(graph, &given, Precision::Storage)?) {
-            to.bytes_mut().copy_from_slice(from.bytes());
-        }
-        Ok(())
+        Ok(&self.memory.outputs)
     }
 }

@@ -110,21 +110,36 @@ pub fn round_to(dtype: DType, value: f64) -> f64 {
 ///
 /// A state's input may be left out and is then 0, as at a stream's start.
 pub fn run(graph: &Graph, inputs: &BTreeMap<String, Tensor>, precision: Precision) -> Result<Vec<Tensor>> {
+    run_watched(graph, inputs, precision, &mut |_| Ok(()))
+}
+
+/// [`run`], which calls `before` with the number of each node that is computed, and stops where that is an error.
+fn run_watched(
+    graph: &Graph,
+    inputs: &BTreeMap<String, Tensor>,
+    precision: Precision,
+    before: &mut dyn FnMut(usize) -> Result<()>,
+) -> Result<Vec<Tensor>> {
     let inputs = inputs.iter().map(|(name, t)| (name.clone(), HostValue::from_tensor(t))).collect();
-    run_host(graph, &inputs, precision)?.iter().map(HostValue::to_tensor).collect()
+    run_host(graph, &inputs, precision, before)?.iter().map(HostValue::to_tensor).collect()
 }
 
 /// Runs a graph without rounding: inputs need not be values of their type, and results are not.
 pub fn run_f64(graph: &Graph, inputs: &BTreeMap<String, HostValue>) -> Result<Vec<HostValue>> {
-    run_host(graph, inputs, Precision::F64)
+    run_host(graph, inputs, Precision::F64, &mut |_| Ok(()))
 }
 
 /// Runs a graph without rounding, but with every computed float moved a little: see [`Precision::Shaken`].
 pub fn run_shaken(graph: &Graph, inputs: &BTreeMap<String, HostValue>, seed: u64) -> Result<Vec<HostValue>> {
-    run_host(graph, inputs, Precision::Shaken(seed))
+    run_host(graph, inputs, Precision::Shaken(seed), &mut |_| Ok(()))
 }
 
-fn run_host(graph: &Graph, inputs: &BTreeMap<String, HostValue>, precision: Precision) -> Result<Vec<HostValue>> {
+fn run_host(
+    graph: &Graph,
+    inputs: &BTreeMap<String, HostValue>,
+    precision: Precision,
+    before: &mut dyn FnMut(usize) -> Result<()>,
+) -> Result<Vec<HostValue>> {
     if let Some(name) = inputs.keys().find(|&name| graph.input(name).is_none()) {
         let known = graph.inputs().map(|(n, _)| n.to_owned()).collect();
         return Err(Error::Unknown { kind: "input", name: name.clone(), known });
@@ -150,7 +165,7 @@ fn run_host(graph: &Graph, inputs: &BTreeMap<String, HostValue>, precision: Prec
     }
     check_work(graph, &bindings)?;
     let ordered: Vec<&HostValue> = ordered.iter().map(AsRef::as_ref).collect();
-    run_nodes(graph, &ordered, &bindings, precision)
+    run_nodes(graph, &ordered, &bindings, precision, before)
 }
 
 /// Runs the nodes in order; `inputs` in the order in which the graph declares them.
@@ -159,13 +174,14 @@ fn run_nodes(
     inputs: &[&HostValue],
     bindings: &Bindings,
     precision: Precision,
+    before: &mut dyn FnMut(usize) -> Result<()>,
 ) -> Result<Vec<HostValue>> {
     let mut given = inputs.iter();
     let mut done: Vec<Vec<Cow<'_, HostValue>>> = vec![];
     // How many readings of a node are still to come: what nobody reads any more goes.
     let mut readers: Vec<usize> = graph.readers().iter().map(Vec::len).collect();
     graph.outputs().iter().for_each(|o| readers[o.value.node as usize] += 1);
-    for node in graph.nodes() {
+    for (number, node) in graph.nodes().iter().enumerate() {
         let results = match &node.op {
             Op::Input { name, ty } => match given.next() {
                 Some(&value) => vec![Cow::Borrowed(value)],
@@ -176,6 +192,7 @@ fn run_nodes(
             },
             Op::Weight { name, .. } => vec![Cow::Owned(HostValue::from_tensor(graph.weight(name)?))],
             op => {
+                before(number)?;
                 let read = |v: &Value| done[v.node as usize][usize::from(v.slot)].as_ref();
                 let inputs: Vec<&HostValue> = node.inputs.iter().map(read).collect();
                 let outs = concrete(&node.outs, bindings)?;
@@ -428,7 +445,7 @@ impl<'a> Call<'a> {
             let elements: Vec<HostValue> = sequences.iter().map(|v| layout::take(v, scan.axis, time)).collect();
             let inputs: Vec<&HostValue> =
                 states.iter().chain(&elements).chain(self.inputs[split..].iter().copied()).collect();
-            let mut results = run_nodes(&scan.body, &inputs, self.bindings, self.precision)?;
+            let mut results = run_nodes(&scan.body, &inputs, self.bindings, self.precision, &mut |_| Ok(()))?;
             for (slot, element) in results.drain(scan.states..).enumerate() {
                 let shape = &self.outs[scan.states + slot].1;
                 layout::put(&mut collected[slot], shape, scan.axis, time, &element.data);

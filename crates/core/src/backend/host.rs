@@ -1,0 +1,102 @@
+//! The memory of a stream that computes on the host: results, states and uploaded inputs are plain tensors.
+
+use super::Sizes;
+use crate::error::{Error, Result};
+use crate::tensor::Tensor;
+use std::collections::HashSet;
+
+/// Results, and what is kept between runs. A state has two buffers, one among the outputs and one among what is kept:
+/// before a run they change places, so that the run reads what the last one wrote, and nothing is copied.
+pub(in crate::backend) struct HostMemory {
+    /// For each state, its place among the inputs and among the outputs.
+    states: Vec<(usize, usize)>,
+    /// Those of them that change places with their output: all, but for those whose output another state has too.
+    swapped: Vec<(usize, usize)>,
+    /// The others, which are copied.
+    copied: Vec<(usize, usize)>,
+    /// Whether the states' values are among the outputs, where the last run left them.
+    fresh: bool,
+    /// The outputs, in the graph's order.
+    pub(in crate::backend) outputs: Vec<Tensor>,
+    /// For each input, what is kept of it; of most nothing.
+    pub(in crate::backend) kept: Vec<Tensor>,
+}
+
+impl HostMemory {
+    pub(in crate::backend) fn new(states: Vec<(usize, usize)>) -> HostMemory {
+        let mut seen = HashSet::new();
+        let (swapped, copied) = states.iter().partition(|(_, output)| seen.insert(*output));
+        HostMemory { states, swapped, copied, fresh: false, outputs: vec![], kept: vec![] }
+    }
+
+    /// Makes the states' values what is kept, and the outputs free to be written.
+    #[inline]
+    pub(in crate::backend) fn settle(&mut self) {
+        if self.fresh {
+            for &(input, output) in &self.copied {
+                self.kept[input].bytes_mut().copy_from_slice(self.outputs[output].bytes());
+            }
+            for &(input, output) in &self.swapped {
+                std::mem::swap(&mut self.kept[input], &mut self.outputs[output]);
+            }
+            self.fresh = false;
+        }
+    }
+
+    /// A run has written the outputs, and with them the states.
+    #[inline]
+    pub(in crate::backend) fn written(&mut self) {
+        self.fresh = true;
+    }
+
+    pub(in crate::backend) fn release(&mut self) {
+        self.settle();
+        self.outputs = vec![];
+    }
+
+    pub(in crate::backend) fn fit(&mut self, sizes: &Sizes) -> Result<()> {
+        self.release();
+        self.room_for(sizes.inputs.len())?;
+        for &(input, _) in &self.states {
+            let (dtype, shape) = &sizes.inputs[input];
+            let old = &self.kept[input];
+            if (old.dtype(), old.shape()) != (*dtype, shape) {
+                self.kept[input] = Tensor::zeros_alone(*dtype, shape)?;
+            }
+        }
+        self.outputs = sizes.outputs.iter().map(|(d, s)| Tensor::zeros_alone(*d, s)).collect::<Result<_>>()?;
+        Ok(())
+    }
+
+    fn room_for(&mut self, inputs: usize) -> Result<()> {
+        while self.kept.len() < inputs {
+            self.kept.push(Tensor::zeros_alone(crate::DType::U8, &[0])?);
+        }
+        Ok(())
+    }
+
+    pub(in crate::backend) fn upload(&mut self, input: usize, value: &Tensor) -> Result<()> {
+        self.room_for(input + 1)?;
+        // Who writes to a shared tensor gets a copy, so this one stays as it is.
+        self.kept[input] = value.clone();
+        Ok(())
+    }
+
+    pub(in crate::backend) fn zero(&mut self, state: usize) -> Result<()> {
+        self.settle();
+        let (input, _) = self.place(state)?;
+        self.kept[input].bytes_mut().fill(0);
+        Ok(())
+    }
+
+    pub(in crate::backend) fn state(&self, state: usize) -> Result<&Tensor> {
+        let (input, output) = self.place(state)?;
+        let found = if self.fresh { self.outputs.get(output) } else { self.kept.get(input) };
+        found.ok_or_else(|| Error::Internal(format!("state {state} of a stream that has no memory yet")))
+    }
+
+    fn place(&self, state: usize) -> Result<(usize, usize)> {
+        let missing = || Error::Internal(format!("state {state} of a stream that has {}", self.states.len()));
+        self.states.get(state).copied().ok_or_else(missing)
+    }
+}

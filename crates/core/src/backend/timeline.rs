@@ -1,0 +1,396 @@
+//! What happened when, in some runs: the form in which every backend tells whoever measures.
+//!
+//! A [`Span`] is a stretch of one queue's time, in seconds, at a place of the plan; what happens inside a loop has the loop's
+//! place at the beginning of its own. A backend tells the spans of each run ([`Timeline::tell`]). The CPU's calls are too
+//! short for that: there every thread adds up ticks in tables of its own ([`Recorder`]), and seconds are made of them when
+//! somebody asks. Either way a reader sees the same: the time of each place over all runs, and single spans.
+
+use super::{Observer, Recorder};
+use crate::figure::Provenance;
+use schwann_kernels::clock;
+use std::collections::BTreeMap;
+use std::time::Instant;
+
+/// A stretch of time in which one queue was at one place.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Span {
+    /// The place in the plan: the step, and in loops the step of the body. Empty for what belongs to no step, such as moving
+    /// inputs and results.
+    pub path: Vec<usize>,
+    /// The queue or thread: an index into [`Timeline::queues`].
+    pub queue: usize,
+    /// When it began, in seconds. As a backend tells it, from when it was given the run; as a reader is told, from
+    /// [`Timeline::began`].
+    pub start_s: f64,
+    /// How long it took, in seconds, with what is inside it.
+    pub seconds: f64,
+}
+
+/// What a place took, all runs since the last [`Timeline::clear`] together.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Total {
+    /// The place in the plan.
+    pub path: Vec<usize>,
+    /// Seconds of the runs' time that it took itself, without what is inside it. An instant in which several queues are at
+    /// work belongs to them in equal parts, so that all places together have the time of the runs.
+    pub seconds: f64,
+    /// Seconds that queues spent on it, which may be more.
+    pub busy_s: f64,
+    /// How often it ran.
+    pub calls: u64,
+    /// Readings of the clock that are in these seconds: what watching cost it.
+    pub readings: f64,
+    /// The threads that shared it.
+    pub workers: usize,
+}
+
+/// All that some runs took.
+#[derive(Clone, Debug, PartialEq, Default)]
+pub struct Totals {
+    /// Runs that ended.
+    pub runs: u64,
+    /// Each place that ran.
+    pub places: Vec<Total>,
+    /// Seconds that were at no place of the plan: checks, inputs, results.
+    pub outside_s: f64,
+    /// Readings of the clock in them.
+    pub outside_readings: f64,
+}
+
+/// What a backend says of its clock.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Clock {
+    /// What it is, for people: `time-stamp counter`.
+    pub source: String,
+    /// Whether its times are measured, or come from a model of the device.
+    pub origin: Provenance,
+    /// The least difference that it shows, in seconds.
+    pub resolution_s: f64,
+}
+
+/// Where a backend writes what it measured of runs, and a reader finds it. It is an [`Observer`]: a session that runs with
+/// it tells it.
+#[derive(Debug)]
+pub struct Timeline {
+    /// The whole of each run, and the CPU's times.
+    recorder: Recorder,
+    rate: clock::Rate,
+    began: Instant,
+    began_ticks: u64,
+    /// Spans to keep for each queue.
+    most: usize,
+    told: Option<Told>,
+}
+
+/// What a backend told that measures by itself.
+#[derive(Clone, Debug)]
+struct Told {
+    clock: Clock,
+    queues: Vec<String>,
+    sums: BTreeMap<Vec<usize>, Sum>,
+    spans: Vec<Span>,
+    /// Spans that were kept of each queue.
+    kept: Vec<usize>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Sum {
+    seconds: f64,
+    busy_s: f64,
+    calls: u64,
+}
+
+impl Default for Timeline {
+    fn default() -> Timeline {
+        Timeline::with_spans(0)
+    }
+}
+
+impl Timeline {
+    /// One that adds up, and also keeps the first `most` spans of every queue as they happened.
+    pub fn with_spans(most: usize) -> Timeline {
+        let (rate, began, began_ticks) = (clock::Rate::start(), Instant::now(), clock::ticks());
+        Timeline { recorder: Recorder::with_events(most), rate, began, began_ticks, most, told: None }
+    }
+
+    /// From now on runs follow each other, so that calling and returning are theirs too; or no longer.
+    pub fn link(&mut self, linked: bool) {
+        self.recorder.link(linked);
+    }
+
+    /// Forgets everything; the room stays.
+    pub fn clear(&mut self) {
+        self.recorder.clear();
+        if let Some(told) = &mut self.told {
+            told.sums.clear();
+            told.spans.clear();
+            told.kept.fill(0);
+        }
+        (self.began, self.began_ticks) = (Instant::now(), clock::ticks());
+    }
+
+    /// A run begins, with whatever is done before it is given to the backend.
+    #[inline]
+    pub(crate) fn start(&mut self) {
+        self.recorder.start();
+    }
+
+    /// The run is over, with whatever is done after the backend had it.
+    #[inline]
+    pub(crate) fn stop(&mut self) {
+        self.recorder.stop();
+    }
+
+    /// The CPU's tables: for a backend that runs the kernels' tapes, which write into them.
+    pub fn recorder(&mut self) -> &mut Recorder {
+        &mut self.recorder
+    }
+
+    /// A run's spans, told by a backend that keeps time itself. `given` is when the backend was given the run, from which
+    /// the spans count; `queues` are the names of its queues, the same in every run. Spans that contain others need not come
+    /// before them.
+    pub fn tell(&mut self, clock: &Clock, queues: &[&str], given: Instant, spans: &[Span]) {
+        let told = self.told.get_or_insert_with(|| Told {
+            clock: clock.clone(),
+            queues: queues.iter().map(|&name| name.to_owned()).collect(),
+            sums: BTreeMap::new(),
+            spans: vec![],
+            kept: vec![0; queues.len()],
+        });
+        for (span, own) in spans.iter().zip(own_seconds(spans)) {
+            let sum = told.sums.entry(span.path.clone()).or_default();
+            sum.seconds += own;
+            sum.busy_s += span.seconds;
+            sum.calls += 1;
+            let kept = told.kept.get_mut(span.queue);
+            if let Some(kept) = kept.filter(|kept| **kept < self.most) {
+                *kept += 1;
+                let after = given.saturating_duration_since(self.began).as_secs_f64();
+                told.spans.push(Span { start_s: after + span.start_s, ..span.clone() });
+            }
+        }
+    }
+
+    /// Runs that ended since the last [`Timeline::clear`].
+    pub fn runs(&self) -> u64 {
+        self.recorder.runs()
+    }
+
+    /// From when on spans count: when it was made, or last cleared.
+    pub fn began(&self) -> Instant {
+        self.began
+    }
+
+    /// The clock that the places' times are from.
+    pub fn clock(&self) -> Clock {
+        match &self.told {
+            Some(told) => told.clock.clone(),
+            None => Clock {
+                source: clock::NAME.into(),
+                origin: Provenance::Measured,
+                resolution_s: self.rate.seconds_per_tick(),
+            },
+        }
+    }
+
+    /// The names of the queues that [`Span::queue`] counts.
+    pub fn queues(&self) -> Vec<String> {
+        match &self.told {
+            Some(told) => told.queues.clone(),
+            None => {
+                let most = self.recorder.events().map(|e| e.thread).max().unwrap_or(0);
+                (0..=most).map(|i| format!("thread {i}")).collect()
+            }
+        }
+    }
+
+    /// What each place took.
+    pub fn totals(&self) -> Totals {
+        let tick = self.rate.seconds_per_tick();
+        let outside_s = self.recorder.outside() as f64 * tick;
+        let outside_readings = self.recorder.outside_readings() as f64;
+        let runs = self.recorder.runs();
+        let Some(told) = &self.told else {
+            let place = |t: super::Time| Total {
+                seconds: t.ticks * tick,
+                busy_s: t.busy as f64 * tick,
+                calls: t.calls,
+                readings: t.readings,
+                workers: t.workers,
+                path: t.path,
+            };
+            let places = self.recorder.times().into_iter().map(place).collect();
+            return Totals { runs, places, outside_s, outside_readings };
+        };
+        let place = |(path, sum): (&Vec<usize>, &Sum)| Total {
+            path: path.clone(),
+            seconds: sum.seconds,
+            busy_s: sum.busy_s,
+            calls: sum.calls,
+            readings: 0.0,
+            workers: 1,
+        };
+        let places: Vec<Total> = told.sums.iter().filter(|(path, _)| !path.is_empty()).map(place).collect();
+        // The recorder knows how long the runs were and nothing of what was in them.
+        let inside: f64 = places.iter().map(|p| p.seconds).sum();
+        Totals { runs, places, outside_s: (outside_s - inside).max(0.0), outside_readings }
+    }
+
+    /// The spans that were kept, by their beginning; those that contain others before these.
+    pub fn spans(&self) -> Vec<Span> {
+        let mut spans = match &self.told {
+            Some(told) => told.spans.clone(),
+            None => {
+                let tick = self.rate.seconds_per_tick();
+                let places: Vec<&[usize]> = self.recorder.places().collect();
+                let span = |e: super::Event| Span {
+                    path: places[e.place].to_vec(),
+                    queue: e.thread,
+                    start_s: e.start.saturating_sub(self.began_ticks) as f64 * tick,
+                    seconds: e.ticks as f64 * tick,
+                };
+                self.recorder.events().map(span).collect()
+            }
+        };
+        spans.sort_by(|a, b| a.start_s.total_cmp(&b.start_s).then(b.seconds.total_cmp(&a.seconds)));
+        spans
+    }
+}
+
+impl Observer for Timeline {
+    fn begin(&mut self, _: usize) {}
+    fn end(&mut self, _: usize) {}
+    fn timeline(&mut self) -> Option<&mut Timeline> {
+        Some(self)
+    }
+}
+
+/// Tells an observer of a run that was measured where it happened: its timeline, if it has one; else of each step of the
+/// plan, in the order in which they began.
+pub fn tell(observer: &mut dyn Observer, clock: &Clock, queues: &[&str], given: Instant, spans: &[Span]) {
+    if let Some(timeline) = observer.timeline() {
+        timeline.tell(clock, queues, given, spans);
+        return;
+    }
+    let mut steps: Vec<&Span> = spans.iter().filter(|span| span.path.len() == 1).collect();
+    steps.sort_by(|a, b| a.start_s.total_cmp(&b.start_s));
+    for span in steps {
+        observer.begin(span.path[0]);
+        observer.end(span.path[0]);
+    }
+}
+
+/// For each span, its part of the time: an instant belongs in equal parts to all spans under way that contain no other one
+/// that is.
+fn own_seconds(spans: &[Span]) -> Vec<f64> {
+    let end = |span: &Span| span.start_s + span.seconds.max(0.0);
+    let mut moments: Vec<f64> = spans.iter().flat_map(|s| [s.start_s, end(s)]).collect();
+    moments.sort_by(f64::total_cmp);
+    moments.dedup();
+    let mut order: Vec<usize> = (0..spans.len()).collect();
+    order.sort_by(|&a, &b| spans[a].start_s.total_cmp(&spans[b].start_s));
+    let mut coming = order.into_iter().peekable();
+    let mut under_way: Vec<usize> = vec![];
+    let mut own = vec![0.0; spans.len()];
+    for pair in moments.windows(2) {
+        let (from, to) = (pair[0], pair[1]);
+        under_way.retain(|&i| end(&spans[i]) > from);
+        while let Some(i) = coming.next_if(|&i| spans[i].start_s <= from) {
+            if end(&spans[i]) > from {
+                under_way.push(i);
+            }
+        }
+        let contains = |a: &Span, b: &Span| a.path.len() < b.path.len() && b.path.starts_with(&a.path);
+        let leaf = |&&i: &&usize| !under_way.iter().any(|&other| contains(&spans[i], &spans[other]));
+        let leaves: Vec<usize> = under_way.iter().filter(leaf).copied().collect();
+        for &i in &leaves {
+            own[i] += (to - from) / leaves.len() as f64;
+        }
+    }
+    own
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn span(path: &[usize], queue: usize, start_s: f64, seconds: f64) -> Span {
+        Span { path: path.to_vec(), queue, start_s, seconds }
+    }
+
+    fn device() -> Clock {
+        Clock { source: "a device's clock".into(), origin: Provenance::Measured, resolution_s: 1e-6 }
+    }
+
+    #[test]
+    fn an_instant_belongs_to_what_is_innermost_and_in_equal_parts_to_what_is_at_once() {
+        let near = |own: Vec<f64>, want: &[f64]| {
+            let close = own.len() == want.len() && own.iter().zip(want).all(|(a, b)| (a - b).abs() < 1e-12);
+            assert!(close, "{own:?}, not {want:?}");
+        };
+        near(own_seconds(&[span(&[0], 0, 0.0, 1.0), span(&[1], 0, 1.0, 2.0)]), &[1.0, 2.0]);
+        // A loop has what its body leaves, wherever the body runs.
+        near(own_seconds(&[span(&[0, 0], 0, 1.0, 2.0), span(&[0], 0, 0.0, 4.0)]), &[2.0, 2.0]);
+        near(
+            own_seconds(&[span(&[0], 0, 0.0, 4.0), span(&[0, 0], 1, 1.0, 2.0), span(&[0, 1], 2, 2.0, 2.0)]),
+            &[1.0, 1.5, 1.5],
+        );
+        near(own_seconds(&[span(&[0], 0, 0.0, 2.0), span(&[1], 1, 1.0, 2.0)]), &[1.5, 1.5]);
+        // What took no time at all has none, and nobody else has less.
+        near(own_seconds(&[span(&[0], 0, 0.0, 1.0), span(&[1], 0, 0.5, 0.0)]), &[1.0, 0.0]);
+        near(own_seconds(&[]), &[]);
+    }
+
+    #[test]
+    fn what_a_device_tells_is_summed_by_place_and_the_rest_of_the_run_is_outside() {
+        let mut timeline = Timeline::with_spans(2);
+        for _ in 0..3 {
+            let given = Instant::now();
+            timeline.start();
+            std::thread::sleep(std::time::Duration::from_millis(2));
+            let spans = [
+                span(&[], 1, 0.0, 1e-4),
+                span(&[0], 0, 1e-4, 2e-4),
+                span(&[1], 0, 3e-4, 5e-4),
+                span(&[1, 0], 0, 4e-4, 1e-4),
+                span(&[1, 0], 0, 6e-4, 1e-4),
+            ];
+            timeline.tell(&device(), &["compute", "copies"], given, &spans);
+            timeline.stop();
+        }
+        let totals = timeline.totals();
+        assert_eq!(
+            (totals.runs, timeline.clock(), timeline.queues()),
+            (3, device(), vec!["compute".into(), "copies".into()])
+        );
+        let seen: Vec<(&[usize], u64, f64)> =
+            totals.places.iter().map(|p| (&p.path[..], p.calls, (p.seconds * 1e7).round() / 1e7)).collect();
+        assert_eq!(seen, [(&[0][..], 3, 6e-4), (&[1], 3, 9e-4), (&[1, 0], 6, 6e-4)]);
+        // What is told of no step is outside, with all that nobody told of.
+        assert!(totals.outside_s >= 3.0 * (2e-3 - 7e-4) - 1e-6 && totals.outside_s < 3.0, "{}", totals.outside_s);
+        let kept = timeline.spans();
+        assert_eq!(kept.iter().map(|s| s.queue).collect::<Vec<_>>(), [1, 0, 0, 1], "two of each queue");
+        assert!(kept.windows(2).all(|w| w[0].start_s <= w[1].start_s));
+        assert!((kept[1].start_s - kept[0].start_s - 1e-4).abs() < 1e-9 && kept[3].start_s > 2e-3);
+        timeline.clear();
+        assert!(timeline.totals().places.is_empty() && timeline.spans().is_empty() && timeline.runs() == 0);
+    }
+
+    #[test]
+    fn an_observer_without_a_timeline_is_told_of_the_steps_in_order() {
+        struct Seen(Vec<(char, usize)>);
+        impl Observer for Seen {
+            fn begin(&mut self, step: usize) {
+                self.0.push(('b', step));
+            }
+            fn end(&mut self, step: usize) {
+                self.0.push(('e', step));
+            }
+        }
+        let mut seen = Seen(vec![]);
+        let spans =
+            [span(&[1], 0, 2.0, 1.0), span(&[0], 0, 1.0, 1.0), span(&[1, 0], 0, 2.0, 0.5), span(&[], 0, 0.0, 1.0)];
+        tell(&mut seen, &device(), &["compute"], Instant::now(), &spans);
+        assert_eq!(seen.0, [('b', 0), ('e', 0), ('b', 1), ('e', 1)]);
+    }
+}

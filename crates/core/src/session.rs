@@ -1,0 +1,560 @@
+//! One stream through a program: what it remembers, what it is given, and what came of it.
+//!
+//! All memory of the runs is the backend's [`Stream`]'s. A session checks what it is given, and knows for each input where
+//! its value is: with the caller, with the session (a state that somebody wrote), or with the stream.
+
+use crate::backend::{Bound, Inputs, Observer, Sizes, Source, Stream, state_places};
+use crate::dtype::DType;
+use crate::error::{Error, Result};
+use crate::graph::Graph;
+use crate::memory::Reservation;
+use crate::plan::{Plan, check_work};
+use crate::run::Program;
+use crate::shape::Bindings;
+use crate::tensor::Tensor;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Stops a run, from another thread or while it is under way elsewhere.
+#[derive(Clone, Debug, Default)]
+pub struct Canceller(Arc<AtomicBool>);
+
+impl Canceller {
+    /// Stops the run under way, or the next one, at its next step.
+    pub fn cancel(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether somebody wants the run to stop: what a backend asks between two steps.
+    pub fn is_cancelled(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    /// The same question for the kernels.
+    pub(crate) fn flag(&self) -> &AtomicBool {
+        &self.0
+    }
+
+    fn clear(&self) {
+        self.0.store(false, Ordering::Relaxed);
+    }
+}
+
+/// Sizes that the stream is fitted to.
+struct Laid {
+    bindings: Bindings,
+    bound: Arc<dyn Bound>,
+    _memory: Reservation,
+}
+
+/// Where the value of an input is that a run is not given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Held {
+    /// Nowhere: a state starts at zero, anything else is missing.
+    Nowhere,
+    /// With the session, on the host.
+    Host,
+    /// With the stream.
+    Stream,
+}
+
+/// One stream through a program: its memory, its state and its latest results.
+pub struct Session {
+    program: Arc<Program>,
+    layout: Option<Laid>,
+    /// Made at the first run.
+    stream: Option<Box<dyn Stream>>,
+    /// Types and shapes that the stream was last fitted to: those of its states.
+    sizes: Sizes,
+    /// Whether an input was uploaded since the sizes were last looked at.
+    uploaded: bool,
+    /// Sizes of the run under way, kept so that a run allocates nothing.
+    scratch: Bindings,
+    /// Each input's name and type: a run looks for its arguments here, and not in the graph, which is far larger.
+    known: Vec<(Box<str>, DType)>,
+    /// For each input, its position in the arguments of the run under way.
+    given: Vec<Option<usize>>,
+    /// For each input that is not given, where its value is.
+    held: Vec<Held>,
+    /// For each input that is a state, room for its value on the host, where somebody wrote it.
+    host: Vec<Option<Tensor>>,
+    /// The shape of each input that was uploaded.
+    resident: Vec<Option<Vec<usize>>>,
+    /// For each state, its place among the inputs and among the outputs.
+    states: Vec<(usize, usize)>,
+    /// For each input, its number among the states, if it is one.
+    state_of: Vec<Option<usize>>,
+    /// Whether there are results: of the last run, which went well.
+    ran: bool,
+    /// Whether a run was submitted that nobody waited for yet.
+    under_way: bool,
+    cancel: Canceller,
+}
+
+impl std::fmt::Debug for Session {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Session of {:?}", self.program)
+    }
+}
+
+/// Equality of a few elements, in place: a call to compare memory takes longer than they do.
+#[inline(always)]
+fn same<T: PartialEq>(a: &[T], b: &[T]) -> bool {
+    a.len() == b.len() && a.iter().zip(b).all(|(a, b)| a == b)
+}
+
+/// The inputs of a run: what the caller gave, and what is held for the rest.
+struct Given<'a> {
+    arguments: &'a [(&'a str, &'a Tensor)],
+    given: &'a [Option<usize>],
+    host: &'a [Option<Tensor>],
+    held: &'a [Held],
+}
+impl Inputs for Given<'_> {
+    #[inline]
+    fn source(&self, index: usize) -> Source<'_> {
+        match (self.given[index], self.held[index], &self.host[index]) {
+            (Some(at), ..) => Source::Host(self.arguments[at].1.bytes()),
+            (None, Held::Host, Some(value)) => Source::Host(value.bytes()),
+            _ => Source::Kept,
+        }
+    }
+}
+
+impl Session {
+    pub(crate) fn new(program: Arc<Program>) -> Session {
+        let graph = program.graph();
+        let inputs = graph.inputs().len();
+        let known = graph.inputs().map(|(name, value)| (name.into(), graph.ty(value).dtype)).collect();
+        let states = state_places(graph);
+        let mut state_of = vec![None; inputs];
+        states.iter().enumerate().for_each(|(state, &(input, _))| state_of[input] = Some(state));
+        Session {
+            states,
+            state_of,
+            layout: None,
+            stream: None,
+            sizes: Sizes { inputs: vec![], outputs: vec![] },
+            uploaded: false,
+            scratch: Bindings::new(),
+            known,
+            given: vec![None; inputs],
+            held: vec![Held::Nowhere; inputs],
+            host: vec![None; inputs],
+            resident: vec![None; inputs],
+            ran: false,
+            under_way: false,
+            cancel: Canceller::default(),
+            program,
+        }
+    }
+
+    /// The program it runs.
+    pub fn program(&self) -> &Arc<Program> {
+        &self.program
+    }
+
+    /// Runs once on inputs by name and gives the outputs, in the graph's order. States that are not given continue from
+    /// the last run, or from zero. After the first run of a size, nothing is allocated.
+    pub fn run(&mut self, inputs: &[(&str, &Tensor)]) -> Result<&[Tensor]> {
+        self.run_observed(inputs, None)
+    }
+
+    /// [`Session::run`], telling `observer` of each step.
+    pub fn run_observed(
+        &mut self,
+        inputs: &[(&str, &Tensor)],
+        mut observer: Option<&mut dyn Observer>,
+    ) -> Result<&[Tensor]> {
+        if let Some(timeline) = observer.as_mut().and_then(|o| o.timeline()) {
+            timeline.start();
+        }
+        self.prepare(inputs, "another run")?;
+        let given = Given { arguments: inputs, given: &self.given, host: &self.host, held: &self.held };
+        let Some(stream) = &mut self.stream else {
+            return Err(Error::Internal("a run before its layout".into()));
+        };
+        let watched: Option<&mut dyn Observer> = match &mut observer {
+            Some(observer) => Some(&mut **observer),
+            None => None,
+        };
+        let outputs = match stream.run(&given, watched, &self.cancel) {
+            Ok(outputs) => outputs,
+            Err(problem) => {
+                if matches!(problem, Error::Cancelled) {
+                    self.cancel.clear();
+                }
+                return Err(problem);
+            }
+        };
+        for &(input, _) in &self.states {
+            self.held[input] = Held::Stream;
+        }
+        self.ran = true;
+        if let Some(timeline) = observer.and_then(|o| o.timeline()) {
+            timeline.stop();
+        }
+        Ok(outputs)
+    }
+
+    /// Begins a run and returns; [`Session::wait`] ends it. What happens in between is up to the backend: one that
+    /// computes on a device of its own is at work there, while the CPU has done all of it before this returns. Until the
+    /// wait, the session can be asked for nothing.
+    pub fn submit(&mut self, inputs: &[(&str, &Tensor)]) -> Result<()> {
+        self.prepare(inputs, "another run")?;
+        let given = Given { arguments: inputs, given: &self.given, host: &self.host, held: &self.held };
+        let Some(stream) = &mut self.stream else {
+            return Err(Error::Internal("a run before its layout".into()));
+        };
+        if let Err(problem) = stream.submit(&given, false, &self.cancel) {
+            return Err(self.failed(problem));
+        }
+        self.under_way = true;
+        Ok(())
+    }
+
+    /// Waits for the run that was [submitted](Session::submit). Results are not copied to where the program can see them
+    /// before they are asked for, with [`Session::outputs`], [`Session::output`] or [`Session::state`]; states go on in
+    /// the next run wherever they are.
+    pub fn wait(&mut self) -> Result<()> {
+        let Some(stream) = self.stream.as_mut().filter(|_| self.under_way) else {
+            return Err(Error::Unavailable { what: "a run to wait for", why: "none was submitted".into() });
+        };
+        self.under_way = false;
+        if let Err(problem) = stream.wait(None) {
+            return Err(self.failed(problem));
+        }
+        for &(input, _) in &self.states {
+            self.held[input] = Held::Stream;
+        }
+        self.ran = true;
+        Ok(())
+    }
+
+    /// Whether a run was submitted that nobody waited for yet.
+    pub fn is_under_way(&self) -> bool {
+        self.under_way
+    }
+
+    fn failed(&self, problem: Error) -> Error {
+        if matches!(problem, Error::Cancelled) {
+            self.cancel.clear();
+        }
+        problem
+    }
+
+    /// Everything that comes before the run itself.
+    #[inline]
+    fn prepare(&mut self, inputs: &[(&str, &Tensor)], what: &'static str) -> Result<()> {
+        if self.under_way {
+            return Err(Error::UnderWay { what });
+        }
+        if !self.take_inputs(inputs)? {
+            self.bind(inputs)?;
+            self.lay_out()?;
+        }
+        self.ran = false;
+        Ok(())
+    }
+
+    /// The latest results, in the graph's order.
+    pub fn outputs(&self) -> Result<&[Tensor]> {
+        self.results()?.outputs()
+    }
+
+    /// The latest value of an output.
+    pub fn output(&self, name: &str) -> Result<&Tensor> {
+        let graph = self.program.graph();
+        let stream = self.results();
+        match (graph.output_place(name), stream) {
+            (Some(index), Ok(stream)) => stream.output(index),
+            (_, Err(problem @ Error::UnderWay { .. })) => Err(problem),
+            _ => Err(Error::Unknown {
+                kind: "output (of a run that has been)",
+                name: name.into(),
+                known: graph.outputs().iter().map(|o| o.name.clone()).collect(),
+            }),
+        }
+    }
+
+    /// The stream, where it has results.
+    fn results(&self) -> Result<&dyn Stream> {
+        if self.under_way {
+            return Err(Error::UnderWay { what: "reading a result" });
+        }
+        let stream = self.stream.as_deref().filter(|_| self.ran);
+        let why = "there was no run yet, or the last one failed";
+        stream.ok_or_else(|| Error::Unavailable { what: "a result", why: why.into() })
+    }
+
+    /// The value a state has now; `None` before the first run, and where [`Session::read_state`] has an error.
+    pub fn state(&self, input: &str) -> Option<&Tensor> {
+        self.read_state(input).ok().flatten()
+    }
+
+    /// The value a state has now, if it has one; an error where it cannot be had.
+    pub fn read_state(&self, input: &str) -> Result<Option<&Tensor>> {
+        let Some((state, index)) = self.state_place(input) else { return Ok(None) };
+        if self.under_way {
+            return Err(Error::UnderWay { what: "reading a state" });
+        }
+        match (self.held[index], &self.stream) {
+            (Held::Host, _) => Ok(self.host[index].as_ref()),
+            (Held::Stream, Some(stream)) => stream.state(state).map(Some),
+            _ => Ok(None),
+        }
+    }
+
+    /// A state's number, and its place among the inputs.
+    fn state_place(&self, input: &str) -> Option<(usize, usize)> {
+        let index = self.program.graph().input_place(input)?;
+        Some((self.state_of[index]?, index))
+    }
+
+    /// The same for whoever wants to write; an error where there is none.
+    fn state_to_write(&self, input: &str, kind: &'static str) -> Result<(usize, usize)> {
+        if self.under_way {
+            return Err(Error::UnderWay { what: "writing a state" });
+        }
+        let known = || self.program.graph().states().iter().map(|s| s.input.clone()).collect();
+        self.state_place(input).ok_or_else(|| Error::Unknown { kind, name: input.into(), known: known() })
+    }
+
+    /// The value a state has now, to write in place; an error before it has one.
+    pub fn state_mut(&mut self, input: &str) -> Result<&mut Tensor> {
+        const KIND: &str = "state (that has a value)";
+        let (state, index) = self.state_to_write(input, KIND)?;
+        if let (Held::Stream, Some(stream)) = (self.held[index], &self.stream) {
+            let value = stream.state(state)?;
+            match &mut self.host[index] {
+                Some(room) if (room.dtype(), room.shape()) == (value.dtype(), value.shape()) => {
+                    room.bytes_mut().copy_from_slice(value.bytes());
+                }
+                room => *room = Some(value.clone()),
+            }
+            self.held[index] = Held::Host;
+        }
+        self.held_on_host(input, index, KIND)
+    }
+
+    /// A state's value to write all of, without regard to what it was: nothing is copied for it. What is not written is
+    /// whatever was there. An error before the state has a value.
+    pub fn overwrite_state(&mut self, input: &str) -> Result<&mut Tensor> {
+        const KIND: &str = "state (that has a value)";
+        let (_, index) = self.state_to_write(input, KIND)?;
+        if self.held[index] == Held::Stream {
+            let (dtype, shape) = &self.sizes.inputs[index];
+            let fits = |room: &Tensor| room.dtype() == *dtype && same(room.shape(), shape);
+            if !self.host[index].as_ref().is_some_and(fits) {
+                self.host[index] = Some(Tensor::zeros_alone(*dtype, shape)?);
+            }
+            self.held[index] = Held::Host;
+        }
+        self.held_on_host(input, index, KIND)
+    }
+
+    fn held_on_host(&mut self, input: &str, index: usize, kind: &'static str) -> Result<&mut Tensor> {
+        let graph = self.program.graph();
+        let value = self.host[index].as_mut().filter(|_| self.held[index] == Held::Host);
+        value.ok_or_else(|| Error::Unknown {
+            kind,
+            name: input.into(),
+            known: graph.states().iter().map(|s| s.input.clone()).collect(),
+        })
+    }
+
+    /// Gives a state a value, checked when the session next runs.
+    pub fn set_state(&mut self, input: &str, value: Tensor) -> Result<()> {
+        let (_, index) = self.state_to_write(input, "state")?;
+        self.host[index] = Some(value);
+        self.held[index] = Held::Host;
+        Ok(())
+    }
+
+    /// Forgets every state: the next run starts from zero. A run that is under way ends first, well or not.
+    pub fn reset(&mut self) {
+        if self.under_way {
+            // How it went is of no interest: what it would leave is forgotten.
+            let _ = self.wait();
+        }
+        for &(input, _) in &self.states {
+            self.held[input] = Held::Nowhere;
+        }
+    }
+
+    /// Leaves an input with the backend, for all runs to come that are not given it: what is large and seldom changes is
+    /// then moved once. Its shape is checked when the session next runs.
+    pub fn upload(&mut self, input: &str, value: &Tensor) -> Result<()> {
+        if self.under_way {
+            return Err(Error::UnderWay { what: "uploading an input" });
+        }
+        let index = self.place_of(input).ok_or_else(|| self.unknown_input(input))?;
+        if self.state_of[index].is_some() {
+            let (expected, got) = ("an input that is no state; `set_state` is for those".into(), value.to_string());
+            return Err(Error::Input { name: input.into(), expected, got });
+        }
+        self.check_type(index, input, value)?;
+        self.stream()?.upload(index, value)?;
+        self.held[index] = Held::Stream;
+        self.resident[index] = Some(value.shape().to_vec());
+        self.uploaded = true;
+        Ok(())
+    }
+
+    /// The stream, made where there is none yet.
+    fn stream(&mut self) -> Result<&mut Box<dyn Stream>> {
+        match &mut self.stream {
+            Some(stream) => Ok(stream),
+            none => Ok(none.insert(self.program.stream()?)),
+        }
+    }
+
+    /// A handle that stops a run from another thread.
+    pub fn canceller(&self) -> Canceller {
+        self.cancel.clone()
+    }
+
+    /// The plan of the latest run.
+    pub fn plan(&self) -> Option<&Plan> {
+        self.layout.as_ref().map(|l| l.bound.plan())
+    }
+
+    /// Bytes of working memory the session holds.
+    pub fn arena_bytes(&self) -> usize {
+        self.stream.as_ref().filter(|_| self.layout.is_some()).map_or(0, |s| s.bytes())
+    }
+
+    fn unknown_input(&self, name: &str) -> Error {
+        let known = self.known.iter().map(|(n, _)| n.to_string()).collect();
+        Error::Unknown { kind: "input", name: name.into(), known }
+    }
+
+    #[inline]
+    fn check_type(&self, index: usize, name: &str, tensor: &Tensor) -> Result<()> {
+        if self.known[index].1 == tensor.dtype() {
+            return Ok(());
+        }
+        let graph = self.program.graph();
+        let expected = graph.inputs().nth(index).map_or(String::new(), |(_, v)| graph.ty(v).to_string());
+        Err(Error::Input { name: name.into(), expected, got: tensor.to_string() })
+    }
+
+    /// Finds each input among the arguments, and says whether they have the sizes of the layout in use.
+    fn take_inputs(&mut self, arguments: &[(&str, &Tensor)]) -> Result<bool> {
+        self.given.fill(None);
+        for (at, (name, tensor)) in arguments.iter().enumerate() {
+            let index = self.place_of(name).ok_or_else(|| self.unknown_input(name))?;
+            self.check_type(index, name, tensor)?;
+            if self.given[index].replace(at).is_some() {
+                let got = "the same name twice".into();
+                return Err(Error::Input { name: (*name).into(), expected: "one value".into(), got });
+            }
+        }
+        if self.layout.is_none() || self.uploaded {
+            return Ok(false);
+        }
+        Ok(self.sizes.inputs.iter().enumerate().all(|(index, (dtype, shape))| {
+            match (self.given[index], self.held[index]) {
+                (Some(at), _) => same(arguments[at].1.shape(), shape),
+                // Of the size that the stream was fitted to.
+                (None, Held::Stream) => true,
+                (None, Held::Host) => {
+                    let value = self.host[index].as_ref();
+                    value.is_some_and(|v| v.dtype() == *dtype && same(v.shape(), shape))
+                }
+                (None, Held::Nowhere) => false,
+            }
+        }))
+    }
+
+    /// Where an input is in the graph's order: by looking at each of a few, which is quicker than any table.
+    fn place_of(&self, name: &str) -> Option<usize> {
+        if self.known.len() > 32 {
+            return self.program.graph().input_place(name);
+        }
+        self.known.iter().position(|(known, _)| same(known.as_bytes(), name.as_bytes()))
+    }
+
+    /// Binds sizes to the arguments' and checks the states that there are; those that are missing are made by
+    /// [`Session::lay_out`], once the budget was asked.
+    fn bind(&mut self, arguments: &[(&str, &Tensor)]) -> Result<()> {
+        let graph = self.program.graph();
+        self.scratch.clear();
+        let shape_of = |name: &str| -> Option<&[usize]> {
+            let index = graph.input_place(name)?;
+            self.given[index].map(|at| arguments[at].1.shape()).or(self.resident[index].as_deref())
+        };
+        graph.bind(shape_of, &mut self.scratch)?;
+        for (index, (name, value)) in graph.inputs().enumerate() {
+            if self.given[index].is_some() || self.resident[index].is_some() {
+                continue;
+            }
+            let ty = graph.ty(value);
+            if !graph.is_state(name) {
+                return Err(Error::Input { name: name.into(), expected: ty.to_string(), got: "nothing".into() });
+            }
+            let shape = ty.shape.eval(&self.scratch)?;
+            let (dtype, held) = match (self.held[index], &self.host[index]) {
+                (Held::Host, Some(state)) => (state.dtype(), state.shape()),
+                (Held::Stream, _) => (ty.dtype, &self.sizes.inputs[index].1[..]),
+                _ => continue,
+            };
+            if held != shape || dtype != ty.dtype {
+                let expected = format!("{}{shape:?} (or a reset)", ty.dtype);
+                return Err(Error::Input { name: name.into(), expected, got: format!("a state of {dtype}{held:?}") });
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes the layout fit the sizes at hand.
+    fn lay_out(&mut self) -> Result<()> {
+        if self.layout.as_ref().is_none_or(|laid| laid.bindings != self.scratch) {
+            self.fit()?;
+        }
+        for (state, &(input, _)) in self.states.iter().enumerate() {
+            if let (None, Held::Nowhere, Some(stream)) = (self.given[input], self.held[input], &mut self.stream) {
+                stream.zero(state)?;
+                self.held[input] = Held::Stream;
+                self.ran = false;
+            }
+        }
+        self.uploaded = false;
+        Ok(())
+    }
+
+    fn fit(&mut self) -> Result<()> {
+        let program = Arc::clone(&self.program);
+        let graph: &Graph = program.graph();
+        let sizes = Sizes::of(graph, &self.scratch)?;
+        // What cannot be is refused before anything is laid out for it.
+        let states = self.states.iter().map(|&(input, _)| Sizes::bytes(&sizes.inputs[input]));
+        let kept = sizes.outputs.iter().map(Sizes::bytes).chain(states).fold(0, usize::saturating_add);
+        program.budget().would_fit(kept, "a session's states and outputs")?;
+        check_work(graph, &self.scratch)?;
+        let bound = program.layout(&self.scratch)?;
+        self.keep_states_of_other_sizes(&sizes)?;
+        // Give back the old memory before the new is asked for.
+        (self.layout, self.ran) = (None, false);
+        self.stream()?.release();
+        let wanted = kept.saturating_add(bound.plan().arena_bytes);
+        let memory = program.budget().reserve(wanted, "a session's arena, states and outputs")?;
+        self.stream()?.fit(Arc::clone(&bound), &sizes)?;
+        self.sizes = sizes;
+        self.layout = Some(Laid { bindings: self.scratch.clone(), bound, _memory: memory });
+        Ok(())
+    }
+
+    /// The stream will have no room for states of other sizes, which stand aside because this run is given others. Should
+    /// it fail, they are still there.
+    fn keep_states_of_other_sizes(&mut self, sizes: &Sizes) -> Result<()> {
+        let Some(stream) = &self.stream else { return Ok(()) };
+        for (state, &(input, _)) in self.states.iter().enumerate() {
+            if self.held[input] == Held::Stream && self.sizes.inputs[input] != sizes.inputs[input] {
+                self.host[input] = Some(stream.state(state)?.clone());
+                self.held[input] = Held::Host;
+            }
+        }
+        Ok(())
+    }
+}
