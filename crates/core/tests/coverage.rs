@@ -46,6 +46,7 @@ named! {
     Op::SegmentSum { .. } => "segment_sum",
     Op::SynapseSum { .. } => "synapse_sum",
     Op::SynapseRatio { .. } => "synapse_ratio",
+    Op::GatedCell { .. } => "gated_cell",
     Op::Cast { .. } => "cast",
     Op::Quantize { .. } => "quantize",
     Op::Dequantize => "dequantize",
@@ -163,10 +164,17 @@ fn features(op: &Op, inputs: &[&Type]) -> Vec<String> {
             let rank = inputs.first().map_or(0, |x| x.shape.rank());
             vec![format!("{name} of {} along {axis} of {rank}, {sums}{starts}", activation(a))]
         }
-        Op::SynapseRatio { activation: a, axis } => {
+        Op::SynapseRatio { activation: a, axis, times } => {
             let rank = inputs.first().map_or(0, |x| x.shape.rank());
-            vec![format!("{name} of {} along {axis} of {rank}", activation(a))]
+            let again = flag(*times > 1, ", several times");
+            vec![format!("{name} of {} along {axis} of {rank}", activation(a)), format!("{name}{again}")]
         }
+        Op::GatedCell { batch_last, by_column, .. } => vec![format!(
+            "{name} {}{}of {} inputs",
+            flag(*batch_last, "batch-last "),
+            flag(*by_column, "by column "),
+            inputs.len()
+        )],
         Op::Cast { dtype: to } => vec![format!("{name} {} to {}", of(0), dtype(to))],
         Op::Quantize { dtype: to } => vec![format!("{name} to {}", dtype(to))],
         Op::Dequantize => vec![format!("{name} {}", of(0))],
@@ -295,8 +303,19 @@ fn offers() -> Vec<(Op, Vec<Type>)> {
                 all.push((op.clone(), tables(sums).concat()));
                 all.push((op, [tables(sums).concat(), vec![x.clone(); sums]].concat()));
             }
-            all.push((Op::SynapseRatio { activation, axis }, [tables(2).concat(), vec![x.clone(); 3]].concat()));
+            for times in 0..=2 {
+                let op = Op::SynapseRatio { activation, axis, times };
+                all.push((op, [tables(2).concat(), vec![x.clone(); 3]].concat()));
+            }
         }
+    }
+    for (batch_last, by_column) in [(false, false), (false, true), (true, false), (true, true)] {
+        let op = Op::GatedCell { batch_last, by_column, heads: [0, 2, 4] };
+        let x = ty(DType::F32, if batch_last { &[5, 4] } else { &[4, 5] });
+        let weights = ty(DType::F32, if by_column { &[6, 5] } else { &[5, 6] });
+        let bias = ty(DType::F32, if batch_last { &[6, 1] } else { &[6] });
+        all.push((op.clone(), vec![x.clone(), weights.clone()]));
+        all.push((op, vec![x, weights, bias]));
     }
     all
 }

@@ -151,7 +151,7 @@ impl Compared {
 /// Kernels of a plan, those in loops included.
 fn kernels(plan: &Plan, into: &mut Vec<String>) {
     for step in &plan.steps {
-        into.push(step.kernel.clone());
+        into.push(step.kernel.to_string());
         if let Some(looped) = &step.looped {
             kernels(&looped.body, into);
             looped.tail.iter().for_each(|tail| kernels(tail, into));
@@ -203,8 +203,8 @@ fn masked_cells_give_the_same_at_every_batch_size() {
         for (masked, backbone) in [(true, 0), (false, 0), (false, 19), (true, 19)] {
             let cell = Cell::Gated { masked, one_product, shifted: true, backbone };
             for (name, graph, lanes) in [
-                ("in a loop", looped(cell, 29).unwrap(), "lanes are rows"),
-                ("once", once(cell, 29).unwrap(), "lanes are units"),
+                ("in a loop", looped(cell, 29).unwrap(), "batch-last"),
+                ("once", once(cell, 29).unwrap(), "batch-first"),
             ] {
                 let Compared(seen) = check(&format!("{cell:?} {name}"), &graph, Some(lanes));
                 assert!(seen[0] > 10_000 && seen[2] > 1_000, "{cell:?} {name}: {seen:?}");

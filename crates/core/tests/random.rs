@@ -17,7 +17,8 @@ use schwann_core::backend::reference::{self, HostValue, Precision};
 use schwann_core::cases::random::Random;
 use schwann_core::op::{Binary, Compare, Op, Reduction, Unary};
 use schwann_core::pass::PassOptions;
-use schwann_core::plan::Plan;
+use schwann_core::plan::kernel::{BatchAxis, GatedCell};
+use schwann_core::plan::{Kernel, Plan};
 use schwann_core::{Bindings, CompileOptions, DType, Dim, Graph, GraphBuilder, Program, Result, Shape, Tensor, Value};
 use schwann_kernels::Isa;
 use spread::{Compared, Expected};
@@ -406,22 +407,22 @@ struct Seen {
 }
 
 impl Seen {
-    fn add(&mut self, kernels: &[(String, bool)]) {
-        let any =
-            |f: &dyn Fn(&str, bool) -> bool| usize::from(kernels.iter().any(|(kernel, inside)| f(kernel, *inside)));
-        let gated = |kernel: &str| kernel.starts_with("gated cell");
+    fn add(&mut self, kernels: &[(Kernel, bool)]) {
+        let any = |f: &dyn Fn(&Kernel) -> bool| usize::from(kernels.iter().any(|(kernel, _)| f(kernel)));
+        let gated = |f: &dyn Fn(&GatedCell) -> bool| any(&|k| matches!(k, Kernel::GatedCell(cell) if f(cell)));
         self.graphs += 1;
-        self.units += any(&|kernel, _| gated(kernel) && kernel.contains("lanes are units"));
-        self.rows += any(&|kernel, _| gated(kernel) && kernel.contains("lanes are rows"));
-        self.masked += any(&|kernel, _| gated(kernel) && kernel.contains(" less "));
-        self.in_loops += any(&|kernel, inside| gated(kernel) && inside);
-        self.repeated += any(&|kernel, _| kernel.contains("ratio") && kernel.contains(" times"));
-        self.maps += any(&|kernel, _| kernel.starts_with("map of "));
+        self.units += gated(&|cell| cell.batch == BatchAxis::First);
+        self.rows += gated(&|cell| cell.batch == BatchAxis::Last);
+        self.masked += gated(&|cell| cell.skipped > 0);
+        let in_loop = |(k, inside): &(Kernel, bool)| *inside && matches!(k, Kernel::GatedCell(_));
+        self.in_loops += usize::from(kernels.iter().any(in_loop));
+        self.repeated += any(&|k| matches!(k, Kernel::Synapses(s) if s.ratios > 1));
+        self.maps += any(&|k| matches!(k, Kernel::Map(map) if map.work.operations > 3));
     }
 }
 
 /// Kernels of a plan, and whether each is in a loop.
-fn kernels(plan: &Plan, inside: bool, into: &mut Vec<(String, bool)>) {
+fn kernels(plan: &Plan, inside: bool, into: &mut Vec<(Kernel, bool)>) {
     for step in &plan.steps {
         into.push((step.kernel.clone(), inside));
         if let Some(looped) = &step.looped {

@@ -143,6 +143,14 @@ fn build(m: &mut Maker, cell: &Cell) -> Result<()> {
 
 pub(super) fn cells(list: &mut List<'_>) {
     list.add("gated", "own-operations", Tolerance::CHAIN, own_operations);
+    for (batch_last, by_column, biased) in (0..8).map(|i| (i & 1 > 0, i & 2 > 0, i & 4 > 0)) {
+        for rows in [1, 7, 20] {
+            let way = if batch_last { "last" } else { "first" };
+            let weights = if by_column { "by-column" } else { "by-input" };
+            let title = format!("operation/{rows}-{way}/{weights}{}", if biased { "-biased" } else { "" });
+            list.add("gated", title, Tolerance::CHAIN, |m| operation(m, rows, batch_last, by_column, biased));
+        }
+    }
     let plain = With::default();
     let withs = [
         ("plain", plain),
@@ -192,6 +200,18 @@ pub(super) fn cells(list: &mut List<'_>) {
             }
         }
     }
+}
+
+/// The operation itself.
+fn operation(m: &mut Maker, rows: usize, batch_last: bool, by_column: bool, biased: bool) -> Result<()> {
+    let (width, units) = (7, 5);
+    let mut inputs = vec![m.uniform(&if batch_last { [width, rows] } else { [rows, width] })?];
+    inputs.push(m.trained_uniform(&if by_column { [3 * units, width] } else { [width, 3 * units] })?);
+    if biased {
+        inputs.push(m.trained_uniform(if batch_last { &[15, 1][..] } else { &[15] })?);
+    }
+    let y = m.push(Op::GatedCell { batch_last, by_column, heads: [units, 2 * units, 0] }, &inputs)?;
+    m.result(y)
 }
 
 /// What the passes make of a cell, but with operands that they would never leave there.

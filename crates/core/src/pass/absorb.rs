@@ -7,6 +7,7 @@
 
 use super::PassOptions;
 use super::dead::dead_code;
+use super::known::{Known, everywhere};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::graph::{Graph, Value, name};
@@ -33,15 +34,23 @@ struct Sum {
 
 struct Absorb<'a> {
     graph: &'a Graph,
-    constant: &'a dyn Fn(Value) -> bool,
+    known: &'a Known<'a>,
     uses: Vec<Vec<u32>>,
     /// What each node is a sum of; `None` once it has become part of a later node's sum.
     sums: Vec<Option<Sum>>,
 }
 
-/// The graph with such work moved into weights; `constant` says which values are known ahead.
-pub(super) fn absorb(graph: &Graph, constant: &dyn Fn(Value) -> bool) -> Result<Graph> {
-    let mut a = Absorb { graph, constant, uses: graph.uses(), sums: Vec::with_capacity(graph.nodes().len()) };
+/// The graph with such work moved into weights, here and in loops.
+pub(super) fn absorb(graph: &Graph, options: &PassOptions) -> Result<Graph> {
+    if !options.fold_weights {
+        // Weights that are still to change would have to be worked on again in every run.
+        return Ok(graph.clone());
+    }
+    everywhere(graph, &absorb_in)
+}
+
+fn absorb_in(graph: &Graph, known: &Known<'_>) -> Result<Graph> {
+    let mut a = Absorb { graph, known, uses: graph.uses(), sums: Vec::with_capacity(graph.nodes().len()) };
     // In order, so that a sum finds its parts, and without recursion, since graphs can be deep.
     for id in 0..graph.nodes().len() as u32 {
         let sum = a.sum(Value { node: id, slot: 0 });
@@ -49,7 +58,13 @@ pub(super) fn absorb(graph: &Graph, constant: &dyn Fn(Value) -> bool) -> Result<
     }
     let sums: HashMap<u32, Sum> =
         (0u32..).zip(std::mem::take(&mut a.sums)).filter_map(|(id, s)| Some((id, s?))).collect();
-    let sums: HashMap<u32, Sum> = sums.into_iter().filter(|(_, sum)| a.gains(sum)).collect();
+    let mut gaining = HashMap::new();
+    for (id, sum) in sums {
+        if a.gains(&sum) && a.stays_finite(&sum)? {
+            gaining.insert(id, sum);
+        }
+    }
+    let sums = gaining;
     if sums.is_empty() {
         return Ok(graph.clone());
     }
@@ -57,7 +72,7 @@ pub(super) fn absorb(graph: &Graph, constant: &dyn Fn(Value) -> bool) -> Result<
     let mut r = graph.rebuild();
     // Weights may come after the first node that is to read them.
     for id in 0..graph.nodes().len() as u32 {
-        if constant(Value { node: id, slot: 0 }) || matches!(graph.nodes()[id as usize].op, Op::Input { .. }) {
+        if known.is_source(Value { node: id, slot: 0 }) || matches!(graph.nodes()[id as usize].op, Op::Input { .. }) {
             r.copy(id)?;
         }
     }
@@ -155,7 +170,7 @@ impl Absorb<'_> {
         match (&node.op, &node.inputs[..]) {
             (Op::MatMul { .. }, &[x, w]) => {
                 let ty = self.graph.ty(w);
-                let fits = (self.constant)(w) && ty.dtype == DType::F32 && ty.shape.rank() == 2;
+                let fits = self.known.is_source(w) && ty.dtype == DType::F32 && ty.shape.rank() == 2;
                 (fits && self.graph.ty(x).dtype == DType::F32).then(|| Sum {
                     x,
                     product: node.op.clone(),
@@ -198,7 +213,7 @@ impl Absorb<'_> {
     fn bias(&self, sum: Value, operand: Value) -> bool {
         let ty = self.graph.ty(operand);
         let columns = self.graph.ty(sum).shape.dims().last();
-        (self.constant)(operand)
+        self.known.is_source(operand)
             && ty.dtype == DType::F32
             && columns.is_some_and(|columns| ty.shape.dims() == std::slice::from_ref(columns))
     }
@@ -209,6 +224,22 @@ impl Absorb<'_> {
         let mut sum = self.take(value)?;
         sum.biases.push((bias, 1.0));
         Some(sum)
+    }
+
+    /// Whether weights and biases that are added and scaled ahead surely stay finite, as the sums of what they give may:
+    /// a weight that overflows makes NaN of a 0.
+    fn stays_finite(&self, sum: &Sum) -> Result<bool> {
+        let factor = self.scaled(sum.x).map_or(1.0, |(_, c)| c.abs().max(1.0));
+        for (parts, factor) in [(&sum.weights, factor), (&sum.biases, 1.0)] {
+            let mut most = 0.0f32;
+            for (part, scale) in parts {
+                most += self.known.largest(*part)? * scale.abs().max(1.0) * factor;
+            }
+            if !most.is_finite() {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     /// Whether there is anything that can be done ahead.

@@ -3,7 +3,7 @@
 //! result, and is read there.
 
 use super::PassOptions;
-use super::absorb::absorb;
+use super::known::everywhere;
 use crate::error::{Error, Result};
 use crate::graph::{Graph, Value, name};
 use crate::op::{Binary, Op, Scan};
@@ -21,63 +21,16 @@ pub(super) fn merge_products(graph: &Graph, options: &PassOptions) -> Result<Gra
         // Joining weights in every run would cost more than it gains.
         return Ok(graph.clone());
     }
-    let constant = |v: Value| matches!(graph.node(v).op, Op::Weight { .. } | Op::Const(_));
-    let with_bodies = {
-        let mut r = graph.rebuild();
-        for (id, node) in graph.nodes().iter().enumerate() {
-            let id = id as u32;
-            let Op::Scan(scan) = &node.op else {
-                r.copy(id)?;
-                continue;
-            };
-            // A loop's fixed values that are weights outside are as good as weights inside.
-            let first = scan.states + scan.sequences;
-            let fixed: HashSet<usize> = (first..node.inputs.len()).filter(|&i| constant(node.inputs[i])).collect();
-            let known = |body: &Graph| -> HashSet<Value> {
-                body.inputs().enumerate().filter(|(i, _)| fixed.contains(i)).map(|(_, (_, v))| v).collect()
-            };
-            let before = known(&scan.body);
-            let body = absorb(&scan.body, &|v| before.contains(&v))?;
-            let after = known(&body);
-            let fixed_only = made_of(&body, &after);
-            let body = merge_in(&body, &|v| fixed_only.contains(&v), MOST_COLUMNS_IN_LOOPS)?;
-            let inputs = r.all(&node.inputs)?;
-            let new = r.new.push(Op::Scan(Box::new(with_body(scan, body))), inputs, node.name.clone())?;
-            r.set_all(id, new);
-        }
-        r.finish()?
-    };
-    let is_weight = |graph: &Graph| -> HashSet<Value> {
-        let weights =
-            graph.nodes().iter().enumerate().filter(|(_, n)| matches!(n.op, Op::Weight { .. } | Op::Const(_)));
-        weights.map(|(id, _)| Value { node: id as u32, slot: 0 }).collect()
-    };
-    let before = is_weight(&with_bodies);
-    let absorbed = absorb(&with_bodies, &|v| before.contains(&v))?;
-    let known = made_of(&absorbed, &is_weight(&absorbed));
-    merge_in(&absorbed, &|v| known.contains(&v), MOST_COLUMNS)
+    everywhere(graph, &|graph, known| {
+        let most = if known.in_loop() { MOST_COLUMNS_IN_LOOPS } else { MOST_COLUMNS };
+        merge_in(graph, &|v| known.contains(v), most)
+    })
 }
 
 /// The same loop with another body.
 pub(super) fn with_body(scan: &Scan, body: Graph) -> Scan {
     let Scan { states, sequences, axis, reverse, .. } = *scan;
     Scan { body, states, sequences, axis, reverse }
-}
-
-/// The values in `known`, literals, and sums, products and the like that are computed from these alone.
-fn made_of(graph: &Graph, known: &HashSet<Value>) -> HashSet<Value> {
-    let mut all = known.clone();
-    for (id, node) in graph.nodes().iter().enumerate() {
-        let from_known = match node.op {
-            Op::Const(_) => true,
-            Op::Binary(_) => node.inputs.iter().all(|v| all.contains(v)),
-            _ => false,
-        };
-        if from_known {
-            all.insert(Value { node: id as u32, slot: 0 });
-        }
-    }
-    all
 }
 
 fn merge_in(graph: &Graph, constant: &dyn Fn(Value) -> bool, most_columns: usize) -> Result<Graph> {

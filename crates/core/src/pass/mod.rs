@@ -11,6 +11,7 @@ mod evaluate;
 mod fold;
 mod fuse;
 mod hoist;
+mod known;
 mod layout;
 mod merge;
 mod normalize;
@@ -54,26 +55,37 @@ impl PassOptions {
 /// One pass: a graph in, a better graph out.
 pub type Pass = fn(&Graph, &PassOptions) -> Result<Graph>;
 
+/// What a pass is applied to.
+#[derive(Clone, Copy, Debug)]
+pub enum Apply {
+    /// To the body of every loop, from the inside out, and then to the graph: each on its own.
+    Each(Pass),
+    /// To the graph alone. It goes into loops by itself, since it has to know there what is known outside.
+    Whole(Pass),
+}
+use Apply::{Each, Whole};
+
 /// The recipe, in order. Of each pass: its name, its function, and whether backends need it (others only make graphs
 /// better).
-pub const PASSES: &[(&str, Pass, bool)] = &[
-    ("dead code", dead::dead_code, false),
-    ("user patterns", pattern::user_patterns, false),
-    ("layout", layout::layout, false),
-    ("fold weights", fold::fold_early, false),
-    ("merge products", merge::merge_products, false),
-    ("fuse synapses", synapse::fuse_synapses, false),
-    ("hoist out of loops", hoist::hoist, false),
-    ("fold constants", fold::fold, false),
-    ("algebra", algebra::algebra, false),
-    ("common subexpressions", dead::common_subexpressions, false),
-    ("finish synapses", synapse::finish_synapses, false),
-    ("join unfoldings", cells::unfoldings, false),
-    ("normalize", normalize::normalize, true),
-    ("fold what that exposed", fold::fold, false),
-    ("fuse", fuse::fuse, true),
-    ("find gated cells", cells::gated_cells, false),
-    ("sweep up", dead::dead_code, true),
+pub const PASSES: &[(&str, Apply, bool)] = &[
+    ("dead code", Each(dead::dead_code), false),
+    ("user patterns", Each(pattern::user_patterns), false),
+    ("layout", Each(layout::layout), false),
+    ("fold weights", Each(fold::fold_early), false),
+    ("absorb factors", Whole(absorb::absorb), false),
+    ("merge products", Whole(merge::merge_products), false),
+    ("fuse synapses", Whole(synapse::fuse_synapses), false),
+    ("hoist out of loops", Each(hoist::hoist), false),
+    ("fold constants", Each(fold::fold), false),
+    ("algebra", Each(algebra::algebra), false),
+    ("common subexpressions", Each(dead::common_subexpressions), false),
+    ("finish synapses", Each(synapse::finish_synapses), false),
+    ("join unfoldings", Each(cells::unfoldings), false),
+    ("normalize", Each(normalize::normalize), true),
+    ("fold what that exposed", Each(fold::fold), false),
+    ("fuse", Each(fuse::fuse), true),
+    ("find gated cells", Each(cells::gated_cells), false),
+    ("sweep up", Each(dead::dead_code), true),
 ];
 
 /// What one pass did.
@@ -93,12 +105,15 @@ pub struct PassRecord {
 pub fn optimize(graph: &Graph, options: &PassOptions) -> Result<(Graph, Vec<PassRecord>)> {
     let mut current = graph.clone();
     let mut records = Vec::with_capacity(PASSES.len());
-    for (name, pass, required) in PASSES {
+    for (name, apply, required) in PASSES {
         if !required && !options.rewrite {
             continue;
         }
         let nodes_before = node_count(&current);
-        let new = in_bodies(&current, *pass, options).and_then(|g| pass(&g, options));
+        let new = match apply {
+            Each(pass) => in_bodies(&current, *pass, options).and_then(|g| pass(&g, options)),
+            Whole(pass) => pass(&current, options),
+        };
         current = new.map_err(|e| e.in_pass(name))?;
         if cfg!(debug_assertions) {
             current.verify().map_err(|e| e.in_pass(name))?;

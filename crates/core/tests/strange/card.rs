@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 /// A buffer of the card, by number.
-pub type Handle = usize;
+pub(crate) type Handle = usize;
 
 /// A buffer as the card keeps it: every bit is turned, so that nothing which looks at it by mistake makes sense of it.
 struct Hidden {
@@ -32,18 +32,18 @@ impl Hidden {
 }
 
 /// A run, as the card is told of it.
-pub struct Job {
-    pub graph: Arc<Graph>,
-    pub bindings: Bindings,
-    pub weights: Arc<HashMap<String, Handle>>,
-    pub inputs: Vec<Handle>,
-    pub outputs: Vec<Handle>,
-    pub given: Instant,
-    pub cancel: Canceller,
-    pub reply: Sender<Result<Vec<Span>>>,
+pub(crate) struct Job {
+    pub(crate) graph: Arc<Graph>,
+    pub(crate) bindings: Bindings,
+    pub(crate) weights: Arc<HashMap<String, Handle>>,
+    pub(crate) inputs: Vec<Handle>,
+    pub(crate) outputs: Vec<Handle>,
+    pub(crate) given: Instant,
+    pub(crate) cancel: Canceller,
+    pub(crate) reply: Sender<Result<Vec<Span>>>,
 }
 
-pub enum Command {
+pub(crate) enum Command {
     Put(Handle, Tensor),
     Get(Handle, Sender<Result<Tensor>>),
     Free(Vec<Handle>),
@@ -52,18 +52,18 @@ pub enum Command {
 
 /// What a test may look at and turn.
 #[derive(Default)]
-pub struct Knobs {
+pub(crate) struct Knobs {
     /// Tensors that went to the card, and that came back.
-    pub puts: AtomicUsize,
-    pub gets: AtomicUsize,
+    pub(crate) puts: AtomicUsize,
+    pub(crate) gets: AtomicUsize,
     /// Buffers on the card.
-    pub buffers: AtomicUsize,
+    pub(crate) buffers: AtomicUsize,
     /// So many of the next runs fail in their middle.
-    pub failures: AtomicUsize,
+    pub(crate) failures: AtomicUsize,
     /// So many of the next downloads fail.
-    pub lost_gets: AtomicUsize,
+    pub(crate) lost_gets: AtomicUsize,
     /// Microseconds that every step takes beyond its work.
-    pub delay_us: AtomicUsize,
+    pub(crate) delay_us: AtomicUsize,
 }
 
 /// One less of a number of failures to come; whether there was one.
@@ -72,14 +72,14 @@ fn one_less(count: &AtomicUsize) -> bool {
 }
 
 /// The card's end of the line.
-pub struct Card {
+pub(crate) struct Card {
     line: Mutex<Sender<Command>>,
     next: AtomicUsize,
-    pub knobs: Arc<Knobs>,
+    pub(crate) knobs: Arc<Knobs>,
 }
 
 impl Card {
-    pub fn start() -> Result<Arc<Card>> {
+    pub(crate) fn start() -> Result<Arc<Card>> {
         let (line, commands) = channel();
         let knobs = Arc::new(Knobs::default());
         let of_card = Arc::clone(&knobs);
@@ -88,30 +88,30 @@ impl Card {
         Ok(Arc::new(Card { line: Mutex::new(line), next: AtomicUsize::new(1), knobs }))
     }
 
-    pub fn send(&self, command: Command) -> Result<()> {
+    pub(crate) fn send(&self, command: Command) -> Result<()> {
         let sent = self.line.lock().map_err(|_| lost("its line is cut"))?.send(command);
         sent.map_err(|_| lost("it is gone"))
     }
 
-    pub fn handle(&self) -> Handle {
+    pub(crate) fn handle(&self) -> Handle {
         self.next.fetch_add(1, Ordering::Relaxed)
     }
 
-    pub fn put(&self, value: &Tensor) -> Result<Handle> {
+    pub(crate) fn put(&self, value: &Tensor) -> Result<Handle> {
         let handle = self.handle();
         // A clone shares its bytes until somebody writes, so they are copied here and not there.
         let copy = Tensor::from_bytes(value.dtype(), value.shape(), value.bytes())?;
         self.send(Command::Put(handle, copy)).map(|()| handle)
     }
 
-    pub fn get(&self, handle: Handle) -> Result<Tensor> {
+    pub(crate) fn get(&self, handle: Handle) -> Result<Tensor> {
         let (reply, answer) = channel();
         self.send(Command::Get(handle, reply))?;
         answer.recv().map_err(|_| lost("it gave no answer"))?
     }
 }
 
-pub fn lost(problem: &str) -> Error {
+pub(crate) fn lost(problem: &str) -> Error {
     Error::Device { backend: "strange".into(), problem: problem.into() }
 }
 

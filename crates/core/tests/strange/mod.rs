@@ -4,7 +4,7 @@
 
 mod card;
 
-pub use card::Knobs;
+pub(crate) use card::Knobs;
 use card::{Card, Command, Handle, Job, lost};
 use schwann_core::backend::{
     self, Backend, Bound, Canceller, Clock, Inputs, Known, Observer, Prepared, Sizes, Source, Span, Stream,
@@ -21,22 +21,22 @@ use std::time::Instant;
 
 /// The backend: one card, which all programs and streams share.
 #[derive(Clone)]
-pub struct Strange {
+pub(crate) struct Strange {
     card: Arc<Card>,
 }
 
 impl Strange {
-    pub fn new() -> Result<Strange> {
+    pub(crate) fn new() -> Result<Strange> {
         Ok(Strange { card: Card::start()? })
     }
 
     /// What a test may look at and turn.
-    pub fn knobs(&self) -> Arc<Knobs> {
+    pub(crate) fn knobs(&self) -> Arc<Knobs> {
         Arc::clone(&self.card.knobs)
     }
 
     /// Makes it known by its name, once in a program.
-    pub fn register() -> Result<()> {
+    pub(crate) fn register() -> Result<()> {
         static DONE: OnceLock<()> = OnceLock::new();
         let mut result = Ok(());
         DONE.get_or_init(|| {

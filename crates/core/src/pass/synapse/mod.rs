@@ -10,8 +10,7 @@ mod finish;
 pub(super) use finish::finish_synapses;
 
 use super::PassOptions;
-use super::fold::worth_keeping;
-use super::merge::with_body;
+use super::known::{Known, everywhere};
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::graph::{Graph, Value, name};
@@ -25,32 +24,7 @@ pub(super) fn fuse_synapses(graph: &Graph, options: &PassOptions) -> Result<Grap
         // The tables are packed ahead, so they must be known.
         return Ok(graph.clone());
     }
-    let known = |v: Value| match &graph.node(v).op {
-        Op::Weight { name, .. } => graph.weights().contains_key(name),
-        op => matches!(op, Op::Const(_)),
-    };
-    let mut r = graph.rebuild();
-    for (id, node) in graph.nodes().iter().enumerate() {
-        let id = id as u32;
-        let Op::Scan(scan) = &node.op else {
-            r.copy(id)?;
-            continue;
-        };
-        // A loop's fixed values that are weights outside are as good as weights inside.
-        let first = scan.states + scan.sequences;
-        let inside = scan.body.inputs().zip(&node.inputs).skip(first);
-        let fixed: HashSet<Value> = inside.filter(|(_, v)| known(**v)).map(|((_, v), _)| v).collect();
-        let body = fuse_in(&scan.body, &|v| fixed.contains(&v) || matches!(scan.body.node(v).op, Op::Const(_)))?;
-        let inputs = r.all(&node.inputs)?;
-        let new = r.new.push(Op::Scan(Box::new(with_body(scan, body))), inputs, node.name.clone())?;
-        r.set_all(id, new);
-    }
-    let graph = r.finish()?;
-    let known = |v: Value| match &graph.node(v).op {
-        Op::Weight { name, .. } => graph.weights().contains_key(name),
-        op => matches!(op, Op::Const(_)),
-    };
-    fuse_in(&graph, &known)
+    everywhere(graph, &fuse_in)
 }
 
 /// What is done to the gathered values, from the gather on.
@@ -91,9 +65,8 @@ struct Group {
     active: Value,
 }
 
-fn fuse_in(graph: &Graph, source: &dyn Fn(Value) -> bool) -> Result<Graph> {
-    let finder =
-        Finder { graph, known: known_nodes(graph, source), readers: graph.readers(), results: graph.results() };
+fn fuse_in(graph: &Graph, known: &Known<'_>) -> Result<Graph> {
+    let finder = Finder { graph, known, readers: graph.readers(), results: graph.results() };
     let groups = finder.groups();
     if groups.is_empty() {
         return Ok(graph.clone());
@@ -112,7 +85,7 @@ fn fuse_in(graph: &Graph, source: &dyn Fn(Value) -> bool) -> Result<Graph> {
     let mut r = graph.rebuild();
     // Tables may come after the first sum that needs them: what is known goes first, which dependencies always allow.
     for (id, node) in graph.nodes().iter().enumerate() {
-        if finder.known[id] || matches!(node.op, Op::Input { .. }) {
+        if known.contains(Value { node: id as u32, slot: 0 }) || matches!(node.op, Op::Input { .. }) {
             r.copy(id as u32)?;
         }
     }
@@ -144,28 +117,9 @@ fn fuse_in(graph: &Graph, source: &dyn Fn(Value) -> bool) -> Result<Graph> {
     r.finish()
 }
 
-/// Nodes whose values are known before the run, or will be once work that is the same in every step has left the loops.
-fn known_nodes(graph: &Graph, source: &dyn Fn(Value) -> bool) -> Vec<bool> {
-    let mut known: Vec<bool> = Vec::with_capacity(graph.nodes().len());
-    for (id, node) in graph.nodes().iter().enumerate() {
-        let value = Value { node: id as u32, slot: 0 };
-        known.push(match &node.op {
-            Op::Input { .. } | Op::Weight { .. } | Op::Const(_) => source(value),
-            Op::Scan(_) => false,
-            _ => {
-                node.outs.len() == 1
-                    && !node.inputs.is_empty()
-                    && node.inputs.iter().all(|v| known[v.node as usize])
-                    && worth_keeping(graph, &node.inputs, &node.outs[0])
-            }
-        });
-    }
-    known
-}
-
 struct Finder<'a> {
     graph: &'a Graph,
-    known: Vec<bool>,
+    known: &'a Known<'a>,
     readers: Vec<Vec<u32>>,
     results: Vec<bool>,
 }
@@ -217,7 +171,7 @@ impl Finder<'_> {
         let (axis, segments) = (*axis, segments.as_fixed()?);
         let (summed, destinations) = (node.inputs[0], node.inputs[1]);
         let rank = node.outs[0].shape.rank();
-        if node.outs[0].dtype != DType::F32 || rank > 2 || self.known[summed.node as usize] {
+        if node.outs[0].dtype != DType::F32 || rank > 2 || self.known.contains(summed) {
             return None;
         }
         let count = self.indices(destinations, segments)?.len();
@@ -269,7 +223,7 @@ impl Finder<'_> {
     fn affine(&self, mut at: Value, along: &Along, group: &mut Group) -> Option<()> {
         loop {
             let node = self.graph.node(at);
-            if self.known[at.node as usize] || node.outs[0].dtype != DType::F32 {
+            if self.known.contains(at) || node.outs[0].dtype != DType::F32 {
                 return None;
             }
             let step = match node.op {
@@ -307,11 +261,11 @@ impl Finder<'_> {
         let node = self.graph.node(at);
         let fits = |v: Value| {
             let ty = self.graph.ty(v);
-            self.known[v.node as usize] && ty.dtype == DType::F32 && along.fits(&ty.shape)
+            self.known.contains(v) && ty.dtype == DType::F32 && along.fits(&ty.shape)
         };
         let [a, b] = [node.inputs[0], node.inputs[1]];
         // The other operand must have the full shape: a list does not stretch what it is combined with.
-        let whole = |v: Value| self.graph.ty(v).shape == node.outs[0].shape && !self.known[v.node as usize];
+        let whole = |v: Value| self.graph.ty(v).shape == node.outs[0].shape && !self.known.contains(v);
         if whole(a) && fits(b) {
             Some((a, b))
         } else if whole(b) && fits(a) {
