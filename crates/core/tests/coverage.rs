@@ -243,7 +243,7 @@ fn offers() -> Vec<(Op, Vec<Type>)> {
         }
         all.push((Op::Softmax { axis: 1 }, vec![x.clone()]));
         for n in 0..=3 {
-            let inputs = vec![x.clone(), ty(d, &[3]), ty(d, &[3])];
+            let inputs = [x.clone(), ty(d, &[3]), ty(d, &[3])];
             all.push((Op::LayerNorm { eps: Float(0.1) }, inputs[..n].to_vec()));
             all.push((Op::RmsNorm { eps: Float(0.1) }, inputs[..n].to_vec()));
         }

@@ -4,6 +4,8 @@
 //! x·A + x·B = x·(A + B), c·(x·A) = x·(c·A) and (c·x)·A = x·(c·A), biases likewise. A cell's gate of two linear layers
 //! is then one, and the factors of a scaled activation are gone. The new weights are written as graph nodes; hoisting and
 //! folding compute them once.
+//!
+//! For an infinite x the first is another sum: ∞ · 2 − ∞ · 1 is NaN, and ∞ · (2 − 1) is ∞, at every batch size.
 
 use super::PassOptions;
 use super::dead::dead_code;

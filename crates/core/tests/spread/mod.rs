@@ -79,7 +79,9 @@ impl Expected {
             |i: usize| Err(format!("element {i} of {want}: expected {}, got {} (allowed {allowed:e})", w[i], g[i]));
         let mut compared = 0;
         if allowed <= MOST * scale {
-            if let Some(&i) = finite.iter().find(|i| !((w[**i] - g[**i]).abs() <= allowed)) {
+            // NaN is near nothing.
+            let near = |i: usize| (w[i] - g[i]).abs() <= allowed;
+            if let Some(&i) = finite.iter().find(|i| !near(**i)) {
                 return wrong(i);
             }
             compared += finite.len();
