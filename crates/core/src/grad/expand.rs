@@ -67,7 +67,7 @@ pub(super) fn synapses(graph: &mut Graph, node: &Node, inputs: &[Value]) -> Resu
     };
     let times = if let Op::SynapseRatio { times, .. } = node.op { times } else { 1 };
     if times > MOST_TIMES {
-        return Err(super::refuse(&node.name, &node.op, &format!("it is taken {times} times, over {MOST_TIMES}")));
+        return Err(super::refuse(&node.name, &node.op, format!("it is taken {times} times, over {MOST_TIMES}")));
     }
     let mut tape = Tape::forward(std::mem::take(graph), &node.name);
     let once = |tape: &mut Tape, inputs: &[Value]| {

@@ -66,7 +66,10 @@ impl<'a> Known<'a> {
     pub(super) fn largest(&self, value: Value) -> Result<f32> {
         let Some(data) = self.sources.get(&value).filter(|t| t.dtype() == DType::F32) else { return Ok(f32::INFINITY) };
         let data = data.at_hand()?;
-        Ok(data.values::<f32>()?.iter().fold(0.0f32, |most, v| if v.is_nan() { f32::INFINITY } else { most.max(v.abs()) }))
+        Ok(data
+            .values::<f32>()?
+            .iter()
+            .fold(0.0f32, |most, v| if v.is_nan() { f32::INFINITY } else { most.max(v.abs()) }))
     }
 }
 

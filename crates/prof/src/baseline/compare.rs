@@ -413,7 +413,8 @@ fn ops(base: &[Op], candidate: &[Op]) -> Vec<OpChange> {
     let ends_with = |a: &Op, b: &Op| a.name.strip_suffix(&b.name).is_some_and(|path| path.ends_with('.'));
     let renamed = |a: &Op, b: &Op| is_automatic(&a.name) || is_automatic(&b.name) || ends_with(a, b) || ends_with(b, a);
     let by_place = |a: &Op, b: &Op| a.path == b.path && a.op == b.op && a.shape == b.shape && renamed(a, b);
-    let rules: [&dyn Fn(&Op, &Op) -> bool; 3] = [&by_name_and_place, &by_name, &by_place];
+    type Rule<'a> = &'a dyn Fn(&Op, &Op) -> bool;
+    let rules: [Rule<'_>; 3] = [&by_name_and_place, &by_name, &by_place];
     for same in rules {
         for (op, found) in candidate.iter().zip(&mut before).filter(|(_, found)| found.is_none()) {
             *found = left.iter().position(|other| same(other, op)).map(|i| left.remove(i));
