@@ -110,7 +110,7 @@ pub struct Entry {
 }
 
 /// The largest value of a number that has no other limit.
-const MOST: usize = usize::MAX >> 8;
+const MOST: usize = usize::MAX >> 4;
 
 /// Makes the record: for each number its text, name, portable value, unit, and what values it can have (from, to, and a
 /// multiple of what).

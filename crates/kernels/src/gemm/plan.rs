@@ -251,7 +251,7 @@ impl<'a> Plan<'a> {
             let blocks = g.k.div_ceil(deepest);
             (g.k.div_ceil(blocks).next_multiple_of(8), columns)
         } else {
-            let narrower = column_bytes * columns / b_store.size() / g.k / kernels.width * kernels.width;
+            let narrower = column_bytes.saturating_mul(columns) / b_store.size() / g.k / kernels.width * kernels.width;
             (g.k, narrower.clamp(kernels.width, columns))
         };
         let by_dots = g.m <= MR

@@ -2,6 +2,14 @@
 
 use super::*;
 
+/// A number whose square does not fit an address, by one bit.
+const HALF: usize = 1 << (usize::BITS / 2);
+
+/// The number of which only one bit is set, so many below the 2ⁿ that an address of n bits just does not hold.
+fn bit(below: u32) -> usize {
+    1 << (usize::BITS - below)
+}
+
 #[test]
 fn an_arena_too_small_or_not_aligned_is_refused() {
     let mut board = Board::default();
@@ -48,7 +56,7 @@ fn references_outside_their_memory_or_unaligned_are_refused() {
     board.refused(softmax(src, Ref { offset: usize::MAX - 3, ..dst }));
     board.refused(softmax(src, Ref { slot: 1, ..dst }));
     board.refused(softmax(src, Ref { slot: u32::MAX, ..dst }));
-    for (rows, len) in [(1 << 62, 4), (1 << 32, 1 << 32), (usize::MAX, 1)] {
+    for (rows, len) in [(bit(2), 4), (HALF, HALF), (usize::MAX, 1)] {
         board.refused(Call::Softmax { rows, len, src, dst });
     }
     // Nothing is written here, but a kernel may still make a slice of it.
@@ -71,14 +79,14 @@ fn inputs_and_constants_are_never_written() {
 
 #[test]
 fn memories_that_cannot_exist_are_refused() {
-    let dst = Ref { slot: 0, offset: 1 << 40, len: 64 };
+    let dst = Ref { slot: 0, offset: bit(24), len: 64 };
     let arena = |bytes| Memory { arena: bytes, ..Memory::default() };
     assert!(Tape::new(on(Isa::PORTABLE), 1, arena(usize::MAX), vec![Call::Zero { dst }]).is_err());
     let extent = |bytes, align| Memory { inputs: vec![Extent { bytes, align }], ..Memory::default() };
     assert!(Tape::new(on(Isa::PORTABLE), 1, extent(usize::MAX, 1), vec![]).is_err());
     assert!(Tape::new(on(Isa::PORTABLE), 1, extent(4, 0), vec![]).is_err());
     assert!(Tape::new(on(Isa::PORTABLE), 1, extent(4, 3), vec![]).is_err());
-    assert!(Tape::new(on(Isa::PORTABLE), 1 << 60, arena(0), vec![]).is_err());
+    assert!(Tape::new(on(Isa::PORTABLE), bit(4), arena(0), vec![]).is_err());
 }
 
 #[test]
@@ -133,8 +141,8 @@ fn elementwise_results_replace_only_an_operand_of_their_own_layout() {
         Map::new(on(Isa::PORTABLE), relu(), dims, vec![(x, Elem::F32, strides)], (y, Elem::F32), scratch)
     };
     assert!(new([1, 1, 4, 8], [0, 0, 0, 2]).is_err());
-    assert!(new([2, 1 << 32, 1 << 32, 1], [0; 4]).is_err());
-    assert!(new([0, 1 << 32, 1 << 32, 1], [0; 4]).is_err());
+    assert!(new([2, HALF, HALF, 1], [0; 4]).is_err());
+    assert!(new([0, HALF, HALF, 1], [0; 4]).is_err());
     assert!(new([1, 1, 4, 8], [usize::MAX, 0, 0, 1]).is_err());
     assert!(Map::new(on(Isa::PORTABLE), product_plus_one(), [1; 4], vec![], (y, Elem::F32), scratch).is_err());
 }
@@ -225,7 +233,7 @@ fn products_of_sizes_that_overflow_are_refused() {
     // All of these matrices are one element repeated, and their packed copies would wrap around to no bytes at all.
     let one = 1.0f32.to_ne_bytes();
     let data = Aligned::new(&one);
-    for [k, n] in [[1 << 58, 16], [1 << 32, 1 << 30], [usize::MAX, 1], [1, usize::MAX]] {
+    for [k, n] in [[bit(6), 16], [HALF, HALF >> 2], [usize::MAX, 1], [1, usize::MAX]] {
         assert!(pack(Isa::PORTABLE, Store::F32, [k, n], &data.data[data.start..][..4], [0, 0], &mut |_| ()).is_err());
     }
     let mut board = Board::default();
@@ -245,7 +253,7 @@ fn products_of_sizes_that_overflow_are_refused() {
         }))
     };
     board.accepted(product([1, 1, 16, 100], repeated(x), Store::F32));
-    for k in [1 << 58, 1 << 56, usize::MAX] {
+    for k in [bit(5), bit(4), usize::MAX] {
         board.refused(product([1, 1, 16, k], repeated(x), Store::F16));
         board.refused(product([1, 1, 16, k], repeated(x), Store::F32));
         board.refused(product([1, 0, 16, k], repeated(x), Store::F16));
@@ -388,13 +396,13 @@ fn a_scan_whose_body_sees_other_memory_than_it_was_made_for_is_refused() {
 
 #[test]
 fn the_memory_of_a_body_counts_for_every_worker() {
-    let dst = Ref { slot: 0, offset: 1 << 40, len: 64 };
+    let dst = Ref { slot: 0, offset: bit(24), len: 64 };
     let empty = |arena, board: &Board, scratch| {
         let body = Tape::new(
             on(Isa::PORTABLE),
             2,
             Memory { arena, ..Memory::default() },
-            if arena > 1 << 41 { vec![Call::Zero { dst }] } else { vec![] },
+            if arena > bit(23) { vec![Call::Zero { dst }] } else { vec![] },
         )
         .unwrap();
         let scan = Scan {
