@@ -61,21 +61,11 @@ impl Backend for Strange {
     }
 
     fn prepare(&self, graph: Arc<Graph>) -> Result<Box<dyn Prepared>> {
+        // A loop's body has none of its own: weights enter it as inputs.
         let put = |name: &str| Ok((name.to_owned(), self.card.put(graph.weight(name)?)?));
-        let mut weights = graph.weight_types().map(|(name, _)| put(name)).collect::<Result<HashMap<_, _>>>()?;
-        loops(&graph).try_for_each(|body| {
-            body.weight_types().try_for_each(|(name, _)| {
-                weights.insert(name.to_owned(), self.card.put(body.weight(name)?)?);
-                Ok::<_, Error>(())
-            })
-        })?;
+        let weights = graph.weight_types().map(|(name, _)| put(name)).collect::<Result<HashMap<_, _>>>()?;
         Ok(Box::new(Ready { card: Arc::clone(&self.card), graph, weights: Arc::new(weights) }))
     }
-}
-
-/// The bodies of a graph's loops.
-fn loops(graph: &Graph) -> impl Iterator<Item = &Graph> {
-    graph.nodes().iter().filter_map(|node| if let Op::Scan(scan) = &node.op { Some(&scan.body) } else { None })
 }
 
 struct Ready {
