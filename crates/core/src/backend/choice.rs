@@ -17,7 +17,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 pub const CPU: &str = "cpu";
 
 /// Makes a backend, in one of its variants or the best, with so many of the host's threads (0 for one a core).
-pub type Make = fn(variant: Option<&str>, threads: usize) -> Result<Arc<dyn Backend>>;
+pub(crate) type Make = fn(variant: Option<&str>, threads: usize) -> Result<Arc<dyn Backend>>;
 
 /// A backend that can be asked for.
 #[derive(Clone, Copy, Debug)]
