@@ -101,6 +101,10 @@ fn a_gated_cell_is_one_call_unless_something_of_it_is_needed_outside() {
         "own-operations",
         "/3-rows",
         "/1-columns",
+        "/3-first",
+        "/20-first",
+        "/1-last",
+        "/3-last",
     ];
     let mut seen = 0;
     for case in cases::all().into_iter().filter(|c| c.group == "gated") {

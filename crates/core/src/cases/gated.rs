@@ -144,7 +144,7 @@ fn build(m: &mut Maker, cell: &Cell) -> Result<()> {
 pub(super) fn cells(list: &mut List<'_>) {
     list.add("gated", "own-operations", Tolerance::CHAIN, own_operations);
     for (batch_last, by_column, biased) in (0..8).map(|i| (i & 1 > 0, i & 2 > 0, i & 4 > 0)) {
-        for rows in [1, 7, 20] {
+        for rows in [1, 3, 20] {
             let way = if batch_last { "last" } else { "first" };
             let weights = if by_column { "by-column" } else { "by-input" };
             let title = format!("operation/{rows}-{way}/{weights}{}", if biased { "-biased" } else { "" });

@@ -545,8 +545,8 @@ impl Op {
     /// Whether an operation has this name.
     pub fn is_name(text: &str) -> bool {
         const OTHERS: &str = "input weight const select matmul softmax layer_norm rms_norm attention reshape transpose \
-                              slice pad concat broadcast gather segment_sum synapse_sum synapse_ratio cast quantize \
-                              dequantize scan map matmul_map";
+                              slice pad concat broadcast gather segment_sum synapse_sum synapse_ratio gated_cell cast \
+                              quantize dequantize scan map matmul_map";
         let lists = [Unary::NAMES, Binary::NAMES, Compare::NAMES, Reduction::NAMES];
         lists.iter().any(|names| names.contains(&text)) || OTHERS.split(' ').any(|name| name == text)
     }
