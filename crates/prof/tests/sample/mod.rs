@@ -426,7 +426,7 @@ pub(crate) fn hostile() -> Profile {
         match value {
             serde_json::Value::Object(map) => {
                 for (key, value) in map {
-                    if !matches!(key.as_str(), "provenance" | "bound" | "verdict" | "ends") {
+                    if !matches!(key.as_str(), "provenance" | "bound" | "verdict" | "ends" | "kind") {
                         poison(value);
                     }
                 }
