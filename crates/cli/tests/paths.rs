@@ -3,9 +3,7 @@
 #[path = "../../nn/tests/named/mod.rs"]
 mod named;
 
-use named::{check, check_model, compiled, steps};
-use schwann::nn::GraphOptions;
-use schwann::pass::PassOptions;
+use named::{check, check_model};
 use schwann::prof::models::{BUILT_IN, Sizes, built_in};
 use std::process::Command;
 
@@ -15,27 +13,6 @@ fn every_operation_of_the_built_in_models_has_the_path_of_its_layer() {
         let built = built_in(model.name, &Sizes::default()).unwrap().unwrap();
         check_model(model.name, &built);
     }
-}
-
-#[test]
-fn steps_of_a_wired_cfc_are_its_layers_gates() {
-    let model = built_in("W", &Sizes::default()).unwrap().unwrap();
-    let (_, plan) = compiled(&model.graph(&GraphOptions::default()).unwrap(), PassOptions::default(), 32, 5);
-    assert_eq!(steps(&plan), ["cfc.steps", "cfc.inter.gate", "cfc.command.gate", "cfc.motor.gate"]);
-}
-
-#[test]
-fn steps_of_a_projected_cfc_are_its_backbone_its_gate_and_its_projection() {
-    let model = built_in("P", &Sizes::default()).unwrap().unwrap();
-    let (_, plan) = compiled(&model.graph(&GraphOptions::default()).unwrap(), PassOptions::default(), 32, 5);
-    assert_eq!(steps(&plan), ["cfc.steps", "cfc.backbone.0", "cfc.backbone.2", "cfc.gate", "cfc.projection"]);
-}
-
-#[test]
-fn steps_of_an_ltc_are_its_sensory_synapses_its_voltage_and_its_output() {
-    let model = built_in("L", &Sizes::default()).unwrap().unwrap();
-    let (_, plan) = compiled(&model.graph(&GraphOptions::default()).unwrap(), PassOptions::default(), 32, 5);
-    assert_eq!(steps(&plan), ["ltc.steps", "ltc.sensory", "ltc.voltage", "ltc.output"]);
 }
 
 #[test]

@@ -290,7 +290,8 @@ impl<'o, 'a> Inner<'o, 'a> {
         let _ = body.enter(outer.b.path());
         let mut values = vec![];
         for (name, ty) in inputs {
-            values.push(body.input(name, ty.dtype, ty.shape.clone())?);
+            let path = format!("{}.{name}", outer.b.path());
+            values.push(body.named(&path).input(name, ty.dtype, ty.shape.clone())?);
         }
         Ok((Inner { outer, body, fixed: vec![], known: BTreeMap::new() }, values))
     }
@@ -302,7 +303,8 @@ impl<'o, 'a> Inner<'o, 'a> {
         }
         let ty = self.outer.b.ty(outside).clone();
         let name = format!("fixed.{}.{}", self.fixed.len(), self.outer.b.graph().node(outside).name);
-        let value = self.body.input(&name, ty.dtype, ty.shape)?;
+        let outer_name = self.outer.b.graph().node(outside).name.clone();
+        let value = self.body.named(&outer_name).input(&name, ty.dtype, ty.shape)?;
         self.fixed.push(outside);
         self.known.insert(outside, value);
         Ok(value)

@@ -10,6 +10,32 @@ use schwann_nn::{
 };
 use std::path::PathBuf;
 
+/// The steps of a layer's plan for a batch, but for copies of what enters a cell.
+fn fused(layer: impl Into<Layer>) -> Vec<String> {
+    let mut steps = check_model("one layer", &Model::new(layer.into(), 1).unwrap());
+    steps.retain(|name| !name.ends_with(".joined"));
+    steps
+}
+
+#[test]
+fn steps_of_a_wired_cfc_are_its_layers_gates() {
+    let steps = fused(Cfc::new(8, AutoNcp::new(64, 16).wiring().unwrap()));
+    assert_eq!(steps, ["cfc.steps", "cfc.inter.gate", "cfc.command.gate", "cfc.motor.gate"]);
+}
+
+#[test]
+fn steps_of_a_projected_cfc_are_its_backbone_its_gate_and_its_projection() {
+    let backbone = Cfc { backbone_units: Some(64), backbone_layers: Some(2), ..Cfc::new(8, 64) };
+    let steps = fused(Cfc { proj_size: Some(16), ..backbone });
+    assert_eq!(steps, ["cfc.steps", "cfc.backbone.0", "cfc.backbone.2", "cfc.gate", "cfc.projection"]);
+}
+
+#[test]
+fn steps_of_an_ltc_are_its_sensory_synapses_its_voltage_and_its_output() {
+    let steps = fused(Ltc::new(8, AutoNcp::new(64, 16).wiring().unwrap()));
+    assert_eq!(steps, ["ltc.steps", "ltc.sensory", "ltc.voltage", "ltc.output"]);
+}
+
 #[test]
 fn modes_of_cfc_and_ltc_have_paths_too() {
     let wired = || AutoNcp::new(21, 4).wiring().unwrap();

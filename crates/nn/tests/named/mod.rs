@@ -7,6 +7,7 @@ use schwann_core::pass::PassOptions;
 use schwann_core::plan::Plan;
 use schwann_core::{Bindings, CompileOptions, Graph, Program};
 use schwann_nn::{GraphOptions, Model, Timespans};
+use std::collections::BTreeSet;
 
 /// The names of all steps, those in loops included.
 pub(crate) fn steps(plan: &Plan) -> Vec<String> {
@@ -65,10 +66,8 @@ pub(crate) fn check(what: &str, graph: &Graph, good: &dyn Fn(&str) -> bool) -> V
             fused = steps(&plan);
         }
     }
-    for name in &names {
-        assert!(!name.is_empty() && !is_automatic(name), "{what}: `{name}` is a number in a list");
-        assert!(good(name), "{what}: `{name}` belongs to no part of the network");
-    }
+    let wrong: BTreeSet<&String> = names.iter().filter(|n| n.is_empty() || is_automatic(n) || !good(n)).collect();
+    assert!(wrong.is_empty(), "{what}: numbers in a list, or of no part of the network: {wrong:?}");
     fused
 }
 
