@@ -288,7 +288,8 @@ pub(crate) fn cut(text: &str, width: usize) -> String {
         kept.push(c);
     }
     // Whole words, unless little would be left.
-    let end = kept.rfind(' ').filter(|end| *end > kept.len() / 2).unwrap_or(kept.len());
+    let whole = text[kept.len()..].starts_with(' ');
+    let end = kept.rfind(' ').filter(|end| !whole && *end > kept.len() / 2).unwrap_or(kept.len());
     format!("{}…", kept[..end].trim_end_matches([' ', ',', ':']))
 }
 
@@ -415,6 +416,7 @@ mod tests {
     fn what_is_cut_ends_with_a_word_and_says_that_there_is_more() {
         assert_eq!(cut("gated cell of 32 rows", 40), "gated cell of 32 rows");
         assert_eq!(cut("gated cell of 32 rows, lanes", 18), "gated cell of 32…");
+        assert_eq!(cut("gated cell of 32 rows, lanes", 17), "gated cell of 32…");
         assert!(cut("日本語日本語日本語", 7).width() <= 7);
     }
 }
