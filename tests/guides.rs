@@ -90,7 +90,7 @@ fn graphs_plans_and_predictions() -> Result<()> {
     assert!(plan.explain(Some(&forecast)).contains("predicted"));
     assert!(plan.memory().value.is_some());
     assert!(plan.live_bytes <= plan.arena_bytes && plan.weight_bytes > 0);
-    assert!(plan.steps.iter().all(|s| !s.kernel.is_empty() && !s.out.is_empty()));
+    assert!(plan.steps.iter().all(|s| !s.kernel.to_string().is_empty() && !s.out.is_empty()));
     assert!(plan.buffers.iter().all(|b| b.offset + b.bytes <= plan.arena_bytes));
 
     let mut session = program.session();

@@ -4,4 +4,6 @@
 #[path = "../../crates/core/tests/fuzz_targets/mod.rs"]
 mod targets;
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| targets::graph_json(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| {
+    targets::graph_json(data);
+});

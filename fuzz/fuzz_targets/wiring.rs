@@ -4,4 +4,6 @@
 #[path = "../../crates/nn/tests/fuzz_targets/mod.rs"]
 mod targets;
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| targets::wiring(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| {
+    targets::wiring(data);
+});

@@ -190,6 +190,9 @@ fn run_ops(ops: &Ops) -> Result<Outcome> {
             if ops.json {
                 writeln!(out, "{}", serde_json::to_string(&record)?)?;
                 out.flush()?;
+                if out::is_closed() {
+                    break 'cases;
+                }
             } else {
                 table.row(row(&record));
             }

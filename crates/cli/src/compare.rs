@@ -79,7 +79,17 @@ pub(crate) fn warn_of_partial(which: &str, profile: &Profile) {
 }
 
 pub(crate) fn said(unlike: &[Unlike]) -> String {
-    let one = |u: &Unlike| format!("{} {} and {}", u.what, u.base, u.candidate);
+    let name = |text: &str| text.rsplit_once(" (").map(|(name, _)| name.to_owned());
+    let one = |u: &Unlike| {
+        // Two hashes do not tell a person what is different.
+        let why = match u.what == "model" && name(&u.base) == name(&u.candidate) {
+            true => {
+                ": other weights or options, or a version of this program that builds it or names its parts otherwise"
+            }
+            false => "",
+        };
+        format!("{} {} and {}{why}", u.what, u.base, u.candidate)
+    };
     unlike.iter().map(one).collect::<Vec<_>>().join("; ")
 }
 

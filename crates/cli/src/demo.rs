@@ -53,14 +53,14 @@ pub(crate) fn run(args: &Args) -> Result<Outcome> {
     writeln!(
         out,
         "wrote {}: {} nodes, {} weights, sizes {} left open",
-        args.out.display(),
+        out::printable(&args.out.display().to_string()),
         graph.nodes().len(),
         graph.weights().len(),
         symbols.join(" and ")
     )?;
     if let Some(path) = &args.input {
         io::write_npy(path, &input).with_context(|| format!("cannot write {}", path.display()))?;
-        writeln!(out, "wrote {}: {input}", path.display())?;
+        writeln!(out, "wrote {}: {input}", out::printable(&path.display().to_string()))?;
     }
     out.flush()?;
     Ok(Outcome::Done)
@@ -88,8 +88,8 @@ fn weight(b: &mut GraphBuilder, random: &mut Random, name: &str, shape: &[usize]
 fn dense(b: &mut GraphBuilder, random: &mut Random, name: &str, x: Value, [from, to]: [usize; 2]) -> Result<Value> {
     let w = weight(b, random, &format!("{name}.weight"), &[from, to])?;
     let bias = weight(b, random, &format!("{name}.bias"), &[to])?;
-    let product = b.named(&format!("{name}.product")).matmul(x, w)?;
-    Ok(b.named(name).add(product, bias)?)
+    let product = b.named(name).matmul(x, w)?;
+    Ok(b.named(&format!("{name}.bias")).add(product, bias)?)
 }
 
 fn mlp(random: &mut Random) -> Result<Graph> {
@@ -114,11 +114,11 @@ fn rnn(random: &mut Random) -> Result<Graph> {
     let wx = s.input("wx", DType::F32, shape![inputs, units])?;
     let wh = s.input("wh", DType::F32, shape![units, units])?;
     let bias = s.input("bias", DType::F32, shape![units])?;
-    let from_x = s.named("from x").matmul(x, wx)?;
-    let from_h = s.named("from h").matmul(h, wh)?;
-    let sum = s.add(from_x, from_h)?;
-    let sum = s.add(sum, bias)?;
-    let next = s.named("next h").tanh(sum)?;
+    let from_x = s.named("from_x").matmul(x, wx)?;
+    let from_h = s.named("from_h").matmul(h, wh)?;
+    let sum = s.named("sum").add(from_x, from_h)?;
+    let sum = s.named("sum.bias").add(sum, bias)?;
+    let next = s.named("hidden").tanh(sum)?;
     s.output("next", next)?;
     s.output("seen", next)?;
     let body = s.build()?;
@@ -173,22 +173,25 @@ fn gated(random: &mut Random) -> Result<Graph> {
     let x = b.input("x", DType::F32, shape!["B", 16])?;
     let h = dense(&mut b, random, "backbone", x, [16, 64])?;
     // lecun_tanh: 1.7159·tanh(0.666·x).
-    let inner = b.scalar(0.666)?;
-    let outer = b.scalar(1.7159)?;
-    let h = b.mul(h, inner)?;
-    let h = b.tanh(h)?;
-    let h = b.named("activated").mul(h, outer)?;
+    let h = b.within("lecun_tanh", |b| {
+        let (inner, outer) = (b.named("inner").scalar(0.666)?, b.named("outer").scalar(1.7159)?);
+        let h = b.named("scaled").mul(h, inner)?;
+        let h = b.named("tanh").tanh(h)?;
+        b.named("").mul(h, outer)
+    })?;
     let f = dense(&mut b, random, "f", h, [64, 64])?;
-    let f = b.named("tanh f").tanh(f)?;
+    let f = b.named("f.tanh").tanh(f)?;
     let g = dense(&mut b, random, "g", h, [64, 64])?;
-    let g = b.named("tanh g").tanh(g)?;
+    let g = b.named("g.tanh").tanh(g)?;
     let t = dense(&mut b, random, "time", h, [64, 64])?;
-    let t = b.named("gate").sigmoid(t)?;
-    let one = b.scalar(1.0)?;
-    let rest = b.sub(one, t)?;
-    let kept = b.mul(f, rest)?;
-    let new = b.mul(g, t)?;
-    let mixed = b.named("mixed").add(kept, new)?;
+    let mixed = b.within("gate", |b| {
+        let t = b.named("share").sigmoid(t)?;
+        let one = b.named("one").scalar(1.0)?;
+        let rest = b.named("rest").sub(one, t)?;
+        let kept = b.named("kept").mul(f, rest)?;
+        let new = b.named("new").mul(g, t)?;
+        b.named("").add(kept, new)
+    })?;
     let y = dense(&mut b, random, "head", mixed, [64, 4])?;
     b.output("y", y)?;
     Ok(b.build()?)

@@ -190,6 +190,9 @@ fn show_passes(args: &Args, graph: &Graph) -> Result<()> {
     }
     let mut out = out::stdout();
     passes_table(&records).write(&mut out)?;
+    for note in records.iter().flat_map(|r| &r.notes) {
+        writeln!(out, "{}", out::printable(note))?;
+    }
     Ok(out.flush()?)
 }
 

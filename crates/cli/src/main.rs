@@ -238,7 +238,6 @@ fn obey(cli: Cli) -> ExitCode {
         Ok(Outcome::Refused) => ExitCode::from(2),
         Ok(Outcome::Stopped) => ExitCode::from(stop::EXIT_CODE),
         Ok(Outcome::Undecided) => ExitCode::from(3),
-        Err(e) if out::is_closed_pipe(&e) => ExitCode::SUCCESS,
         Err(e) => {
             out::complain(&e, "schwann");
             ExitCode::from(2)

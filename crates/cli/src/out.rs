@@ -18,9 +18,52 @@ pub(crate) const NAME: Style = AnsiColor::Cyan.on_default();
 pub(crate) const GOOD: Style = AnsiColor::Green.on_default();
 pub(crate) const BAD: Style = AnsiColor::Red.on_default().bold();
 
-/// Standard output, buffered; colours are taken out where nobody would see them.
+/// Standard output, buffered; colours are taken out where nobody would see them. Where its reader has gone, what is written
+/// is dropped: files are still to be written, and verdicts still to be given.
 pub(crate) fn stdout() -> impl Write {
-    io::BufWriter::new(Cleaner::new(anstream::stdout()))
+    io::BufWriter::new(Read(Cleaner::new(anstream::stdout())))
+}
+
+/// Whether whoever read our output went away: nobody waits for more of it.
+pub(crate) fn is_closed() -> bool {
+    CLOSED.load(Ordering::Relaxed)
+}
+
+static CLOSED: AtomicBool = AtomicBool::new(false);
+
+/// A writer that goes on when nobody reads what it writes.
+struct Read<W>(W);
+
+impl<W: Write> Write for Read<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if is_closed() {
+            return Ok(bytes.len());
+        }
+        self.0.write(bytes).or_else(|e| dropped(e).map(|()| bytes.len()))
+    }
+    fn flush(&mut self) -> io::Result<()> {
+        if is_closed() { Ok(()) } else { self.0.flush().or_else(dropped) }
+    }
+}
+
+/// Remembers that stdout is closed, if that is what an error says.
+fn dropped(error: io::Error) -> io::Result<()> {
+    if error.kind() != io::ErrorKind::BrokenPipe {
+        return Err(error);
+    }
+    CLOSED.store(true, Ordering::Relaxed);
+    Ok(())
+}
+
+/// The outcome of writing a file that may be stdout by another name: there, too, a reader may go.
+pub(crate) fn written(path: &Path, outcome: schwann::Result<()>) -> schwann::Result<()> {
+    match outcome {
+        Err(e) if is_stdout(path) && is_closed_pipe(&e) => {
+            CLOSED.store(true, Ordering::Relaxed);
+            Ok(())
+        }
+        other => other,
+    }
 }
 
 /// Standard error, for what people read while stdout carries something else.
@@ -107,10 +150,16 @@ pub(crate) fn print(text: &str) -> anyhow::Result<()> {
     Ok(out.flush()?)
 }
 
-/// Whether whoever read our output went away.
-pub(crate) fn is_closed_pipe(error: &anyhow::Error) -> bool {
-    let closed = |e: &io::Error| e.kind() == io::ErrorKind::BrokenPipe;
-    error.chain().any(|cause| cause.downcast_ref::<io::Error>().is_some_and(closed))
+/// Whether an error is that nobody reads a pipe any more.
+fn is_closed_pipe(error: &(dyn std::error::Error + 'static)) -> bool {
+    let mut cause = Some(error);
+    while let Some(e) = cause {
+        if e.downcast_ref::<io::Error>().is_some_and(|e| e.kind() == io::ErrorKind::BrokenPipe) {
+            return true;
+        }
+        cause = e.source();
+    }
+    false
 }
 
 /// A message whose further lines are indented: a name with a line's end in it, a file's too, begins no message of its own.
@@ -126,11 +175,11 @@ pub(crate) fn usage(error: &clap::Error) -> ExitCode {
         return ExitCode::from(2);
     }
     match print(&text) {
-        Err(e) if !is_closed_pipe(&e) => {
+        Err(e) => {
             complain(&e, "schwann");
             ExitCode::from(2)
         }
-        _ => ExitCode::SUCCESS,
+        Ok(()) => ExitCode::SUCCESS,
     }
 }
 
@@ -239,7 +288,8 @@ pub(crate) fn cut(text: &str, width: usize) -> String {
         kept.push(c);
     }
     // Whole words, unless little would be left.
-    let end = kept.rfind(' ').filter(|end| *end > kept.len() / 2).unwrap_or(kept.len());
+    let whole = text[kept.len()..].starts_with(' ');
+    let end = kept.rfind(' ').filter(|end| !whole && *end > kept.len() / 2).unwrap_or(kept.len());
     format!("{}…", kept[..end].trim_end_matches([' ', ',', ':']))
 }
 
@@ -366,6 +416,7 @@ mod tests {
     fn what_is_cut_ends_with_a_word_and_says_that_there_is_more() {
         assert_eq!(cut("gated cell of 32 rows", 40), "gated cell of 32 rows");
         assert_eq!(cut("gated cell of 32 rows, lanes", 18), "gated cell of 32…");
+        assert_eq!(cut("gated cell of 32 rows, lanes", 17), "gated cell of 32…");
         assert!(cut("日本語日本語日本語", 7).width() <= 7);
     }
 }

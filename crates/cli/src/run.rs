@@ -153,13 +153,15 @@ pub(crate) fn run(args: &Args) -> Result<Outcome> {
     for output in graph.outputs() {
         let value = session.output(&output.name)?;
         if let Some(path) = outputs.get(&output.name) {
-            io::write_npy(out::place(path), value).with_context(|| format!("cannot write output `{}`", output.name))?;
+            out::written(path, io::write_npy(out::place(path), value))
+                .with_context(|| format!("cannot write output `{}`", output.name))?;
         }
         results.push(Summary::of(&output.name, value, outputs.get(&output.name)));
     }
     if let Some(path) = &args.state_out {
         let states = states_of(&graph, &session)?;
-        io::write_npz(out::place(path), states.iter().map(|(name, value)| (name.as_str(), value)))
+        let states = states.iter().map(|(name, value)| (name.as_str(), value));
+        out::written(path, io::write_npz(out::place(path), states))
             .with_context(|| format!("cannot write {}", path.display()))?;
     }
     report(args, program.backend(), program.threads(), &results, samples.as_ref(), agreement.as_ref())?;

@@ -56,7 +56,8 @@ impl Kind {
             | Op::MatMulMap { .. }
             | Op::Attention { .. }
             | Op::SynapseSum { .. }
-            | Op::SynapseRatio { .. } => Kind::Product,
+            | Op::SynapseRatio { .. }
+            | Op::GatedCell { .. } => Kind::Product,
             Op::Scan(_) => Kind::Loop,
             op if op.is_elementwise() => Kind::Elementwise,
             _ => Kind::Other,
@@ -66,7 +67,7 @@ impl Kind {
     /// The kind of a plan's step, by the name of its operation.
     fn named(op: &str) -> Kind {
         match op {
-            "matmul" | "matmul_map" | "attention" | "synapse_sum" | "synapse_ratio" => Kind::Product,
+            "matmul" | "matmul_map" | "attention" | "synapse_sum" | "synapse_ratio" | "gated_cell" => Kind::Product,
             "scan" => Kind::Loop,
             "softmax" | "layer_norm" | "rms_norm" | "reshape" | "transpose" | "slice" | "pad" | "concat"
             | "broadcast" | "gather" | "segment_sum" | "sum" | "mean" | "reduce" => Kind::Other,
@@ -276,13 +277,14 @@ fn plan_panels(
         let work = format!("{} flops, {}{predicted}", plan::count(step.cost.flops), plan::bytes(step.cost.bytes()));
         let name = format!("{number}: {}{}", step.name, if step.in_place { " (in place)" } else { "" });
         with.dedup();
-        let kernel: Vec<String> = step.kernel.split(", ").map(str::to_owned).collect();
+        let text = step.kernel.to_string();
+        let kernel: Vec<String> = text.split(", ").map(str::to_owned).collect();
         let with: Vec<String> =
             with.iter().enumerate().map(|(i, n)| format!("{}{n}", if i == 0 { "with " } else { "" })).collect();
         let last = vec![step.out.clone(), work];
         let lines =
             [vec![name.clone()], packed(&kernel, MOST_KERNEL), packed(&with, MOST_NAMES), last.clone()].concat();
-        let whole = [vec![name, step.kernel.clone()], with, last].concat();
+        let whole = [vec![name, text], with, last].concat();
         panel.items.push(Item { lines, whole, kind: Kind::named(&step.op) });
         sources.sort_unstable();
         sources.dedup();

@@ -368,7 +368,7 @@ fn symbols_and_graphs_stream_too() {
     let layers: Vec<Layer> = vec![Embedding::new(5, 3).into(), circuit().into()];
     Model::new(layers, 1).unwrap().save(folder.0.join("m.safetensors")).unwrap();
     assert_eq!(numbers(&checked(folder.stream("4\n0\n", &[]))).len(), 2);
-    refused(&folder.stream("1.5\n", &[]), &["line 1", "whole numbers"]);
+    refused(&folder.stream("1.5\n", &[]), &["line 1", "whole number", "i32"]);
     refused(&folder.stream("9\n", &[]), &["line 1"]);
     folder.ok(&["demo", "m.safetensors", "--model", "rnn"]);
     assert_eq!(numbers(&checked(folder.stream("1,2,3,4,5,6,7,8\n8,7,6,5,4,3,2,1\n", &[]))).len(), 2);

@@ -63,7 +63,7 @@ fn a_study_from_calibration_to_gate() {
     let events = trace["traceEvents"].as_array().unwrap();
     let named =
         |ph: &str, name: &str| events.iter().any(|e| e["ph"] == ph && e["name"].as_str().unwrap().contains(name));
-    assert!(named("X", "matmul") && named("C", "live memory") && named("M", "thread_name"));
+    assert!(named("X", "cfc.inter") && named("C", "live memory") && named("M", "thread_name"));
     // Sensors move with the time: the time on the CPU is known everywhere.
     let times: Vec<f64> = events
         .iter()

@@ -180,7 +180,7 @@ pub enum Error {
         /// What is wrong, where in the file, and what was expected.
         problem: String,
     },
-    /// The operating system's word.
+    /// An error of the operating system with a file.
     #[error("{}: {source}", .path.display())]
     Io {
         /// The file.

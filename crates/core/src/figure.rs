@@ -46,7 +46,7 @@ pub enum Ends {
     /// Where a prediction expects the value, by the known errors and assumptions of its model; the samples are what
     /// those errors were found with.
     Band,
-    /// All answers of a page lie between theirs with a confidence of 99%, however often was looked.
+    /// With a confidence of 99%, the ends of every answer on a page hold its true value, however often somebody looked.
     Confidence99,
 }
 

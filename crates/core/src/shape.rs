@@ -127,12 +127,12 @@ impl Dim {
         (terms.len() <= MAX_TERMS).then_some(Dim { terms })
     }
 
-    /// The difference, likewise.
+    /// The difference, or `None` as for the sum.
     pub fn checked_sub(&self, other: &Dim) -> Option<Dim> {
         self.checked_add(&other.checked_mul(&Dim::constant(-1))?)
     }
 
-    /// The product, likewise.
+    /// The product, or `None` as for the sum.
     pub fn checked_mul(&self, other: &Dim) -> Option<Dim> {
         let mut product = Dim::default();
         for (a, ca) in &self.terms {
@@ -167,7 +167,7 @@ impl Dim {
         Error::Dimension { dim: self.to_string(), value: i64::MAX }
     }
 
-    /// Its value at the symbols' value `at`: a stand-in for comparing sizes before any is known.
+    /// Its value if every symbol stood for `at`: to compare sizes before any of them is known.
     pub(crate) fn eval_all(&self, at: usize) -> i64 {
         let at = i64::try_from(at).unwrap_or(i64::MAX);
         self.terms

@@ -10,7 +10,7 @@ use std::io::{self, Write};
 
 /// Longer names are cut.
 const MOST_CHARACTERS: usize = 120;
-/// A longer sequence is none of a style.
+/// A longer escape sequence is not taken for a style.
 const MOST_STYLE_BYTES: usize = 24;
 
 /// Whether a character is obeyed, or takes no room, instead of being shown: controls, marks of direction, spaces of no
@@ -119,7 +119,7 @@ pub struct Cleaner<W: Write> {
 }
 
 impl<W: Write> Cleaner<W> {
-    /// Before a writer.
+    /// In front of a writer.
     pub fn new(out: W) -> Cleaner<W> {
         Cleaner { out, pending: vec![] }
     }

@@ -83,34 +83,35 @@ element!(f32 => F32, f16 => F16, bf16 => Bf16, i8 => I8, u8 => U8, i32 => I32);
 
 enum Storage {
     Owned(Arc<Bytes>),
-    /// Nobody else's, so that writing asks nobody: what a session writes in every run.
+    /// Never shared, so that writing needs no look at who else has it: what a session writes in every run.
     Alone(Bytes),
-    /// A window of a memory-mapped file.
+    /// A window of a memory-mapped file: numbers that may change at any time, if somebody writes to the file. Never
+    /// indices, see [`Tensor::from_map`].
     Mapped {
         map: Arc<memmap2::Mmap>,
         start: usize,
         len: usize,
     },
-    /// Not there yet, and again and again.
+    /// Made when somebody asks for it, given up when nobody has it any more, and made again if asked for again.
     Later(Arc<Later>),
 }
 
-/// How a tensor comes to be when it is asked for.
+/// How a tensor is made that is only made when somebody asks for it.
 pub(crate) trait Make: Send + Sync + UnwindSafe + RefUnwindSafe {
-    /// The tensor, which nobody else has. Only memory can be missing for it.
+    /// Makes the tensor, whose data nobody else shares. It fails only where there is not enough memory.
     fn make(&self) -> Result<Tensor>;
     /// Bytes on the heap that are kept to make it from.
     fn held(&self) -> usize;
-    /// How many makings are inside each other.
+    /// How deeply such tensors are nested: 1, or more where it is made from others that are made when asked for.
     fn depth(&self) -> usize;
 }
 
 struct Later {
     make: Box<dyn Make>,
     len: usize,
-    /// What was made, as long as anybody has it.
+    /// The bytes, as long as anybody has them.
     at_hand: Mutex<Weak<Bytes>>,
-    /// For who wants the bytes themselves, and for good.
+    /// The bytes for good, once somebody has asked for a plain reference to them.
     kept: OnceLock<Arc<Bytes>>,
 }
 
@@ -176,7 +177,7 @@ impl Tensor {
         Ok(Tensor { dtype, shape: shape.to_vec(), storage: Storage::Owned(Arc::new(bytes)) })
     }
 
-    /// Zeros that no clone shares: one is a copy.
+    /// Zeros whose data is never shared: a clone copies it.
     pub(crate) fn zeros_alone(dtype: DType, shape: &[usize]) -> Result<Tensor> {
         let bytes = Self::zeroed(dtype, shape)?;
         Ok(Tensor { dtype, shape: shape.to_vec(), storage: Storage::Alone(bytes) })
@@ -225,7 +226,8 @@ impl Tensor {
         Ok(Tensor { dtype, shape: shape.to_vec(), storage: Storage::Owned(Arc::new(bytes)) })
     }
 
-    /// A window of a mapped file; copied where its start is not aligned for the type.
+    /// A window of a mapped file; copied where its start is not aligned for the type, and where it may be a list of
+    /// indices (`i32`): those are checked before they are used, and a file can be changed between the one and the other.
     pub fn from_map(dtype: DType, shape: &[usize], map: Arc<memmap2::Mmap>, start: usize) -> Result<Tensor> {
         let len = Self::size_of(dtype, shape)?;
         let window = start.checked_add(len).and_then(|end| map.get(start..end)).ok_or_else(|| Error::Tensor {
@@ -233,7 +235,7 @@ impl Tensor {
             got: format!("a file of {} bytes", map.len()),
         })?;
         check_bools(dtype, window)?;
-        if window.as_ptr().align_offset(dtype.size()) != 0 {
+        if dtype == DType::I32 || window.as_ptr().align_offset(dtype.size()) != 0 {
             return Self::from_bytes(dtype, shape, window);
         }
         Ok(Tensor { dtype, shape: shape.to_vec(), storage: Storage::Mapped { map, start, len } })
@@ -282,7 +284,7 @@ impl Tensor {
             Storage::Owned(bytes) => bytes,
             Storage::Alone(bytes) => bytes,
             Storage::Mapped { map, start, len } => &map[*start..*start + *len],
-            // Whoever asks here instead of `at_hand` is not told that memory is missing, as with any copy on writing.
+            // This cannot return an error, so missing memory ends the program here, as in any other copy; `at_hand` can.
             Storage::Later(later) => later.kept.get_or_init(|| {
                 let missing = std::alloc::Layout::array::<Line>(later.len.div_ceil(64))
                     .unwrap_or(std::alloc::Layout::new::<Line>());
@@ -308,7 +310,7 @@ impl Tensor {
         Ok(Tensor { dtype: self.dtype, shape: self.shape.clone(), storage })
     }
 
-    /// A number that tells its data from that of any other tensor there is at the time.
+    /// A number that no other tensor with other data has while this one lives.
     pub(crate) fn identity(&self) -> usize {
         match &self.storage {
             Storage::Later(later) => Arc::as_ptr(later).addr(),
@@ -325,13 +327,13 @@ impl Tensor {
         }
     }
 
-    /// How many makings are inside each other until it is there.
+    /// How deeply tensors that are made when asked for are nested in it; 0 where the data is there already.
     pub(crate) fn depth(&self) -> usize {
         if let Storage::Later(later) = &self.storage { later.make.depth() } else { 0 }
     }
 
-    /// Lets go of a part of the bytes that has been read and will not be soon again: of a mapped file, it leaves this
-    /// process' memory and comes back when it is read. Anything else, and what is not worth the call, stays where it is.
+    /// Says that a part of the bytes will not be read again soon. Where it lies in a mapped file, the system may take its
+    /// memory back, and reads the file again if needed. Other data, and parts too small to be worth the call, stay.
     pub(crate) fn release(&self, part: Range<usize>) {
         const LEAST: usize = 64 << 10;
         if let (Storage::Mapped { map, start, len }, true) = (&self.storage, part.len() >= LEAST) {
@@ -358,7 +360,7 @@ impl Tensor {
     /// The elements' bytes, to write; shared or mapped data is copied first.
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         if let Storage::Mapped { .. } | Storage::Later(_) = self.storage {
-            // Like the copy of what is shared, as large as something that is there already, and so not refused.
+            // Not checked against the budget, like the copy of shared data: it is as large as what is there already.
             let mut copy =
                 Bytes { lines: bytemuck::zeroed_vec(self.bytes().len().div_ceil(64)), len: self.bytes().len() };
             copy.copy_from_slice(self.bytes());

@@ -2,8 +2,7 @@
 
 use schwann_core::backend::reference::{HostValue, Precision, run, run_f64};
 use schwann_core::cases::{self, Case, Tolerance, compare};
-use schwann_core::op::Unary;
-use schwann_core::{Graph, Op, Tensor};
+use schwann_core::{Graph, Tensor};
 use std::collections::{BTreeMap, BTreeSet};
 
 fn reference(case: &Case) -> Vec<Tensor> {
@@ -23,28 +22,6 @@ fn every_case_verifies_under_a_name_of_its_own() {
     assert!(speed.iter().all(|c| c.speed));
 }
 
-/// Operations of a graph, those inside loops included.
-fn ops(graph: &Graph, found: &mut BTreeSet<String>) {
-    for node in graph.nodes() {
-        found.insert(node.op.name().to_owned());
-        if let Op::Scan(scan) = &node.op {
-            ops(&scan.body, found);
-        }
-    }
-}
-
-#[test]
-fn every_operation_has_a_case() {
-    let mut found = BTreeSet::new();
-    cases::all().iter().for_each(|c| ops(&c.graph, &mut found));
-    let named = "input weight const select matmul sum mean max min softmax layer_norm rms_norm attention reshape transpose \
-                 slice pad concat broadcast gather segment_sum cast quantize dequantize scan map matmul_map \
-                 add sub mul div pow and or eq ne lt le gt ge";
-    for name in named.split_whitespace().chain(Unary::ALL.map(Unary::name)) {
-        assert!(found.contains(name), "no case of {name}");
-    }
-}
-
 #[test]
 fn the_reference_runs_every_case_and_gives_the_types_promised() {
     for case in cases::all() {
@@ -62,9 +39,27 @@ fn the_reference_runs_every_case_and_gives_the_types_promised() {
 
 #[test]
 fn the_reference_runs_the_large_cases() {
-    for case in cases::speed() {
-        reference(&case);
+    let large = cases::speed();
+    assert!(large.len() > 10, "only {} cases to time", large.len());
+    for case in large {
+        let finite = |t: &Tensor| t.to_f64().iter().all(|v| v.is_finite());
+        assert!(reference(&case).iter().all(|t| !t.is_empty() && finite(t)), "{}", case.name);
     }
+}
+
+/// NaN meets NaN, and nothing meets nothing, whatever else a backend does wrong: a case of only that tries out little, unless
+/// that is its point.
+#[test]
+fn every_case_has_numbers_to_compare_but_those_about_nan_and_nothing() {
+    let about = ["empty", "nothing", "nan", "no-", "0x", "x0", "f32/0", "b0-", "t0-", "batch-0", "2-to-2", "by-0"];
+    let mut odd = vec![];
+    for case in cases::all() {
+        let numbers = |t: &Tensor| t.to_f64().iter().any(|v| !v.is_nan());
+        if !reference(&case).iter().any(numbers) && !about.iter().any(|word| case.name.contains(word)) {
+            odd.push(case.name);
+        }
+    }
+    assert!(odd.is_empty(), "not a number among the results of {odd:#?}");
 }
 
 #[test]

@@ -6,9 +6,11 @@ mod hostile;
 use half::{bf16, f16};
 use hostile::{Format, Zip, npy_bytes};
 use schwann_core::io::{self, Kind, Limits, npy, npz, safetensors, safetensors::Reader};
-use schwann_core::{DType, GraphBuilder, Tensor, shape};
+use schwann_core::{CompileOptions, DType, GraphBuilder, Program, Tensor, shape};
 use std::collections::BTreeMap;
+use std::io::{Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// A directory of this test's own, removed in the end.
 struct Scratch(PathBuf);
@@ -63,7 +65,11 @@ fn safetensors_read_back_bit_for_bit_and_aligned() {
     assert_eq!(file.metadata(), &metadata);
     assert_eq!(file.tensors().unwrap(), all);
     assert_eq!(file.entries()[0].window.start % 64, 0);
-    assert!(all.iter().all(|(n, _)| file.tensor(n).unwrap().is_mapped()), "every tensor is aligned in the file");
+    // What may be indices is copied, all else is used where it lies.
+    let stays =
+        |(name, tensor): (&String, &Tensor)| file.tensor(name).unwrap().is_mapped() == (tensor.dtype() != DType::I32);
+    assert!(all.iter().all(stays), "every tensor is aligned in the file");
+    assert!(file.entries().iter().all(|e| e.window.start % tensors()[&e.name].dtype().size() == 0));
     let bytes = std::fs::read(&path).unwrap();
     assert_eq!(bytes, safetensors::to_bytes(refs(&all), &metadata).unwrap());
     let memory = Reader::from_bytes(bytes).unwrap();
@@ -127,6 +133,57 @@ fn a_graph_comes_back_with_its_weights() {
         let error = io::load(&path).unwrap_err().to_string();
         assert!(error.contains(&format!("tensor `{name}` does not fit")) && error.contains(says), "{error}");
     }
+}
+
+/// Overwrites, in the file itself, where a tensor of that name lies.
+fn overwrite(path: &Path, name: &str, bytes: &[u8]) {
+    let window = Reader::open(path).unwrap().entry(name).unwrap().window.clone();
+    assert_eq!(window.len(), bytes.len());
+    let mut file = std::fs::OpenOptions::new().write(true).open(path).unwrap();
+    file.seek(SeekFrom::Start(window.start as u64)).unwrap();
+    file.write_all(bytes).unwrap();
+}
+
+#[test]
+fn indices_are_those_of_the_file_as_it_was_read() {
+    let scratch = Scratch::new("indices");
+    let path = scratch.0.join("model.safetensors");
+    let mut b = GraphBuilder::new();
+    let x = b.input("x", DType::F32, shape!["B", 4]).unwrap();
+    let picks = b.weight("picks", Tensor::new(&[3], &[2i32, 0, 3]).unwrap()).unwrap();
+    let segments = b.weight("segments", Tensor::new(&[3], &[1i32, 0, 1]).unwrap()).unwrap();
+    let factors = b.weight("factors", Tensor::new(&[3], &[1.0f32, 10.0, 100.0]).unwrap()).unwrap();
+    let picked = b.gather(x, picks, 1).unwrap();
+    let scaled = b.mul(picked, factors).unwrap();
+    let y = b.segment_sum(scaled, segments, 1, 2).unwrap();
+    b.output("picked", picked).unwrap();
+    b.output("y", y).unwrap();
+    io::save(&path, &b.build().unwrap()).unwrap();
+
+    let x = Tensor::new(&[2, 4], &[1.0f32, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0]).unwrap();
+    let as_read = |program: &Arc<Program>| {
+        let mut session = program.session();
+        let [picked, y] = session.run(&[("x", &x)]).unwrap() else { panic!("two outputs") };
+        assert_eq!(picked.values::<f32>().unwrap(), [3.0, 1.0, 4.0, 7.0, 5.0, 8.0]);
+        assert_eq!(y.values::<f32>().unwrap(), [10.0, 403.0, 50.0, 807.0]);
+    };
+    let compile = || Program::compile(&io::load(&path).unwrap(), &CompileOptions::default()).unwrap();
+    let program = compile();
+    let reader = Reader::open(&path).unwrap();
+    let (before, factors) = (reader.tensor("picks").unwrap(), reader.tensor("factors").unwrap());
+    as_read(&program);
+    // Other indices that there are, and then some that there are not, with the file still mapped.
+    for indices in [[1i32, 1, 0], [1 << 30, -1, i32::MIN]] {
+        let bytes: Vec<u8> = indices.iter().flat_map(|i| i.to_le_bytes()).collect();
+        overwrite(&path, "picks", &bytes);
+        overwrite(&path, "segments", &bytes);
+        as_read(&program);
+        assert_eq!(before.values::<i32>().unwrap(), [2, 0, 3]);
+    }
+    // The file is indeed still mapped, and one that is read now has the new indices.
+    overwrite(&path, "factors", &2.0f32.to_le_bytes().repeat(3));
+    assert_eq!(factors.values::<f32>().unwrap(), [2.0; 3]);
+    assert!(compile().session().run(&[("x", &x)]).unwrap_err().to_string().contains("1073741824"));
 }
 
 #[test]

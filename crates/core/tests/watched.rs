@@ -33,6 +33,7 @@ fn every_case_gives_the_same_bits_watched_and_every_place_is_called_as_its_plan_
             for _ in 0..2 {
                 let plain = plain.run(&inputs).unwrap();
                 let watched = watched.run_observed(&inputs, Some(&mut timeline)).unwrap();
+                assert_eq!(plain.len(), watched.len());
                 for (plain, watched) in plain.iter().zip(watched) {
                     assert_eq!(plain.bytes(), watched.bytes(), "{} on {threads} threads", case.name);
                 }

@@ -2,8 +2,8 @@
 //!
 //! A task is a block of query rows of one key head; all the query heads that share that key head are rows of the same
 //! matrix, so grouped heads and single queries fill the tiles too. A task walks the keys in blocks: the block of K is
-//! transposed and the one of V copied once into scratch (at a cost of one row in a hundred), then a few query rows at a
-//! time get their scores, the online softmax and their share of the output while everything they touch is in the first
+//! transposed and the one of V copied once into scratch memory (about as much work as one query row), then a few query
+//! rows at a time get their scores, the online softmax and their share of the output while everything they touch is in the first
 //! two cache levels. Both products run on the same register tile of 4 rows × `WIDE` vectors.
 //!
 //! Scores are kept in units of ln 2 (scale · log₂e is folded into the copy of q), so that the softmax needs 2ˣ only. The
@@ -14,6 +14,7 @@
 use crate::simd::{Isa, Simd, with_simd};
 use crate::softmax;
 use crate::team::Team;
+use crate::tuning::Machine;
 use std::f32::consts::{LN_2, LOG2_E};
 
 /// Keys of one block.
@@ -22,14 +23,12 @@ const KEYS: usize = 256;
 const VALUE_KEYS: usize = 128;
 /// The most query rows of one task.
 const ROWS: usize = 512;
-/// Query rows whose scores exist at a time.
+/// Query rows whose scores are computed and used together.
 const SCORES: usize = 16;
 /// Rows of a register tile.
 const TILE: usize = 4;
-/// Up to this many rows a task reads K and V in place.
+/// A task of at most so many rows reads K and V where they lie, since copying them would cost more than it saves.
 const FEW: usize = 2;
-/// Below this many multiplications a second thread costs more than it brings.
-const PARALLEL: usize = 1 << 20;
 
 /// The shape and the options of an attention; strides count elements, and the innermost one is 1.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -65,28 +64,6 @@ pub struct Attention {
 }
 
 impl Attention {
-    /// Dense [batch, heads, rows, dim] operands, as many key heads as heads, values as long as keys, scale 1 / √dim,
-    /// nothing masked.
-    pub fn dense(batch: usize, heads: usize, queries: usize, keys: usize, dim: usize) -> Attention {
-        let strides = |rows: usize| [heads * rows * dim, rows * dim, dim].map(|s| s as isize);
-        Attention {
-            batch,
-            heads,
-            kv_heads: heads,
-            queries,
-            keys,
-            dim,
-            value_dim: dim,
-            scale: 1.0 / (dim as f32).sqrt(),
-            causal: false,
-            q: strides(queries),
-            k: strides(keys),
-            v: strides(keys),
-            out: strides(queries),
-            mask: None,
-        }
-    }
-
     /// Query rows that share a key head.
     fn rows(&self) -> usize {
         self.heads / self.kv_heads * self.queries
@@ -99,20 +76,25 @@ impl Attention {
     }
 
     /// The scratch of one thread in floats: where each part begins, then the end.
+    /// Saturates where that overflows: no memory is as large.
     fn layout(&self, lanes: usize) -> [usize; 8] {
         let wide = self.value_dim.next_multiple_of(lanes);
-        let sizes = [KEYS * self.dim, KEYS * wide, ROWS * self.dim, ROWS * wide, SCORES * KEYS, 2 * ROWS, 2 * SCORES];
-        let mut at = [0; 8];
-        for (i, size) in sizes.into_iter().enumerate() {
-            at[i + 1] = at[i] + size.next_multiple_of(16);
+        let sizes =
+            [(KEYS, self.dim), (KEYS, wide), (ROWS, self.dim), (ROWS, wide), (SCORES, KEYS), (2, ROWS), (2, SCORES)];
+        let mut at = [0usize; 8];
+        for (i, (rows, floats)) in sizes.into_iter().enumerate() {
+            let size = floats.saturating_mul(rows).checked_next_multiple_of(16);
+            at[i + 1] = at[i].saturating_add(size.unwrap_or(usize::MAX));
         }
         at
     }
 }
 
-/// The bytes of scratch that [`attention`] needs on a team of so many threads.
+/// The bytes of scratch memory that an attention of this shape needs on a team of so many threads; [`usize::MAX`] where
+/// that overflows.
 pub fn attention_scratch_bytes(isa: Isa, threads: usize, shape: &Attention) -> usize {
-    shape.layout(isa.lanes())[7] * threads.max(1) * size_of::<f32>() + 64
+    let floats = shape.layout(isa.lanes())[7].saturating_mul(threads.max(1));
+    floats.saturating_mul(size_of::<f32>()).saturating_add(64)
 }
 
 /// `out` = softmax(q · kᵀ · scale + mask) · v. A row that sees no key, or whose mask is −∞ everywhere, is 0.
@@ -124,8 +106,8 @@ pub fn attention_scratch_bytes(isa: Isa, threads: usize, shape: &Attention) -> u
 /// Every element that `shape` reaches must be readable at `q`, `k`, `v` and `mask` (unless the shape has none) and
 /// writable at `out`, which overlaps none of them; `scratch` must be writable for [`attention_scratch_bytes`].
 #[expect(clippy::too_many_arguments, reason = "four operands")]
-pub unsafe fn attention(
-    isa: Isa,
+pub(crate) unsafe fn attention(
+    Machine { isa, tuning }: Machine<'_>,
     team: &Team,
     shape: &Attention,
     q: *const f32,
@@ -140,8 +122,9 @@ pub unsafe fn attention(
         return;
     }
     let rows = shape.rows();
-    let work = shape.batch * shape.heads * shape.queries * shape.keys * (shape.dim + shape.value_dim);
-    let threads = if work >= PARALLEL { team.threads() } else { 1 };
+    let factors = [shape.batch, shape.heads, shape.queries, shape.keys, shape.dim + shape.value_dim];
+    let work = factors.into_iter().fold(1, usize::saturating_mul);
+    let threads = if work >= tuning.attention_threads_multiplications_least() { team.threads() } else { 1 };
     let blocks = shape.batch * shape.kv_heads;
     let mut block = ROWS;
     while threads > 1 && block > 64 && blocks * rows.div_ceil(block) < 4 * threads {
@@ -223,17 +206,19 @@ impl<'a> Task<'a> {
         let (b, kv) = ((head / shape.kv_heads) as isize, (head % shape.kv_heads) as isize);
         let h = kv * (shape.heads / shape.kv_heads) as isize;
         let mask = shape.mask.unwrap_or_default();
-        // Queries, keys or values may be empty, and then have no first element to point to.
+        // Queries, keys or values may be empty, and then have no first element to point to, nor strides that mean anything.
+        let at_head =
+            |b: isize, h: isize, [batch, head, _]: [isize; 3]| b.wrapping_mul(batch).wrapping_add(h.wrapping_mul(head));
         // SAFETY: the first element of a head of the output, which is not empty, and parts of the scratch as it is laid out.
         unsafe {
             let scratch = job.scratch.add(part * at[7]);
             Task {
                 shape,
-                q: job.q.wrapping_offset(b * shape.q[0] + h * shape.q[1]),
-                mask: job.mask.wrapping_offset(b * mask[0] + h * mask[1]),
-                out: job.out.offset(b * shape.out[0] + h * shape.out[1]),
-                k: job.k.wrapping_offset(b * shape.k[0] + kv * shape.k[1]),
-                v: job.v.wrapping_offset(b * shape.v[0] + kv * shape.v[1]),
+                q: job.q.wrapping_offset(at_head(b, h, shape.q)),
+                mask: job.mask.wrapping_offset(at_head(b, h, [mask[0], mask[1], 0])),
+                out: job.out.offset(at_head(b, h, shape.out)),
+                k: job.k.wrapping_offset(at_head(b, kv, shape.k)),
+                v: job.v.wrapping_offset(at_head(b, kv, shape.v)),
                 wide: shape.value_dim.next_multiple_of(S::LANES),
                 keys: scratch,
                 values: scratch.add(at[1]),

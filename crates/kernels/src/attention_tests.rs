@@ -1,5 +1,30 @@
 use super::*;
 use crate::simd::portable::Portable;
+use crate::tuning::on;
+
+impl Attention {
+    /// Dense [batch, heads, rows, dim] operands, as many key heads as heads, values as long as keys, scale 1 / √dim,
+    /// nothing masked.
+    pub(crate) fn dense(batch: usize, heads: usize, queries: usize, keys: usize, dim: usize) -> Attention {
+        let strides = |rows: usize| [heads * rows * dim, rows * dim, dim].map(|s| s as isize);
+        Attention {
+            batch,
+            heads,
+            kv_heads: heads,
+            queries,
+            keys,
+            dim,
+            value_dim: dim,
+            scale: 1.0 / (dim as f32).sqrt(),
+            causal: false,
+            q: strides(queries),
+            k: strides(keys),
+            v: strides(keys),
+            out: strides(queries),
+            mask: None,
+        }
+    }
+}
 
 fn values(n: usize, seed: usize, scale: f32) -> Vec<f32> {
     (0..n).map(|i| ((((i + seed) * 7919 + 13) % 1009) as f32 / 504.5 - 1.0) * scale).collect()
@@ -73,7 +98,7 @@ impl Case {
         let mut scratch = vec![0xFFu8; attention_scratch_bytes(isa, team.threads(), a)];
         let (q, k, v, mask) = (self.q.as_ptr(), self.k.as_ptr(), self.v.as_ptr(), self.mask.as_ptr());
         // SAFETY: the buffers were sized for the shape.
-        unsafe { attention(isa, &team, a, q, k, v, mask, out.as_mut_ptr(), scratch.as_mut_ptr()) };
+        unsafe { attention(on(isa), &team, a, q, k, v, mask, out.as_mut_ptr(), scratch.as_mut_ptr()) };
         out
     }
 
@@ -222,5 +247,16 @@ fn every_portable_width() {
             case.near(&run(Portable::<8>, &case), &want, TOLERANCE, "8 lanes");
             case.near(&run(Portable::<16>, &case), &want, TOLERANCE, "16 lanes");
         }
+    }
+}
+
+#[test]
+fn working_memory_beyond_what_an_address_holds_is_as_much_as_it_holds() {
+    let usual = Attention::dense(1, 1, 1, 1, 4);
+    let one = attention_scratch_bytes(Isa::PORTABLE, 1, &usual) - 64;
+    assert_eq!(attention_scratch_bytes(Isa::PORTABLE, 3, &usual), 3 * one + 64);
+    for dim in [usize::MAX / KEYS, usize::MAX / KEYS / 8] {
+        let huge = Attention { dim, ..usual };
+        assert_eq!(attention_scratch_bytes(Isa::PORTABLE, 1, &huge), usize::MAX);
     }
 }

@@ -4,31 +4,22 @@
 //! alike. What then remains is one of three loops:
 //! * *runs*: the innermost axis is dense on both sides, so whole runs move as bytes; runs of 16 bytes or less are
 //!   elements instead, where their number is a power of two;
-//! * *transposes*: the innermost axis is dense in the destination and another one in the source, so tiles are turned in
-//!   registers;
+//! * *transposes*: the innermost axis is dense in the destination and another one in the source, so tiles are transposed
+//!   in registers;
 //! * *single elements*, for the rest.
 //!
 //! The destination of a transpose is walked in panels of few enough rows that their pages stay in the TLB. Very large
 //! outputs are written past the caches: they would not survive there, and the lines need not be read first.
 
-mod turn;
+mod transpose;
 
 use crate::simd::{Isa, Simd, with_simd};
 use crate::team::Team;
-use turn::Panel;
+use crate::tuning::{Machine, Tuning};
+use transpose::Panel;
 
 /// The most axes a copy can have.
-pub const MAX_DIMS: usize = 6;
-/// Below this many bytes a second thread costs more than it brings.
-const PARALLEL_BYTES: usize = 256 << 10;
-/// From this many bytes on, the output is streamed.
-const STREAM_BYTES: usize = 12 << 20;
-/// Runs longer than this are cut, so that threads share them; each piece is one `memcpy`.
-const PIECE_BYTES: usize = 256 << 10;
-/// Below this many bytes a transpose stays in the first-level cache, or nearly so.
-const CROWDED_BYTES: usize = 128 << 10;
-/// Destination rows of a transpose that are filled together.
-const PANEL: usize = 512;
+pub(crate) const MAX_DIMS: usize = 6;
 
 /// One axis: its length and its strides in bytes.
 #[derive(Clone, Copy, Default)]
@@ -49,8 +40,8 @@ struct Axis {
 /// Every element reached from `src` must be readable and every element reached from `dst` writable, both aligned to
 /// `elem_bytes`; the destination's elements must be distinct and none may overlap the source.
 #[expect(clippy::too_many_arguments, reason = "two strided operands")]
-pub unsafe fn copy(
-    isa: Isa,
+pub(crate) unsafe fn copy(
+    Machine { isa, tuning }: Machine<'_>,
     team: &Team,
     elem_bytes: usize,
     dims: &[usize],
@@ -69,7 +60,7 @@ pub unsafe fn copy(
         return;
     };
     let bytes = count(&axes[..rank]) * elem_bytes;
-    let job = Job { isa, team, bytes, src: src as usize, dst: dst as usize };
+    let job = Job { isa, tuning, team, bytes, src: src as usize, dst: dst as usize };
     let mut elem = elem_bytes;
     if let [.., _, Axis { n, src, dst }] = axes[..rank]
         && src == e
@@ -174,6 +165,7 @@ fn count(axes: &[Axis]) -> usize {
 /// What the three loops share; addresses as integers so that the threads may see them.
 struct Job<'a> {
     isa: Isa,
+    tuning: &'a Tuning,
     team: &'a Team,
     bytes: usize,
     src: usize,
@@ -182,7 +174,7 @@ struct Job<'a> {
 
 impl Job<'_> {
     fn parallel(&self) -> bool {
-        self.bytes >= PARALLEL_BYTES
+        self.bytes >= self.tuning.copy_threads_bytes_least()
     }
 
     fn split(&self, len: usize, f: &(dyn Fn(std::ops::Range<usize>) + Sync)) {
@@ -192,7 +184,9 @@ impl Job<'_> {
     /// # Safety
     /// As [`copy`], for the elements that `outer` and runs of `run` bytes reach.
     unsafe fn runs(&self, outer: &[Axis], run: usize) {
-        let pieces = run.div_ceil(PIECE_BYTES);
+        // Each piece of a long run is one `memcpy`.
+        let most = self.tuning.copy_piece_bytes();
+        let pieces = if run <= most { 1 } else { run.div_ceil(most) };
         if pieces == 1 {
             return self.split(count(outer), &|range| {
                 // SAFETY: each run is within the caller's elements.
@@ -202,12 +196,12 @@ impl Job<'_> {
         self.split(count(outer) * pieces, &|range| {
             for unit in range {
                 let walk = Walk::from(outer, unit / pieces);
-                let start = unit % pieces * PIECE_BYTES;
+                let start = unit % pieces * most;
                 let (src, dst) = (self.src as *const u8, self.dst as *mut u8);
                 // SAFETY: a piece of a run, within the caller's elements.
                 unsafe {
                     let (src, dst) = (src.offset(walk.src).add(start), dst.offset(walk.dst).add(start));
-                    dst.copy_from_nonoverlapping(src, PIECE_BYTES.min(run - start));
+                    dst.copy_from_nonoverlapping(src, most.min(run - start));
                 }
             }
         });
@@ -219,10 +213,11 @@ impl Job<'_> {
         let threads = if self.parallel() { self.team.threads() } else { 1 };
         let blocks = count(outer);
         let share = across.n.div_ceil(threads.div_ceil(blocks)).next_multiple_of(64);
-        let panel = share.min(PANEL);
+        let panel = share.min(self.tuning.copy_panel_rows());
         let panels = across.n.div_ceil(panel);
-        let large = self.bytes >= STREAM_BYTES;
-        let crowded = self.bytes >= CROWDED_BYTES && Panel::crowds(self.isa, elem, inner.src, across.dst);
+        let large = self.bytes >= self.tuning.copy_streamed_bytes_least();
+        let crowded = self.bytes >= self.tuning.copy_crowded_bytes_least()
+            && Panel::crowds(self.isa, elem, inner.src, across.dst);
         let panel = |unit: usize| {
             let walk = Walk::from(outer, unit / panels);
             let first = unit % panels * panel;
@@ -242,9 +237,9 @@ impl Job<'_> {
             // SAFETY: panels are within the caller's elements.
             unsafe {
                 if crowded {
-                    with_simd!(self.isa, s => turn::crowded(s, elem, panels, large))
+                    with_simd!(self.isa, s => transpose::crowded(s, elem, panels, large))
                 } else {
-                    with_simd!(self.isa, s => turn::plain(s, elem, panels, large))
+                    with_simd!(self.isa, s => transpose::plain(s, elem, panels, large))
                 }
             }
         });

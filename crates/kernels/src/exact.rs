@@ -120,7 +120,12 @@ unsafe fn store(elem: Elem, p: *mut u8, v: i64) {
 /// # Safety
 /// Every element that `dims` and the strides reach must be readable, and `out` writable for the product of `dims`. The
 /// output may be an operand exactly (same address, contiguous, same element size), and overlaps none otherwise.
-pub unsafe fn map(op: IntOp, dims: &[usize; 6], operands: &[(*const u8, Elem, [usize; 6])], out: (*mut u8, Elem)) {
+pub(crate) unsafe fn map(
+    op: IntOp,
+    dims: &[usize; 6],
+    operands: &[(*const u8, Elem, [usize; 6])],
+    out: (*mut u8, Elem),
+) {
     let total: usize = dims.iter().product();
     let mut index = [0usize; 6];
     for i in 0..total {
@@ -146,7 +151,7 @@ pub unsafe fn map(op: IntOp, dims: &[usize; 6], operands: &[(*const u8, Elem, [u
 ///
 /// # Safety
 /// `src` must be readable for `outer · len · inner` integers and `dst` writable for `outer · inner`, without overlap.
-pub unsafe fn reduce(op: IntReduce, outer: usize, len: usize, inner: usize, src: *const i32, dst: *mut i32) {
+pub(crate) unsafe fn reduce(op: IntReduce, outer: usize, len: usize, inner: usize, src: *const i32, dst: *mut i32) {
     for o in 0..outer {
         for i in 0..inner {
             // SAFETY: (o, j, i) lies within the shape.
@@ -168,7 +173,7 @@ pub unsafe fn reduce(op: IntReduce, outer: usize, len: usize, inner: usize, src:
 /// # Safety
 /// `src` must be readable for `outer · n · inner` integers, `segments` for `n`, and `dst` writable for
 /// `outer · count · inner`, without overlap.
-pub unsafe fn segment_sum(
+pub(crate) unsafe fn segment_sum(
     (outer, n, inner): (usize, usize, usize),
     segments: *const i32,
     count: usize,

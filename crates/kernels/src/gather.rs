@@ -4,16 +4,14 @@
 //! four rows at a time by plain loads: the machine's gather instruction was measured slower, and this way an index is
 //! loaded once for four elements. Longer pieces are copied whole.
 //!
-//! A segment sum adds in ascending order of j, whatever the path, so every path gives the same bits. For single elements
-//! with sorted segments a block of rows becomes lanes: tiles are transposed in registers, each j is one vector addition,
-//! and finished segments are transposed back.
+//! A segment sum adds in ascending order of j, whichever loop computes it, so every loop gives the same bits. For single
+//! elements with sorted segments, as many rows as a register has lanes are summed at once: tiles are transposed in
+//! registers, each j is then one vector addition, and finished segments are transposed back.
 
 use crate::copy::copy_bytes;
-use crate::simd::{Isa, Simd, with_simd};
+use crate::simd::{Simd, with_simd};
 use crate::team::Team;
-
-/// Below this many elements a second thread costs more than it brings.
-const PARALLEL: usize = 1 << 15;
+use crate::tuning::Machine;
 
 /// The position of the first index outside `0..end`.
 ///
@@ -42,8 +40,8 @@ unsafe fn check(indices: *const i32, n: usize, end: usize) -> Result<(), usize> 
 /// `src` must be readable for `outer · axis_len · inner` elements, `indices` for `n_idx`, and `dst` writable for
 /// `outer · n_idx · inner`, aligned to `elem_bytes` and overlapping neither.
 #[expect(clippy::too_many_arguments, reason = "a shape and three pointers")]
-pub unsafe fn gather(
-    isa: Isa,
+pub(crate) unsafe fn gather(
+    Machine { isa, tuning }: Machine<'_>,
     team: &Team,
     elem_bytes: usize,
     outer: usize,
@@ -58,7 +56,7 @@ pub unsafe fn gather(
     // SAFETY: the caller's promise.
     unsafe { check(indices, n_idx, axis_len)? };
     let (from, to, indices) = (src as usize, dst as usize, indices as usize);
-    let many = outer * n_idx * inner >= PARALLEL;
+    let many = outer * n_idx * inner >= tuning.gather_threads_elements_least();
     if inner == 1 {
         let rows = |range: std::ops::Range<usize>| {
             // SAFETY: rows of this range; every index was checked.
@@ -137,8 +135,8 @@ unsafe fn gather_rows<T: Copy, S: Simd>(
 /// `src` must be readable for `outer · n · inner` floats, `segments` for `n` integers, and `dst` writable for
 /// `outer · n_seg · inner` floats, overlapping neither.
 #[expect(clippy::too_many_arguments, reason = "a shape and three pointers")]
-pub unsafe fn segment_sum(
-    isa: Isa,
+pub(crate) unsafe fn segment_sum(
+    Machine { isa, tuning }: Machine<'_>,
     team: &Team,
     outer: usize,
     n: usize,
@@ -158,7 +156,8 @@ pub unsafe fn segment_sum(
     }
     let job = Sums { n, inner, segments, n_seg, src, dst };
     let job = &job;
-    let many = outer * n * inner >= PARALLEL;
+    let many = outer * n * inner >= tuning.gather_threads_elements_least();
+    let transposes = sorted && n >= tuning.segment_sum_transposed_elements_least();
     let lanes = isa.lanes();
     let share = |units: usize, grain: usize, f: &(dyn Fn(std::ops::Range<usize>) + Sync)| {
         if many { team.split(units, grain, &|_, range| f(range)) } else { f(0..units) }
@@ -167,7 +166,7 @@ pub unsafe fn segment_sum(
         share(outer, lanes, &|rows| {
             // SAFETY: rows of this range, which only this thread writes.
             with_simd!(isa, s => unsafe {
-                let blocks = if sorted && n >= S_MIN { rows.len() / lanes * lanes } else { 0 };
+                let blocks = if transposes { rows.len() / lanes * lanes } else { 0 };
                 for row in rows.clone().take(blocks).step_by(lanes) {
                     job.sorted_rows(s, row);
                 }
@@ -175,8 +174,8 @@ pub unsafe fn segment_sum(
             })
         });
     } else {
-        // Whole blocks, or strips of columns where there are too few of them.
-        let strips = if outer < team.threads() { inner.div_ceil(STRIP) } else { 1 };
+        // A thread takes whole blocks or, where there are fewer blocks than threads, strips of columns.
+        let strips = if outer < team.threads() { inner.div_ceil(tuning.segment_sum_strip_columns()) } else { 1 };
         let width = inner.div_ceil(strips).next_multiple_of(lanes);
         let strips = inner.div_ceil(width);
         share(outer * strips, 1, &|units| {
@@ -191,11 +190,6 @@ pub unsafe fn segment_sum(
     }
     Ok(())
 }
-
-/// Shorter rows than this are not worth a transpose.
-const S_MIN: usize = 8;
-/// Columns that one thread takes of a lone block.
-const STRIP: usize = 64;
 
 struct Sums {
     n: usize,
@@ -334,7 +328,9 @@ impl Sums {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Isa;
     use crate::simd::portable::Portable;
+    use crate::tuning::on;
 
     fn picks(n: usize, end: usize) -> Vec<i32> {
         (0..n).map(|j| ((j * 7919 + 5) % end.max(1)) as i32).collect()
@@ -361,7 +357,7 @@ mod tests {
                             // SAFETY: the buffers have the sizes of the shape.
                             let done = unsafe {
                                 let (idx, from, to) = (indices.as_ptr(), src.as_ptr(), got.as_mut_ptr());
-                                gather(isa, &team, elem, outer, axis, inner, idx, n_idx, from, to)
+                                gather(on(isa), &team, elem, outer, axis, inner, idx, n_idx, from, to)
                             };
                             assert_eq!(done, Ok(()));
                             assert!(got == want, "{isa} {elem} bytes [{outer}, {axis}, {inner}] by {n_idx}");
@@ -384,8 +380,8 @@ mod tests {
                 let (idx, to) = (indices.as_ptr(), dst.as_mut_ptr());
                 // SAFETY: the buffers have the sizes of the shapes.
                 unsafe {
-                    assert_eq!(gather(isa, &team, 4, 2, 10, 1, idx, 100, src.as_ptr().cast(), to.cast()), Err(at));
-                    assert_eq!(segment_sum(isa, &team, 0, 100, 1, idx, 10, src.as_ptr(), to), Err(at));
+                    assert_eq!(gather(on(isa), &team, 4, 2, 10, 1, idx, 100, src.as_ptr().cast(), to.cast()), Err(at));
+                    assert_eq!(segment_sum(on(isa), &team, 0, 100, 1, idx, 10, src.as_ptr(), to), Err(at));
                 }
                 assert!(dst.iter().all(|&x| x == 7.0));
             }
@@ -408,7 +404,7 @@ mod tests {
                 let mut got = vec![7.0f32; want.len()];
                 let (seg, to) = (segments.as_ptr(), got.as_mut_ptr());
                 // SAFETY: the buffers have the sizes of the shape.
-                let done = unsafe { segment_sum(isa, &team, outer, n, inner, seg, n_seg, src.as_ptr(), to) };
+                let done = unsafe { segment_sum(on(isa), &team, outer, n, inner, seg, n_seg, src.as_ptr(), to) };
                 assert_eq!(done, Ok(()));
                 assert!(same(&got), "{isa} [{outer}, {n}, {inner}] into {n_seg}");
             }

@@ -44,7 +44,7 @@ fn power_of_two<S: Simd>(s: S, shifted: S::F) -> S::F {
 
 /// eˣ within 2 ulp, subnormal results included; 0 below −104, ∞ above 88.73.
 #[inline(always)]
-pub fn exp<S: Simd>(s: S, x: S::F) -> S::F {
+pub(crate) fn exp<S: Simd>(s: S, x: S::F) -> S::F {
     let x = s.max_fast(s.splat(-105.0), s.min_fast(s.splat(89.5), x));
     let (n, _) = whole(s, x, LOG2_E);
     let r = s.neg_mul_add(n, s.splat(LN_2_HI), x);
@@ -56,7 +56,7 @@ pub fn exp<S: Simd>(s: S, x: S::F) -> S::F {
 
 /// ln x within 2 ulp, subnormal x included; −∞ at ±0, NaN below.
 #[inline(always)]
-pub fn log<S: Simd>(s: S, x: S::F) -> S::F {
+pub(crate) fn log<S: Simd>(s: S, x: S::F) -> S::F {
     let zero = s.splat(0.0);
     let tiny = s.lt(x, s.splat(f32::MIN_POSITIVE));
     let normal = s.select(tiny, s.mul(x, s.splat(8_388_608.0)), x);
@@ -93,7 +93,7 @@ pub fn log<S: Simd>(s: S, x: S::F) -> S::F {
 ///
 /// tanh x = m / (m + 2) with m = e²ˣ − 1 = 2ⁿ (e²ʳ − 1) + (2ⁿ − 1), which does not cancel near 0.
 #[inline(always)]
-pub fn tanh<S: Simd>(s: S, x: S::F) -> S::F {
+pub(crate) fn tanh<S: Simd>(s: S, x: S::F) -> S::F {
     let a = s.min_fast(s.splat(10.0), s.abs(x));
     let (n, shifted) = whole(s, a, 2.0 * LOG2_E);
     let r = s.neg_mul_add(n, s.splat(0.5 * LN_2), a);
@@ -107,7 +107,7 @@ pub fn tanh<S: Simd>(s: S, x: S::F) -> S::F {
 ///
 /// With eˣ = 2ⁿ / p it is 2ⁿ / (2ⁿ + p), so that tiny results keep their relative accuracy.
 #[inline(always)]
-pub fn sigmoid<S: Simd>(s: S, x: S::F) -> S::F {
+pub(crate) fn sigmoid<S: Simd>(s: S, x: S::F) -> S::F {
     let x = s.max_fast(s.splat(-88.0), s.min_fast(s.splat(24.0), x));
     let (n, shifted) = whole(s, x, LOG2_E);
     let r = if S::FUSED {
@@ -123,7 +123,7 @@ pub fn sigmoid<S: Simd>(s: S, x: S::F) -> S::F {
 
 /// ln(1 + eˣ) = max(x, 0) + ln(1 + e⁻|ˣ|) within 1e−6 relatively, subnormal results included; x itself from 17 on.
 #[inline(always)]
-pub fn softplus<S: Simd>(s: S, x: S::F) -> S::F {
+pub(crate) fn softplus<S: Simd>(s: S, x: S::F) -> S::F {
     let z = exp(s, s.neg(s.abs(x)));
     let q = poly(
         s,
@@ -146,7 +146,7 @@ pub fn softplus<S: Simd>(s: S, x: S::F) -> S::F {
 
 /// The error function within 5e−7 absolutely and 1e−6 relatively; ±1 from |x| = 3.92 on.
 #[inline(always)]
-pub fn erf<S: Simd>(s: S, x: S::F) -> S::F {
+pub(crate) fn erf<S: Simd>(s: S, x: S::F) -> S::F {
     let end = s.splat(3.92);
     let one = s.splat(1.0);
     let a = s.min_fast(end, s.abs(x));
@@ -159,7 +159,7 @@ pub fn erf<S: Simd>(s: S, x: S::F) -> S::F {
 
 /// x · ½ (1 + erf(x / √2)) within 5e−7 · max(1, |x|); −0 at −∞.
 #[inline(always)]
-pub fn gelu<S: Simd>(s: S, x: S::F) -> S::F {
+pub(crate) fn gelu<S: Simd>(s: S, x: S::F) -> S::F {
     let half = s.mul(s.max_fast(s.splat(f32::MIN), x), s.splat(0.5));
     let e = erf(s, s.mul(x, s.splat(FRAC_1_SQRT_2)));
     s.mul(half, s.add(e, s.splat(1.0)))
@@ -167,7 +167,7 @@ pub fn gelu<S: Simd>(s: S, x: S::F) -> S::F {
 
 /// x · sigmoid(x), as exact as [`sigmoid`]; −0 from −88 down.
 #[inline(always)]
-pub fn silu<S: Simd>(s: S, x: S::F) -> S::F {
+pub(crate) fn silu<S: Simd>(s: S, x: S::F) -> S::F {
     s.mul(s.max_fast(s.splat(f32::MIN), x), sigmoid(s, x))
 }
 
@@ -189,7 +189,7 @@ fn power<S: Simd>(s: S, y: S::F) -> S::F {
 
 /// From tanh a to tanh b, as far as sigmoid t says, within 1e−6 absolutely: tanh a + sigmoid t · (tanh b − tanh a).
 #[inline(always)]
-pub fn gate<S: Simd>(s: S, t: S::F, a: S::F, b: S::F) -> S::F {
+pub(crate) fn gate<S: Simd>(s: S, t: S::F, a: S::F, b: S::F) -> S::F {
     let twice = s.splat(2.0 * LOG2_E);
     gate_of_exp2(s, s.mul(t, s.splat(-LOG2_E)), s.mul(a, twice), s.mul(b, twice))
 }
@@ -199,7 +199,7 @@ pub fn gate<S: Simd>(s: S, t: S::F, a: S::F, b: S::F) -> S::F {
 /// With A = e²ᵃ, B = e²ᵇ and T = e⁻ᵗ it is 1 − 2 (T (1 + B) + 1 + A) / ((1 + T) (1 + A) (1 + B)): one division instead of
 /// three. Beyond 2²⁹ the functions have reached their limits, and the products stay finite.
 #[inline(always)]
-pub fn gate_of_exp2<S: Simd>(s: S, t: S::F, a: S::F, b: S::F) -> S::F {
+pub(crate) fn gate_of_exp2<S: Simd>(s: S, t: S::F, a: S::F, b: S::F) -> S::F {
     let one = s.splat(1.0);
     let (t, a, b) = (power(s, t), power(s, a), power(s, b));
     let (t1, a1, b1) = (s.add(one, t), s.add(one, a), s.add(one, b));
@@ -209,37 +209,37 @@ pub fn gate_of_exp2<S: Simd>(s: S, t: S::F, a: S::F, b: S::F) -> S::F {
 
 /// The smaller of two, NaN where either is NaN; of two zeros either.
 #[inline(always)]
-pub fn min<S: Simd>(s: S, a: S::F, b: S::F) -> S::F {
+pub(crate) fn min<S: Simd>(s: S, a: S::F, b: S::F) -> S::F {
     s.select(s.eq(a, a), s.min_fast(a, b), a)
 }
 
 /// The larger of two, NaN where either is NaN; of two zeros either.
 #[inline(always)]
-pub fn max<S: Simd>(s: S, a: S::F, b: S::F) -> S::F {
+pub(crate) fn max<S: Simd>(s: S, a: S::F, b: S::F) -> S::F {
     s.select(s.eq(a, a), s.max_fast(a, b), a)
 }
 
 /// max(x, 0), NaN where x is NaN.
 #[inline(always)]
-pub fn relu<S: Simd>(s: S, x: S::F) -> S::F {
+pub(crate) fn relu<S: Simd>(s: S, x: S::F) -> S::F {
     s.max_fast(s.splat(0.0), x)
 }
 
 /// 1 / x, correctly rounded.
 #[inline(always)]
-pub fn recip<S: Simd>(s: S, x: S::F) -> S::F {
+pub(crate) fn recip<S: Simd>(s: S, x: S::F) -> S::F {
     s.div(s.splat(1.0), x)
 }
 
 /// x², correctly rounded.
 #[inline(always)]
-pub fn square<S: Simd>(s: S, x: S::F) -> S::F {
+pub(crate) fn square<S: Simd>(s: S, x: S::F) -> S::F {
     s.mul(x, x)
 }
 
 /// −1, 0 or 1; zeros and NaN as they are.
 #[inline(always)]
-pub fn sign<S: Simd>(s: S, x: S::F) -> S::F {
+pub(crate) fn sign<S: Simd>(s: S, x: S::F) -> S::F {
     s.select(s.lt(s.splat(0.0), s.abs(x)), s.copysign(s.splat(1.0), x), x)
 }
 

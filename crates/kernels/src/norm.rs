@@ -6,13 +6,9 @@
 //! push itself out of the caches anyway is streamed past them.
 
 use crate::reduce::sum_row_of;
-use crate::simd::{Isa, Simd, with_simd};
+use crate::simd::{Simd, with_simd};
 use crate::team::Team;
-
-/// Below this many elements a second thread costs more than it brings.
-const PARALLEL: usize = 1 << 15;
-/// From this many bytes of input and output on, the output is streamed.
-const STREAM_BYTES: usize = 24 << 20;
+use crate::tuning::Machine;
 
 /// `dst[r, ..]` = (x − mean x) / √(var x + eps) · gamma + beta with x = `src[r, ..]`; gamma or beta may be null.
 ///
@@ -22,8 +18,8 @@ const STREAM_BYTES: usize = 24 << 20;
 /// `src` must be readable and `dst` writable for `rows · len` floats; they are the same or do not overlap. `gamma` and
 /// `beta` must each be null or readable for `len` floats, and not overlap `dst`.
 #[expect(clippy::too_many_arguments, reason = "a shape, two parameters and their pointers")]
-pub unsafe fn layer_norm(
-    isa: Isa,
+pub(crate) unsafe fn layer_norm(
+    on: Machine<'_>,
     team: &Team,
     rows: usize,
     len: usize,
@@ -34,7 +30,7 @@ pub unsafe fn layer_norm(
     dst: *mut f32,
 ) {
     // SAFETY: the caller's promise.
-    unsafe { run(isa, team, rows, Row { len, eps, gamma, beta, centred: true, stream: false }, src, dst) }
+    unsafe { run(on, team, rows, Row { len, eps, gamma, beta, centred: true, stream: false }, src, dst) }
 }
 
 /// `dst[r, ..]` = x / √(mean x² + eps) · gamma with x = `src[r, ..]`; gamma may be null.
@@ -42,8 +38,8 @@ pub unsafe fn layer_norm(
 /// # Safety
 /// As [`layer_norm`].
 #[expect(clippy::too_many_arguments, reason = "a shape, a parameter and two pointers")]
-pub unsafe fn rms_norm(
-    isa: Isa,
+pub(crate) unsafe fn rms_norm(
+    on: Machine<'_>,
     team: &Team,
     rows: usize,
     len: usize,
@@ -54,7 +50,7 @@ pub unsafe fn rms_norm(
 ) {
     // SAFETY: the caller's promise.
     unsafe {
-        run(isa, team, rows, Row { len, eps, gamma, beta: std::ptr::null(), centred: false, stream: false }, src, dst)
+        run(on, team, rows, Row { len, eps, gamma, beta: std::ptr::null(), centred: false, stream: false }, src, dst)
     }
 }
 
@@ -71,9 +67,16 @@ struct Row {
 // SAFETY: the pointers are only read, and what they point to outlives the call.
 unsafe impl Sync for Row {}
 
-unsafe fn run(isa: Isa, team: &Team, rows: usize, row: Row, src: *const f32, dst: *mut f32) {
+unsafe fn run(
+    Machine { isa, tuning }: Machine<'_>,
+    team: &Team,
+    rows: usize,
+    row: Row,
+    src: *const f32,
+    dst: *mut f32,
+) {
     let (from, to) = (src as usize, dst as usize);
-    let row = &Row { stream: rows * row.len * 8 >= STREAM_BYTES && from != to, ..row };
+    let row = &Row { stream: rows * row.len >= tuning.norm_streamed_bytes_least() / 8 && from != to, ..row };
     let all = |range: std::ops::Range<usize>| {
         // SAFETY: the rows of this range, which only this thread touches.
         with_simd!(isa, s => unsafe {
@@ -85,7 +88,11 @@ unsafe fn run(isa: Isa, team: &Team, rows: usize, row: Row, src: *const f32, dst
             }
         })
     };
-    if rows * row.len >= PARALLEL { team.split(rows, 1, &|_, range| all(range)) } else { all(0..rows) }
+    if rows * row.len >= tuning.norm_threads_elements_least() {
+        team.split(rows, 1, &|_, range| all(range))
+    } else {
+        all(0..rows)
+    }
 }
 
 impl Row {
@@ -174,7 +181,9 @@ impl Row {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Isa;
     use crate::simd::portable::Portable;
+    use crate::tuning::on;
     use std::ptr::null;
 
     const EPS: f32 = 1e-5;
@@ -222,8 +231,8 @@ mod tests {
                     let mut place = src.to_vec();
                     // SAFETY: all buffers hold rows × len floats, and the parameters len.
                     unsafe {
-                        run(isa, &team, rows, row, src.as_ptr(), once.as_mut_ptr());
-                        run(isa, &team, rows, row, place.as_ptr(), place.as_mut_ptr());
+                        run(on(isa), &team, rows, row, src.as_ptr(), once.as_mut_ptr());
+                        run(on(isa), &team, rows, row, place.as_ptr(), place.as_mut_ptr());
                     }
                     near(&once, isa.name());
                     assert!(
@@ -301,7 +310,7 @@ mod tests {
             let mut dst = vec![0.0f32; src.len()];
             let team = Team::new(1).unwrap();
             // SAFETY: both hold three rows.
-            unsafe { layer_norm(Isa::detect(), &team, 3, 37, EPS, null(), null(), src.as_ptr(), dst.as_mut_ptr()) };
+            unsafe { layer_norm(on(Isa::detect()), &team, 3, 37, EPS, null(), null(), src.as_ptr(), dst.as_mut_ptr()) };
             assert!(dst[37..74].iter().all(|x| x.is_nan()));
             assert!(dst[..37].iter().chain(&dst[74..]).all(|x| x.is_finite()));
         }

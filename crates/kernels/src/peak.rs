@@ -12,7 +12,7 @@ const CHAINS: usize = 12;
 /// caller holds the clock.
 pub fn burst(isa: Isa, rounds: usize) -> u64 {
     with_simd!(isa, s => run(s, rounds));
-    2 * (rounds * CHAINS * isa.lanes()) as u64
+    2 * rounds as u64 * (CHAINS * isa.lanes()) as u64
 }
 
 /// Reads every whole register of `words`, so that nothing but the loads takes time; the caller holds the clock.

@@ -9,8 +9,9 @@
 //! number of parts, so that several threads can share it.
 
 use crate::math;
-use crate::simd::{Isa, Simd, with_simd};
+use crate::simd::{Simd, with_simd};
 use crate::team::Team;
+use crate::tuning::Machine;
 use std::mem::MaybeUninit;
 
 /// What to compute.
@@ -34,16 +35,14 @@ const LEVELS: usize = 32;
 const TREE: usize = 8;
 /// Parts of a long axis that the threads share.
 const PARTS: usize = 16;
-/// Below this many elements a second thread costs more than it brings.
-const PARALLEL: usize = 1 << 16;
 
 /// `dst[o, i]` = the reduction of `src[o, .., i]`.
 ///
 /// # Safety
 /// `src` must be readable for `outer · len · inner` floats and `dst` writable for `outer · inner`, without overlap.
 #[expect(clippy::too_many_arguments, reason = "a shape and two pointers")]
-pub unsafe fn reduce(
-    isa: Isa,
+pub(crate) unsafe fn reduce(
+    Machine { isa, tuning }: Machine<'_>,
     team: &Team,
     op: Reduce,
     outer: usize,
@@ -54,7 +53,7 @@ pub unsafe fn reduce(
 ) {
     let (from, to) = (src as usize, dst as usize);
     let strips = inner.div_ceil(STRIP);
-    let many = outer * len * inner >= PARALLEL;
+    let many = outer * len * inner >= tuning.reduce_threads_elements_least();
     let block = |o: usize, strip: usize, rows: std::ops::Range<usize>| Block {
         // The first element of a strip of columns of one block; beyond the source where `len` is 0, and then not read.
         src: (from as *const f32).wrapping_add((o * len + rows.start) * inner + strip * STRIP),
@@ -353,7 +352,9 @@ unsafe fn extreme_row<S: Simd, E: Extreme>(s: S, e: E, src: *const f32, len: usi
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Isa;
     use crate::simd::portable::Portable;
+    use crate::tuning::on;
 
     fn values(n: usize) -> Vec<f32> {
         (0..n).map(|i| ((i * 7919 + 13) % 1009) as f32 / 100.0 - 4.7).collect()
@@ -363,7 +364,7 @@ mod tests {
         let mut dst = vec![7.0f32; outer * inner];
         let team = Team::new(threads).unwrap();
         // SAFETY: both buffers have the sizes the shape says.
-        unsafe { reduce(isa, &team, op, outer, len, inner, src.as_ptr(), dst.as_mut_ptr()) };
+        unsafe { reduce(on(isa), &team, op, outer, len, inner, src.as_ptr(), dst.as_mut_ptr()) };
         dst
     }
 

@@ -1,15 +1,14 @@
-//! Softmax and log-softmax of dense rows.
+//! Softmax of dense rows.
 //!
 //! Three passes over a row that is in the first-level cache after the first: the maximum, the exponentials with their
 //! sum, the scaling. A NaN anywhere, a +∞, or a row of −∞ only makes the whole row NaN, and that falls out of the
 //! arithmetic: the difference to the maximum is then NaN.
 
 use crate::math;
-use crate::simd::{Isa, Simd, with_simd};
+use crate::simd::{Simd, with_simd};
 use crate::team::Team;
+use crate::tuning::Machine;
 
-/// Below this many elements a second thread costs more than it brings.
-const PARALLEL: usize = 1 << 14;
 /// Vectors summed in one run of accumulators before they join the total, which keeps long rows accurate.
 const CHUNK: usize = 64;
 
@@ -17,35 +16,25 @@ const CHUNK: usize = 64;
 ///
 /// # Safety
 /// `src` must be readable and `dst` writable for `rows · len` floats; they are the same or do not overlap.
-pub unsafe fn softmax(isa: Isa, team: &Team, rows: usize, len: usize, src: *const f32, dst: *mut f32) {
-    // SAFETY: the caller's promise.
-    unsafe { run::<false>(isa, team, rows, len, src, dst) }
-}
-
-/// `dst[r, ..]` = x − m − ln Σ exp(x − m) with x = `src[r, ..]` and m its maximum.
-///
-/// # Safety
-/// `src` must be readable and `dst` writable for `rows · len` floats; they are the same or do not overlap.
-pub unsafe fn log_softmax(isa: Isa, team: &Team, rows: usize, len: usize, src: *const f32, dst: *mut f32) {
-    // SAFETY: the caller's promise.
-    unsafe { run::<true>(isa, team, rows, len, src, dst) }
-}
-
-unsafe fn run<const LOG: bool>(isa: Isa, team: &Team, rows: usize, len: usize, src: *const f32, dst: *mut f32) {
+pub(crate) unsafe fn softmax(on: Machine<'_>, team: &Team, rows: usize, len: usize, src: *const f32, dst: *mut f32) {
     let (from, to) = (src as usize, dst as usize);
     let all = |range: std::ops::Range<usize>| {
-        with_simd!(isa, s => {
+        with_simd!(on.isa, s => {
             for r in range {
                 // SAFETY: row r of both, which only this thread touches.
-                unsafe { row::<_, LOG>(s, len, (from as *const f32).add(r * len), (to as *mut f32).add(r * len)) }
+                unsafe { row(s, len, (from as *const f32).add(r * len), (to as *mut f32).add(r * len)) }
             }
         })
     };
-    if rows * len >= PARALLEL { team.split(rows, 1, &|_, range| all(range)) } else { all(0..rows) }
+    if rows * len >= on.tuning.softmax_threads_elements_least() {
+        team.split(rows, 1, &|_, range| all(range))
+    } else {
+        all(0..rows)
+    }
 }
 
 #[inline(always)]
-unsafe fn row<S: Simd, const LOG: bool>(s: S, len: usize, src: *const f32, dst: *mut f32) {
+unsafe fn row<S: Simd>(s: S, len: usize, src: *const f32, dst: *mut f32) {
     let whole = len / S::LANES * S::LANES;
     let tail = len - whole;
     // SAFETY: whole vectors end at or before `len`, and the last, partial one has `tail` elements.
@@ -59,18 +48,14 @@ unsafe fn row<S: Simd, const LOG: bool>(s: S, len: usize, src: *const f32, dst: 
             while i + 4 * S::LANES <= end {
                 for (k, sum) in sums.iter_mut().enumerate() {
                     let e = math::exp(s, s.sub(s.load(src.add(i + k * S::LANES)), top));
-                    if !LOG {
-                        s.store(dst.add(i + k * S::LANES), e);
-                    }
+                    s.store(dst.add(i + k * S::LANES), e);
                     *sum = s.add(*sum, e);
                 }
                 i += 4 * S::LANES;
             }
             while i < end {
                 let e = math::exp(s, s.sub(s.load(src.add(i)), top));
-                if !LOG {
-                    s.store(dst.add(i), e);
-                }
+                s.store(dst.add(i), e);
                 sums[0] = s.add(sums[0], e);
                 i += S::LANES;
             }
@@ -81,25 +66,14 @@ unsafe fn row<S: Simd, const LOG: bool>(s: S, len: usize, src: *const f32, dst: 
             let e = math::exp(s, s.sub(s.load_n(src.add(whole), tail), top));
             let mut lanes = [0.0f32; 16];
             s.store_n(lanes.as_mut_ptr(), e, tail);
-            if !LOG {
-                s.store_n(dst.add(whole), e, tail);
-            }
+            s.store_n(dst.add(whole), e, tail);
             sum += s.sum(s.load(lanes.as_ptr()));
         }
-        if LOG {
-            let log = s.splat(sum.ln());
-            let end = |x| s.sub(s.sub(x, top), log);
-            for i in (0..whole).step_by(S::LANES) {
-                s.store(dst.add(i), end(s.load(src.add(i))));
-            }
-            s.store_n(dst.add(whole), end(s.load_n(src.add(whole), tail)), tail);
-        } else {
-            let factor = s.splat(1.0 / sum);
-            for i in (0..whole).step_by(S::LANES) {
-                s.store(dst.add(i), s.mul(s.load(dst.add(i)), factor));
-            }
-            s.store_n(dst.add(whole), s.mul(s.load_n(dst.add(whole), tail), factor), tail);
+        let factor = s.splat(1.0 / sum);
+        for i in (0..whole).step_by(S::LANES) {
+            s.store(dst.add(i), s.mul(s.load(dst.add(i)), factor));
         }
+        s.store_n(dst.add(whole), s.mul(s.load_n(dst.add(whole), tail), factor), tail);
     }
 }
 
@@ -133,58 +107,53 @@ pub(crate) unsafe fn max<S: Simd>(s: S, src: *const f32, len: usize) -> f32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Isa;
     use crate::simd::portable::Portable;
+    use crate::tuning::on;
 
     fn check(rows: usize, len: usize, src: &[f32]) {
-        for log in [false, true] {
-            let mut want = vec![0.0f64; rows * len];
-            for (want, x) in want.chunks_mut(len.max(1)).zip(src.chunks(len.max(1))) {
-                let top = x.iter().fold(f64::NEG_INFINITY, |m, &x| if x.is_nan() { f64::NAN } else { m.max(x.into()) });
-                let sum: f64 = x.iter().map(|&x| (f64::from(x) - top).exp()).sum();
-                for (want, &x) in want.iter_mut().zip(x) {
-                    let d = f64::from(x) - top;
-                    *want = if log { d - sum.ln() } else { d.exp() / sum };
-                }
+        let mut want = vec![0.0f64; rows * len];
+        for (want, x) in want.chunks_mut(len.max(1)).zip(src.chunks(len.max(1))) {
+            let top = x.iter().fold(f64::NEG_INFINITY, |m, &x| if x.is_nan() { f64::NAN } else { m.max(x.into()) });
+            let sum: f64 = x.iter().map(|&x| (f64::from(x) - top).exp()).sum();
+            for (want, &x) in want.iter_mut().zip(x) {
+                *want = (f64::from(x) - top).exp() / sum;
             }
-            let near = |got: &[f32], what: &str| {
-                for (i, (&got, &want)) in got.iter().zip(&want).enumerate() {
-                    let got = f64::from(got);
-                    let bound = if log { 1e-6 * want.abs().max(1.0) } else { 7e-6 * want + 1e-37 };
-                    let good = got == want || (got - want).abs() <= bound || (got.is_nan() && want.is_nan());
-                    assert!(good, "{what} log {log} {rows} × {len} [{i}]: {got} instead of {want}");
-                }
-            };
-            for &isa in Isa::available() {
-                for threads in 1..=3 {
-                    let team = Team::new(threads).unwrap();
-                    let mut once = vec![0.0f32; src.len()];
-                    let mut place = src.to_vec();
-                    let f = if log { log_softmax } else { softmax };
-                    // SAFETY: all buffers hold rows × len floats.
-                    unsafe {
-                        f(isa, &team, rows, len, src.as_ptr(), once.as_mut_ptr());
-                        f(isa, &team, rows, len, place.as_ptr(), place.as_mut_ptr());
-                    }
-                    near(&once, isa.name());
-                    assert!(
-                        once.iter().zip(&place).all(|(a, b)| a.to_bits() == b.to_bits()),
-                        "{isa}: in place differs"
-                    );
-                }
-            }
-            fn lanes<S: Simd>(s: S, log: bool, len: usize, x: &mut [f32]) {
-                for x in x.chunks_mut(len.max(1)) {
-                    let p = x.as_mut_ptr();
-                    // SAFETY: the chunk's own pointer and length.
-                    unsafe { if log { row::<S, true>(s, len, p, p) } else { row::<S, false>(s, len, p, p) } }
-                }
-            }
-            let mut wide = [src.to_vec(), src.to_vec(), src.to_vec()];
-            lanes(Portable::<4>, log, len, &mut wide[0]);
-            lanes(Portable::<8>, log, len, &mut wide[1]);
-            lanes(Portable::<16>, log, len, &mut wide[2]);
-            wide.iter().for_each(|got| near(got, "portable"));
         }
+        let near = |got: &[f32], what: &str| {
+            for (i, (&got, &want)) in got.iter().zip(&want).enumerate() {
+                let got = f64::from(got);
+                let bound = 7e-6 * want + 1e-37;
+                let good = got == want || (got - want).abs() <= bound || (got.is_nan() && want.is_nan());
+                assert!(good, "{what} {rows} × {len} [{i}]: {got} instead of {want}");
+            }
+        };
+        for &isa in Isa::available() {
+            for threads in 1..=3 {
+                let team = Team::new(threads).unwrap();
+                let mut once = vec![0.0f32; src.len()];
+                let mut place = src.to_vec();
+                // SAFETY: all buffers hold rows × len floats.
+                unsafe {
+                    softmax(on(isa), &team, rows, len, src.as_ptr(), once.as_mut_ptr());
+                    softmax(on(isa), &team, rows, len, place.as_ptr(), place.as_mut_ptr());
+                }
+                near(&once, isa.name());
+                assert!(once.iter().zip(&place).all(|(a, b)| a.to_bits() == b.to_bits()), "{isa}: in place differs");
+            }
+        }
+        fn lanes<S: Simd>(s: S, len: usize, x: &mut [f32]) {
+            for x in x.chunks_mut(len.max(1)) {
+                let p = x.as_mut_ptr();
+                // SAFETY: the chunk's own pointer and length.
+                unsafe { row(s, len, p, p) }
+            }
+        }
+        let mut wide = [src.to_vec(), src.to_vec(), src.to_vec()];
+        lanes(Portable::<4>, len, &mut wide[0]);
+        lanes(Portable::<8>, len, &mut wide[1]);
+        lanes(Portable::<16>, len, &mut wide[2]);
+        wide.iter().for_each(|got| near(got, "portable"));
     }
 
     fn values(n: usize, scale: f32) -> Vec<f32> {

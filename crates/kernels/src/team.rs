@@ -4,13 +4,11 @@
 //! (the next one usually follows at once) and parks only then. Work is split by index, never stolen, so a given thread
 //! count always computes in the same order and gives the same bits.
 
+use crate::tuning::Tuning;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, TryLockError};
 use std::thread::{JoinHandle, Thread};
-
-/// Spins before a member parks or a waiting caller yields; roughly 50 µs.
-const SPINS: u32 = 3_000;
 
 type Job = *const (dyn Fn(usize) + Sync);
 
@@ -22,6 +20,8 @@ struct Shared {
     /// Members that have not finished the section.
     pending: AtomicUsize,
     stop: AtomicBool,
+    /// How often a member looks for work before it parks, and a waiting caller before it yields.
+    spins: usize,
     asleep: Vec<AtomicBool>,
     panic: Mutex<Option<Box<dyn std::any::Any + Send>>>,
 }
@@ -40,14 +40,21 @@ pub struct Team {
 }
 
 impl Team {
-    /// A team of `threads` (at least 1), of which `threads − 1` are started now.
+    /// A team of `threads` (at least 1), of which `threads − 1` are started now; threads that wait behave as is usual on
+    /// this machine.
     pub fn new(threads: usize) -> std::io::Result<Team> {
+        Team::with_tuning(threads, &Tuning::detect())
+    }
+
+    /// A team of `threads` (at least 1), of which `threads − 1` are started now.
+    pub fn with_tuning(threads: usize, tuning: &Tuning) -> std::io::Result<Team> {
         let extra = threads.max(1) - 1;
         let shared = Arc::new(Shared {
             epoch: AtomicU32::new(0),
             job: Mutex::new(None),
             pending: AtomicUsize::new(0),
             stop: AtomicBool::new(false),
+            spins: tuning.team_spins(),
             asleep: (0..extra).map(|_| AtomicBool::new(false)).collect(),
             panic: Mutex::new(None),
         });
@@ -102,7 +109,7 @@ impl Team {
         let mut spins = 0;
         while shared.pending.load(Ordering::Acquire) != 0 {
             spins += 1;
-            if spins > SPINS { std::thread::yield_now() } else { std::hint::spin_loop() }
+            if spins > shared.spins { std::thread::yield_now() } else { std::hint::spin_loop() }
         }
         let theirs = shared.panic.lock().expect("a panic is stored, not raised, under this lock").take();
         if let Err(panic) = own {
@@ -125,13 +132,19 @@ impl Team {
             }
             return;
         }
-        let cut = |part: usize| (pieces * part / parts * grain).min(len);
+        let cut = |part: usize| start(pieces, parts, part).saturating_mul(grain).min(len);
         self.run(&|part| {
             if part < parts && cut(part) < cut(part + 1) {
                 f(part, cut(part)..cut(part + 1));
             }
         });
     }
+}
+
+/// Where part `part` of `parts` begins, if `len` things are dealt out evenly: ⌊len · part / parts⌋, of which no step
+/// overflows as long as `parts · parts` does not.
+pub(crate) fn start(len: usize, parts: usize, part: usize) -> usize {
+    len / parts * part + len % parts * part / parts
 }
 
 impl std::fmt::Debug for Team {
@@ -159,7 +172,7 @@ fn member(shared: &Shared, index: usize) {
         let mut spins = 0;
         while shared.epoch.load(Ordering::Acquire) == seen {
             spins += 1;
-            if spins < SPINS {
+            if spins < shared.spins {
                 std::hint::spin_loop();
                 continue;
             }
@@ -202,6 +215,18 @@ mod tests {
                 });
             }
             assert!(counts.iter().all(|c| c.load(Ordering::Relaxed) == 200));
+        }
+    }
+
+    #[test]
+    fn parts_of_any_length_begin_where_they_should() {
+        for len in [0usize, 1, 7, 4096, 1_000_003, usize::MAX - 1, usize::MAX] {
+            for parts in [1usize, 2, 3, 7, 4096] {
+                for part in [0, 1, parts / 2, parts - 1, parts] {
+                    let exact = len as u128 * part as u128 / parts as u128;
+                    assert_eq!(start(len, parts, part) as u128, exact, "{part} of {parts} parts of {len}");
+                }
+            }
         }
     }
 

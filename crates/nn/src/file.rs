@@ -23,6 +23,8 @@ pub const MODEL_KEY: &str = "schwann.model";
 pub const MODEL_VERSION: u32 = 1;
 /// The metadata entry that holds ncps' class and constructor arguments.
 pub const CONFIG_KEY: &str = "config";
+/// The metadata entry that holds what layers are called in PyTorch, as a list in JSON: `["encoder.0", "circuit"]`.
+pub const NAMES_KEY: &str = "names";
 /// How to bring a model from Python.
 const EXPORTER: &str = "scripts/export_ncps.py writes one: `from export_ncps import export; export(model, path)`";
 
@@ -51,7 +53,13 @@ impl Model {
     fn metadata(&self) -> Result<BTreeMap<String, String>> {
         let form = Form { version: MODEL_VERSION, layers: self.layers().to_vec() };
         let json = serde_json::to_string(&form).map_err(|e| Error::file(format!("the model's JSON: {e}")))?;
-        Ok(BTreeMap::from([(MODEL_KEY.to_owned(), json)]))
+        let mut metadata = BTreeMap::from([(MODEL_KEY.to_owned(), json)]);
+        if !self.names().is_empty() {
+            let names = serde_json::to_string(self.names());
+            let names = names.map_err(|e| Error::file(format!("the layers' names as JSON: {e}")))?;
+            metadata.insert(NAMES_KEY.to_owned(), names);
+        }
+        Ok(metadata)
     }
 
     /// Reads what [`Model::save`] wrote; the weights stay in the mapped file.
@@ -83,7 +91,7 @@ impl Model {
         check_sizes(json["layers"].as_array().map_or(&[], Vec::as_slice), reader)?;
         let form: Form = serde_json::from_value(json).map_err(unreadable)?;
         let names = reader.entries().iter().map(|e| (e.name.as_str(), e.name.as_str()));
-        Model::with_weights(form.layers, weights(reader, names)?)
+        Ok(with_names(Model::with_weights(form.layers, weights(reader, names)?)?, reader))
     }
 }
 
@@ -234,7 +242,21 @@ pub(crate) fn import(reader: &Reader) -> Result<Model> {
             }
         }
     }
-    Model::with_weights(Sequential::from(layers), weights)
+    Ok(with_names(Model::with_weights(Sequential::from(layers), weights)?, reader))
+}
+
+/// The model with the names that the file has for its layers. They are for people alone, so that those of a file that
+/// makes no sense of them are left out.
+fn with_names(model: Model, reader: &Reader) -> Model {
+    let names = reader.metadata().get(NAMES_KEY).and_then(|text| serde_json::from_str::<Vec<String>>(text).ok());
+    let Some(names) = names else { return model };
+    // PyTorch's layers that are several of ours, each with the name and its number.
+    let path = |name: &String| match name.rsplit_once(", layer ") {
+        Some((name, number)) => format!("{name}.l{number}"),
+        None => name.clone(),
+    };
+    let names = names.iter().map(path).collect();
+    model.clone().with_names(names).unwrap_or(model)
 }
 
 /// The metadata's `config`.

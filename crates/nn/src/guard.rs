@@ -36,10 +36,10 @@ impl Guard {
     }
 
     /// Refuses a sample that is not finite, unless those are to pass.
-    pub fn sample(&self, x: &[f32]) -> Result<()> {
-        match x.iter().position(|v| !v.is_finite()) {
-            Some(at) if self.not_finite == NotFinite::Refuse => {
-                Err(Error::argument("x", format!("{} at place {}", x[at], at + 1), "finite numbers"))
+    pub fn sample(&self, x: impl IntoIterator<Item = f32>) -> Result<()> {
+        match x.into_iter().enumerate().find(|(_, v)| !v.is_finite()) {
+            Some((at, value)) if self.not_finite == NotFinite::Refuse => {
+                Err(Error::argument("x", format!("{value} at place {}", at + 1), "finite numbers"))
             }
             _ => Ok(()),
         }

@@ -18,7 +18,7 @@ pub mod verify;
 pub mod wiring;
 
 pub use error::{Error, Result};
-pub use file::{CONFIG_KEY, MODEL_KEY, MODEL_VERSION, import_ncps, import_ncps_bytes, rounded_weights};
+pub use file::{CONFIG_KEY, MODEL_KEY, MODEL_VERSION, NAMES_KEY, import_ncps, import_ncps_bytes, rounded_weights};
 pub use guard::{Guard, NotFinite};
 pub use info::{Info, LayerInfo};
 pub use init::{Init, Param};

@@ -106,6 +106,9 @@ impl Sequential {
     }
 }
 
+/// The longest name of a layer, in characters.
+const MOST_NAME: usize = 200;
+
 /// A model: layers and weights.
 ///
 /// ```
@@ -128,6 +131,8 @@ pub struct Model {
     layers: Sequential,
     params: Vec<Param>,
     weights: BTreeMap<String, Tensor>,
+    /// What its maker called the layers; empty if nothing was said.
+    names: Vec<String>,
 }
 
 impl Model {
@@ -140,7 +145,7 @@ impl Model {
             let values = param.init.draw(&param.shape, &mut Random::new(seed, &param.name));
             weights.insert(param.name.clone(), Tensor::new(&param.shape, &values)?);
         }
-        Ok(Model { layers, params, weights })
+        Ok(Model { layers, params, weights, names: vec![] })
     }
 
     /// A model of these weights: every parameter and nothing else, of its shape, in finite `f32`.
@@ -158,7 +163,41 @@ impl Model {
             let got = format!("{}, and not of this model", weights[extra]);
             return Err(Error::weight(extra, got, format!("only {}", listed(&params))));
         }
-        Ok(Model { layers, params, weights })
+        Ok(Model { layers, params, weights, names: vec![] })
+    }
+
+    /// The same with names for its layers, one for each: what its operations are called by in plans, profiles and
+    /// pictures. Parameters and states keep theirs.
+    pub fn with_names(mut self, names: Vec<String>) -> Result<Model> {
+        if names.len() != self.layers.0.len() {
+            return Err(Error::argument("names", names.len(), format!("{}, one a layer", self.layers.0.len())));
+        }
+        let usable = |name: &String| name.chars().count() <= MOST_NAME && !name.chars().any(char::is_control);
+        if let Some(name) = names.iter().find(|name| !usable(name)) {
+            let expected = format!("at most {MOST_NAME} characters, none of them a control character");
+            return Err(Error::argument("names", format!("{name:?}"), expected));
+        }
+        self.names = names;
+        Ok(self)
+    }
+
+    /// The names that were given to the layers; none if nothing was said.
+    pub fn names(&self) -> &[String] {
+        &self.names
+    }
+
+    /// What a layer's operations are called by: the name it was given; else its class, with its number before it where
+    /// there are several layers, as its parameters have it.
+    pub fn path(&self, layer: usize) -> String {
+        let Some(word) = self.layers.0.get(layer).map(Layer::word) else { return String::new() };
+        let number = if self.layers.0.len() > 1 { layer.to_string() } else { String::new() };
+        let given = self.names.get(layer).filter(|name| !name.is_empty()).unwrap_or(&number);
+        match given {
+            name if name.is_empty() || *name == self.layers.0[layer].class() => word,
+            // A number alone, as `Sequential` has it, says little.
+            name if name.chars().all(|c| c.is_ascii_digit() || c == '.') => format!("{name}.{word}"),
+            name => name.clone(),
+        }
     }
 
     /// The layers.
@@ -233,9 +272,9 @@ impl Model {
         let ty = outer.b.ty(y).clone();
         let axes: Vec<usize> = (0..ty.shape.rank()).collect();
         let target = outer.b.input("target", DType::F32, ty.shape)?;
-        let error = outer.b.sub(y, target)?;
-        let square = outer.b.square(error)?;
-        let loss = outer.b.mean(square, &axes, false)?;
+        let error = outer.b.named("loss.error").sub(y, target)?;
+        let square = outer.b.named("loss.square").square(error)?;
+        let loss = outer.b.named("loss").mean(square, &axes, false)?;
         outer.b.output("loss", loss)?;
         let names: Vec<&str> = self.params.iter().map(|p| p.name.as_str()).collect();
         Ok(gradient(&outer.b.build()?, "loss", &names)?)
@@ -264,13 +303,14 @@ impl Model {
         if options.timespans == Timespans::PerStep {
             let given = outer.input("timespans", DType::F32, Shape::from(leading.clone()), batch_axis)?;
             let [first, second] = &leading[..] else { unreachable!("checked: timespans need a CfC or an LTC") };
-            outer.timespans = Some(outer.b.reshape(given, shape![first, second, 1])?);
+            let column = shape![first, second, 1];
+            outer.timespans = Some(outer.b.named("timespans.column").reshape(given, column)?);
         }
         let mut sequence = layout.is_some();
         for (i, layer) in self.layers.0.iter().enumerate() {
             outer.prefix = self.layers.prefix(i);
             outer.state_prefix = self.layers.state_prefix(i);
-            value = layer.build(&mut outer, value)?;
+            value = outer.within(&self.path(i), |outer| layer.build(outer, value))?;
             sequence = sequence && layer.recurrent().is_none_or(|(_, sequences)| sequences);
         }
         let batch_axis = if sequence { batch_axis } else { 0 };

@@ -106,12 +106,14 @@ pub(crate) trait Scope {
     fn b(&mut self) -> &mut GraphBuilder;
     /// A parameter of the layer at hand.
     fn param(&mut self, name: &str) -> Result<Value>;
+    /// Builds a part of the layer: names of its operations begin with the layer's path and `part`.
+    fn within<T>(&mut self, part: &str, build: impl FnOnce(&mut Self) -> Result<T>) -> Result<T>;
 
-    /// x·wᵀ + b with the parameters `<name>.weight` and `<name>.bias`.
-    fn linear(&mut self, name: &str, x: Value) -> Result<Value> {
+    /// x·wᵀ + b with the parameters `<name>.weight` and `<name>.bias`, as the part of the layer called `part`.
+    fn linear(&mut self, part: &str, name: &str, x: Value) -> Result<Value> {
         let weight = self.param(&format!("{name}.weight"))?;
         let bias = self.param(&format!("{name}.bias"))?;
-        Ok(self.b().linear(x, weight, Some(bias))?)
+        Ok(self.b().named(part).linear(x, weight, Some(bias))?)
     }
 }
 
@@ -139,6 +141,13 @@ pub(crate) struct Outer<'a> {
 impl Scope for Outer<'_> {
     fn b(&mut self) -> &mut GraphBuilder {
         &mut self.b
+    }
+
+    fn within<T>(&mut self, part: &str, build: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
+        let outside = self.b.enter(part);
+        let built = build(self);
+        self.b.leave(outside);
+        built
     }
 
     fn param(&mut self, name: &str) -> Result<Value> {
@@ -200,30 +209,26 @@ impl<'a> Outer<'a> {
         let mut dims = batched.dims().to_vec();
         dims.remove(batch_axis);
         let alone = self.b.input(name, dtype, Shape::from(dims))?;
-        Ok(self.b.reshape(alone, batched)?)
+        Ok(self.b.named(&format!("{name}.batched")).reshape(alone, batched)?)
     }
 
     /// The reverse, for an output.
     pub(crate) fn output(&mut self, name: &str, value: Value, batch_axis: usize) -> Result<()> {
-        let value = self.without_batch(value, batch_axis)?;
-        Ok(self.b.output(name, value)?)
-    }
-
-    pub(crate) fn without_batch(&mut self, value: Value, batch_axis: usize) -> Result<Value> {
-        if self.options.batched {
-            return Ok(value);
+        let mut value = value;
+        if !self.options.batched {
+            let mut dims = self.b.ty(value).shape.dims().to_vec();
+            dims.remove(batch_axis);
+            value = self.b.named(&format!("{name}.unbatched")).reshape(value, Shape::from(dims))?;
         }
-        let mut dims = self.b.ty(value).shape.dims().to_vec();
-        dims.remove(batch_axis);
-        Ok(self.b.reshape(value, Shape::from(dims))?)
+        Ok(self.b.output(name, value)?)
     }
 
     /// The first value of a state, `[B, units]`. `name` is `h` or `c`.
     pub(crate) fn first_state(&mut self, name: &str, units: usize) -> Result<Value> {
         let shape = shape![self.rows(), units];
         if self.options.state == InitialState::Zero {
-            let zero = self.b.scalar(0.0)?;
-            return Ok(self.b.broadcast(zero, shape)?);
+            let zero = self.b.named(&format!("{name}0.zero")).scalar(0.0)?;
+            return Ok(self.b.named(&format!("{name}0")).broadcast(zero, shape)?);
         }
         let (input, output) = (format!("{}{name}0", self.state_prefix), format!("{}{name}n", self.state_prefix));
         let value = self.input(&input, DType::F32, shape, 0)?;
@@ -263,6 +268,14 @@ impl Scope for Inner<'_, '_> {
         &mut self.body
     }
 
+    fn within<T>(&mut self, part: &str, build: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
+        let (outside, of_body) = (self.outer.b.enter(part), self.body.enter(part));
+        let built = build(self);
+        self.outer.b.leave(outside);
+        self.body.leave(of_body);
+        built
+    }
+
     fn param(&mut self, name: &str) -> Result<Value> {
         let outside = self.outer.param(name)?;
         self.fixed(outside)
@@ -273,9 +286,12 @@ impl<'o, 'a> Inner<'o, 'a> {
     /// A body with these inputs: the states, then one element of each sequence.
     pub(crate) fn new(outer: &'o mut Outer<'a>, inputs: &[(&str, Type)]) -> Result<(Inner<'o, 'a>, Vec<Value>)> {
         let mut body = GraphBuilder::new();
+        // For good: the body belongs to the layer that is being built.
+        let _ = body.enter(outer.b.path());
         let mut values = vec![];
         for (name, ty) in inputs {
-            values.push(body.input(name, ty.dtype, ty.shape.clone())?);
+            let path = format!("{}.{name}", outer.b.path());
+            values.push(body.named(&path).input(name, ty.dtype, ty.shape.clone())?);
         }
         Ok((Inner { outer, body, fixed: vec![], known: BTreeMap::new() }, values))
     }
@@ -287,7 +303,8 @@ impl<'o, 'a> Inner<'o, 'a> {
         }
         let ty = self.outer.b.ty(outside).clone();
         let name = format!("fixed.{}.{}", self.fixed.len(), self.outer.b.graph().node(outside).name);
-        let value = self.body.input(&name, ty.dtype, ty.shape)?;
+        let outer_name = self.outer.b.graph().node(outside).name.clone();
+        let value = self.body.named(&outer_name).input(&name, ty.dtype, ty.shape)?;
         self.fixed.push(outside);
         self.known.insert(outside, value);
         Ok(value)

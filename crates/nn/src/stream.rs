@@ -261,7 +261,7 @@ impl Runner {
             let expected = format!("{} for {count} samples of {} features", count * self.features, self.features);
             return Err(Error::argument("x", format!("{} numbers", x.len()), expected));
         }
-        self.guard.sample(x)?;
+        self.guard.sample(x.iter().copied())?;
         if let Some(elapsed) = elapsed {
             self.guard.elapsed(elapsed)?;
         }

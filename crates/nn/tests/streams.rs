@@ -100,6 +100,7 @@ fn step_by_step(what: &str, model: &Model, timespans: Timespans, program: &Arc<P
         false => session.run(&[("x", &x)]).unwrap(),
     };
     let y = whole[0].values::<f32>().unwrap();
+    assert!(!y.is_empty() && y.iter().all(|v| v.is_finite()), "{what}: nothing to compare");
 
     let mut runner = Runner::new(Arc::clone(program)).unwrap();
     let mut state = runner.state();
@@ -159,12 +160,14 @@ fn streams_together_are_each_alone() {
             let y = together.step_many(&mut states, x).unwrap().to_vec();
             for (i, state) in singles.iter_mut().enumerate() {
                 let single = alone.step(state, &x[i * INPUTS..][..INPUTS]).unwrap();
+                assert!(!single.is_empty() && single.len() * STREAMS == y.len(), "{name}");
                 for (a, b) in single.iter().zip(&y[i * single.len()..]) {
                     assert!((a - b).abs() <= 1e-6 * (1.0 + a.abs()), "{name}, stream {i}: {a} alone, {b} together");
                 }
             }
         }
         for (a, b) in states.iter().zip(&singles) {
+            assert!(!a.values().is_empty() && a.values().len() == b.values().len(), "{name}");
             let near = a.values().iter().zip(b.values()).all(|(a, b)| (a - b).abs() <= 1e-6 * (1.0 + a.abs()));
             assert!(near, "{name}: states");
         }

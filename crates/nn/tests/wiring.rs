@@ -1,8 +1,10 @@
 //! What a wiring promises: what it refuses and how it says so, and that it reads back as it was written.
 
 use proptest::prelude::*;
+use proptest::test_runner::{Config, TestRunner};
 use schwann_nn::Result;
 use schwann_nn::wiring::{AutoNcp, FullyConnected, Ncp, Random, Wiring, WiringConfig};
+use std::cell::Cell;
 
 /// Expects a refusal with these words.
 #[track_caller]
@@ -231,31 +233,51 @@ fn any_config() -> impl Strategy<Value = WiringConfig> {
     ]
 }
 
-proptest! {
-    #[test]
-    fn what_is_written_reads_back(config in any_config(), inputs in prop::option::of(1..20usize)) {
-        prop_assert_eq!(&WiringConfig::from_json(&config.to_json()).unwrap(), &config);
-        if let Ok(mut wiring) = config.to_wiring() {
-            if let Some(inputs) = inputs {
-                wiring.build(inputs).unwrap();
-            }
-            prop_assert_eq!(Wiring::from_json(&wiring.to_json()).unwrap(), wiring);
-        }
+/// Runs a check on drawn options; it says whether there was anything to check, which must be so in one of `of` at least.
+fn draw<T: std::fmt::Debug>(
+    options: impl Strategy<Value = T>,
+    of: usize,
+    check: impl Fn(T) -> std::result::Result<bool, TestCaseError>,
+) {
+    let config = Config { failure_persistence: None, ..Config::default() };
+    let (checked, all) = (Cell::new(0), config.cases as usize);
+    let ran = TestRunner::new(config).run(&options, |options| {
+        checked.set(checked.get() + usize::from(check(options)?));
+        Ok(())
+    });
+    if let Err(e) = ran {
+        panic!("{e}");
     }
+    assert!(checked.get() * of >= all, "only {} of {all} had anything to check", checked.get());
+}
 
-    #[test]
-    fn every_neuron_of_an_ncp_is_reached_and_used(config in any_config(), inputs in 1..20usize) {
-        let is_ncp = matches!(config, WiringConfig::Ncp(_) | WiringConfig::AutoNcp(_));
-        if let Some(mut wiring) = config.to_wiring().ok().filter(|_| is_ncp) {
+#[test]
+fn what_is_written_reads_back() {
+    draw((any_config(), prop::option::of(1..20usize)), 3, |(config, inputs)| {
+        prop_assert_eq!(&WiringConfig::from_json(&config.to_json()).unwrap(), &config);
+        let Ok(mut wiring) = config.to_wiring() else { return Ok(false) };
+        if let Some(inputs) = inputs {
             wiring.build(inputs).unwrap();
-            let (units, command, inter) = (wiring.units(), wiring.layer(1), wiring.layer(0));
-            for &neuron in inter {
-                prop_assert!((0..inputs).any(|i| wiring.sensory_adjacency()[i * units + neuron] != 0));
-            }
-            for &neuron in command {
-                prop_assert!(inter.iter().any(|i| wiring.adjacency()[i * units + neuron] != 0));
-                prop_assert!(wiring.layer(2).iter().any(|m| wiring.adjacency()[neuron * units + m] != 0));
-            }
         }
-    }
+        prop_assert_eq!(Wiring::from_json(&wiring.to_json()).unwrap(), wiring);
+        Ok(true)
+    });
+}
+
+#[test]
+fn every_neuron_of_an_ncp_is_reached_and_used() {
+    draw((any_config(), 1..20usize), 10, |(config, inputs)| {
+        let is_ncp = matches!(config, WiringConfig::Ncp(_) | WiringConfig::AutoNcp(_));
+        let Some(mut wiring) = config.to_wiring().ok().filter(|_| is_ncp) else { return Ok(false) };
+        wiring.build(inputs).unwrap();
+        let (units, command, inter) = (wiring.units(), wiring.layer(1), wiring.layer(0));
+        for &neuron in inter {
+            prop_assert!((0..inputs).any(|i| wiring.sensory_adjacency()[i * units + neuron] != 0));
+        }
+        for &neuron in command {
+            prop_assert!(inter.iter().any(|i| wiring.adjacency()[i * units + neuron] != 0));
+            prop_assert!(wiring.layer(2).iter().any(|m| wiring.adjacency()[neuron * units + m] != 0));
+        }
+        Ok(!inter.is_empty() && !command.is_empty())
+    });
 }

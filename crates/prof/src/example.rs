@@ -415,6 +415,8 @@ fn ops(factor: f64) -> Vec<Op> {
             name: name.into(),
             op: op.into(),
             kernel: kernel.into(),
+            kind: if op == "transpose" { KernelKind::Move } else { KernelKind::Product },
+            idle_lanes: None,
             shape: shape.into(),
             dtype: "f32".into(),
             path: if inside { vec![1, i - 1] } else { vec![i.min(2)] },

@@ -6,6 +6,7 @@
 
 use crate::stats::verdict::Answer;
 use schemars::JsonSchema;
+use schwann_core::plan::Kernel;
 use schwann_core::{Figure, Series};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -240,6 +241,61 @@ pub enum Bound {
     Unknown,
 }
 
+/// What kind of kernel an operation runs on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum KernelKind {
+    /// A matrix product.
+    Product,
+    /// A product of three heads with its gate.
+    GatedCell,
+    /// Sums over synapses.
+    Synapses,
+    /// An elementwise program.
+    Map,
+    /// A loop over time, without what is inside it.
+    Loop,
+    /// Attention.
+    Attention,
+    /// Softmax, normalization or reduction of rows.
+    Rows,
+    /// Bytes that are moved.
+    Move,
+    /// Rows looked up, or summed, by index.
+    Index,
+    /// Arithmetic on integers.
+    Integer,
+    /// What a run does beside its kernels.
+    Call,
+    /// Something else; also in documents from before kinds were kept.
+    #[default]
+    Other,
+}
+
+impl KernelKind {
+    /// The kind of a plan's kernel.
+    pub fn of(kernel: &Kernel) -> KernelKind {
+        match kernel {
+            Kernel::Product(_) => KernelKind::Product,
+            Kernel::GatedCell(_) => KernelKind::GatedCell,
+            Kernel::Synapses(_) => KernelKind::Synapses,
+            Kernel::Map(_) => KernelKind::Map,
+            Kernel::Scan(_) => KernelKind::Loop,
+            Kernel::Attention(_) => KernelKind::Attention,
+            Kernel::Softmax(_) | Kernel::Norm(_) | Kernel::Reduce(_) => KernelKind::Rows,
+            Kernel::Gather(_) | Kernel::SegmentSum(_) => KernelKind::Index,
+            Kernel::Move(_) => KernelKind::Move,
+            Kernel::Integer(_) => KernelKind::Integer,
+            Kernel::Other(_) => KernelKind::Other,
+        }
+    }
+
+    /// Whether nearly all it does is multiply weights.
+    pub fn multiplies_weights(self) -> bool {
+        matches!(self, KernelKind::Product | KernelKind::GatedCell)
+    }
+}
+
 /// One operation: a kernel call, or in a loop all calls of that place.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Op {
@@ -249,6 +305,12 @@ pub struct Op {
     pub op: String,
     /// The kernel that runs it.
     pub kernel: String,
+    /// What kind of kernel that is.
+    #[serde(default)]
+    pub kind: KernelKind,
+    /// Of the vector lanes that it computes with, how many hold nothing, in %; only for products.
+    #[serde(default)]
+    pub idle_lanes: Option<Figure>,
     /// Its result's shape, of one call.
     pub shape: String,
     /// Its result's type.

@@ -80,8 +80,8 @@ fn by_hand(model: &str, rows: u64) -> Vec<Work> {
             // (c·v + a + sum) / (d + sum), where only c is the same for all rows.
             let solve = with(synapses(rows, inner, 64), 5 * 64 * rows, 64 + 2 * 64 * rows + 64 * rows);
             let mapped = (2 * 16 * rows, 0, 4 * (2 * 16 * rows + 2 * 16));
-            // The solver's six steps are one call.
-            vec![inputs, mapped, (6 * solve.0, 6 * solve.1, 6 * solve.2)]
+            // The solver's six steps are one call, which finds its tables and terms in the cache after the first.
+            vec![inputs, mapped, (6 * solve.0, 6 * solve.1, solve.2)]
         }
         other => panic!("no model {other}"),
     }
@@ -119,7 +119,7 @@ fn work_of_each_operation_is_what_a_hand_counts_for_whole_blocks_rows_left_over_
             // How the batch is cut is the compiler's choice; it is in the loop's kernel: `150 rows by 48`.
             let looped = compute.ops.iter().find(|op| op.op == "scan").unwrap();
             let (_, cut) = looped.kernel.split_once(" rows by ").unwrap();
-            let block: usize = cut.split(' ').next().unwrap().parse().unwrap();
+            let block: usize = cut.split([' ', ',']).next().unwrap().parse().unwrap();
             let (blocks, rest) = (batch / block, batch % block);
             let mut want: BTreeMap<u64, Vec<Work>> = BTreeMap::new();
             for (rows, calls) in [(block, blocks * steps), (rest, steps)].into_iter().filter(|(r, c)| r * c > 0) {

@@ -365,7 +365,7 @@ fn a_recorded_run_has_its_calls_on_one_timeline() {
         let trace = Profiler::new(model("L")).with(options).record(2).unwrap();
         assert!(!trace.truncated && trace.runs == 2);
         assert!(trace.events.is_sorted_by(|a, b| a.start_s <= b.start_s));
-        let loops: Vec<_> = trace.events.iter().filter(|e| e.name == "steps").collect();
+        let loops: Vec<_> = trace.events.iter().filter(|e| e.name == "ltc.steps").collect();
         assert_eq!(loops.len(), 2);
         let inside = |e: &&OpEvent| e.path.len() > 1;
         for event in trace.events.iter().filter(inside) {

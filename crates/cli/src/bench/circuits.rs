@@ -165,6 +165,9 @@ pub(super) fn run(args: &Args) -> Result<Outcome> {
                 if args.json {
                     bar.suspend(|| writeln!(out, "{}", serde_json::to_string(&record)?).map_err(anyhow::Error::from))?;
                     out.flush()?;
+                    if out::is_closed() {
+                        break 'all;
+                    }
                 } else {
                     table.row(row(&record, peak));
                     losses.extend(record.training.map(|t| (format!("{name} {batch}×{steps}"), t)));

@@ -2,6 +2,7 @@
 //! columns as there are.
 
 use crate::{devices, out, predict};
+use schwann::graph::is_automatic;
 use schwann::plan::{bytes, count, seconds};
 use schwann::prof::analyze::cliffs;
 use schwann::prof::device::predict::NEVER_COMPARED;
@@ -239,9 +240,7 @@ fn limit(bound: Bound) -> &'static str {
 
 /// A node's name where a person gave it one: `add_26` is a number in a list, and says nothing.
 fn given_name(op: &Op) -> Option<String> {
-    let numbered =
-        op.name.rsplit_once('_').is_some_and(|(_, n)| !n.is_empty() && n.chars().all(|c| c.is_ascii_digit()));
-    (!numbered && !op.path.is_empty()).then(|| out::printable(&op.name))
+    (!is_automatic(&op.name) && !op.path.is_empty()).then(|| out::printable(&op.name))
 }
 
 /// What an operation does, in words that fit.

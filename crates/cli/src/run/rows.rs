@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result, anyhow, bail};
 use schwann::nn::NotFinite;
-use schwann::show;
+use schwann::{DType, Tensor, show};
 use serde_json::Value;
 use std::io::{BufRead, Read};
 
@@ -78,7 +78,8 @@ impl Separator {
 /// One row: the features, and the time since the last.
 #[derive(Clone, Default)]
 pub(super) struct Row {
-    pub(super) x: Vec<f32>,
+    /// Each is a number of the type that the network takes.
+    pub(super) x: Vec<f64>,
     pub(super) dt: Option<f32>,
     /// Whether it came as an object, and its answer is to be one.
     pub(super) object: bool,
@@ -101,6 +102,8 @@ pub(super) struct Rows<R> {
     pub(super) separator: Option<Separator>,
     /// How many numbers a row has, but for the time.
     features: usize,
+    /// What type they have.
+    dtype: DType,
     not_finite: NotFinite,
     /// Which column is the time, as it was given, and counted from 0 once that is known.
     dt_column: Option<String>,
@@ -113,7 +116,7 @@ pub(super) struct Rows<R> {
 impl<R: BufRead> Rows<R> {
     pub(super) fn new(
         from: R,
-        features: usize,
+        (features, dtype): (usize, DType),
         format: Option<Format>,
         dt_column: Option<&str>,
         not_finite: NotFinite,
@@ -125,6 +128,7 @@ impl<R: BufRead> Rows<R> {
             format,
             separator: None,
             features,
+            dtype,
             not_finite,
             dt_column: dt_column.map(str::to_owned),
             dt_at: None,
@@ -202,7 +206,7 @@ impl<R: BufRead> Rows<R> {
                 let problem = "--dt-column is for CSV; in JSON the time is `dt`, as in {\"x\": [1, 2], \"dt\": 0.1}";
                 return Err(Flag(problem.into()).into());
             }
-            json_row(trimmed, row, self.not_finite)?;
+            json_row(trimmed, row, self.dtype, self.not_finite)?;
             return Ok(true);
         }
         let separator = *self.separator.get_or_insert_with(|| Separator::of(trimmed));
@@ -217,10 +221,11 @@ impl<R: BufRead> Rows<R> {
             return Ok(false);
         }
         for (i, field) in fields.iter().enumerate() {
-            let value = number_of(field, self.not_finite);
+            let is_time = self.dt_at == Some(i);
+            let value = number_of(field, if is_time { DType::F32 } else { self.dtype }, self.not_finite);
             let value = value.map_err(|problem| anyhow!("column {} {problem}{}", i + 1, hint(field, separator)))?;
-            if self.dt_at == Some(i) {
-                row.dt = Some(value);
+            if is_time {
+                row.dt = Some(value as f32);
             } else {
                 row.x.push(value);
             }
@@ -255,16 +260,38 @@ fn is_heading(field: &str) -> bool {
     field.parse::<f32>().is_err() && !field.starts_with(like_a_number) && field.contains(char::is_alphabetic)
 }
 
-/// The number in a field, or what is wrong with it.
-fn number_of(field: &str, not_finite: NotFinite) -> Result<f32, String> {
+/// The number of that type in a field, or what is wrong with it.
+fn number_of(field: &str, dtype: DType, not_finite: NotFinite) -> Result<f64, String> {
     let shown = || format!("is `{}`", show::name(&field.chars().take(40).collect::<String>()));
-    let value: f32 = field.parse().map_err(|_| format!("{}; expected a number", shown()))?;
-    if value.is_infinite() && field.contains(|c: char| c.is_ascii_digit()) {
-        return Err(format!("{}; expected a finite number, at most {:e} in size", shown(), f32::MAX));
-    }
-    match value.is_finite() || not_finite == NotFinite::Pass {
+    let wide: f64 = field.parse().map_err(|_| format!("{}; expected a number", shown()))?;
+    // Rounded once: by way of f64 a number may come out as its neighbour.
+    let value = if dtype == DType::F32 { field.parse::<f32>().map_or(wide, f64::from) } else { wide };
+    let written = field.contains(|c: char| c.is_ascii_digit());
+    fits(value, dtype, written, not_finite).map_err(|problem| format!("{}; {problem}", shown()))
+}
+
+/// A number as the type holds it, or what is expected instead; `written` if it was written with digits.
+fn fits(value: f64, dtype: DType, written: bool, not_finite: NotFinite) -> Result<f64, String> {
+    let (least, most) = match dtype {
+        DType::F32 | DType::F16 | DType::Bf16 => {
+            let stored = Tensor::from_f64(dtype, &[], &[value]).map_or(f64::NAN, |t| t.to_f64()[0]);
+            return match (stored.is_finite(), value.is_finite() || written, not_finite) {
+                (true, ..) => Ok(stored),
+                (false, true, _) => Err(format!("expected a finite number that {dtype} holds")),
+                (false, false, NotFinite::Pass) => Ok(stored),
+                (false, false, NotFinite::Refuse) => {
+                    Err("expected a finite number (--nan pass lets others through)".into())
+                }
+            };
+        }
+        DType::I32 => (f64::from(i32::MIN), f64::from(i32::MAX)),
+        DType::I8 => (-128.0, 127.0),
+        DType::U8 => (0.0, 255.0),
+        DType::Bool => (0.0, 1.0),
+    };
+    match value.fract() == 0.0 && (least..=most).contains(&value) {
         true => Ok(value),
-        false => Err(format!("{}; expected a finite number (--nan pass lets others through)", shown())),
+        false => Err(format!("expected a whole number from {least} to {most}, since the network takes {dtype}")),
     }
 }
 
@@ -301,13 +328,18 @@ fn column_at(column: &str, fields: &[&str], heading: bool) -> Result<usize, Flag
     }
 }
 
-fn json_row(text: &str, row: &mut Row, not_finite: NotFinite) -> Result<()> {
+fn json_row(text: &str, row: &mut Row, dtype: DType, not_finite: NotFinite) -> Result<()> {
     let json: Value = serde_json::from_str(text)?;
     let shown = |value: &Value| show::name(&value.to_string());
-    let number = |value: &Value| match value {
+    let number = |value: &Value, dtype: DType| match value {
         // JSON has no other word for what is no number.
-        Value::Null if not_finite == NotFinite::Pass => Ok(f32::NAN),
-        _ => value.as_f64().map(|v| v as f32).filter(|v| v.is_finite()).context("expected a finite number"),
+        Value::Null if not_finite == NotFinite::Pass => {
+            fits(f64::NAN, dtype, false, not_finite).map_err(|e| anyhow!(e))
+        }
+        _ => {
+            let number = value.as_f64().context("expected a finite number")?;
+            fits(number, dtype, true, not_finite).map_err(|e| anyhow!(e))
+        }
     };
     let x = match &json {
         Value::Array(_) => &json,
@@ -316,8 +348,11 @@ fn json_row(text: &str, row: &mut Row, not_finite: NotFinite) -> Result<()> {
                 bail!("it has a field `{}`; expected `x` and, where wanted, `dt`", show::name(other));
             }
             row.object = true;
-            row.dt =
-                fields.get("dt").map(|dt| number(dt).with_context(|| format!("`dt` is {}", shown(dt)))).transpose()?;
+            let time = fields
+                .get("dt")
+                .map(|dt| number(dt, DType::F32).with_context(|| format!("`dt` is {}", shown(dt))))
+                .transpose()?;
+            row.dt = time.map(|dt| dt as f32);
             fields.get("x").context("it has no field `x`")?
         }
         other => bail!("it is {}; expected an array of numbers, or an object with `x`", shown(other)),
@@ -325,10 +360,10 @@ fn json_row(text: &str, row: &mut Row, not_finite: NotFinite) -> Result<()> {
     match x {
         Value::Array(values) => {
             for (i, value) in values.iter().enumerate() {
-                row.x.push(number(value).with_context(|| format!("element {} is {}", i + 1, shown(value)))?);
+                row.x.push(number(value, dtype).with_context(|| format!("element {} is {}", i + 1, shown(value)))?);
             }
         }
-        one => row.x.push(number(one).with_context(|| format!("`x` is {}", shown(one)))?),
+        one => row.x.push(number(one, dtype).with_context(|| format!("`x` is {}", shown(one)))?),
     }
     Ok(())
 }

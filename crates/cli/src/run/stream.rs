@@ -95,11 +95,11 @@ impl Stream {
         if row.x.len() != self.x.len() {
             bail!("it has {} features; the network takes {}", row.x.len(), self.x.len());
         }
-        self.guard.sample(&row.x)?;
+        self.guard.sample(row.x.iter().map(|v| *v as f32))?;
         match (&mut self.timespans, row.dt) {
             (Some(to), Some(dt)) => {
                 self.guard.elapsed(&[dt]).context("its time since the last row")?;
-                fill(to, &[dt])?;
+                fill(to, &[f64::from(dt)])?;
             }
             (None, None) => {}
             (Some(_), None) => {
@@ -111,16 +111,17 @@ impl Stream {
     }
 
     /// Takes the step, and gives the answer into `y`.
-    fn step(&mut self, y: &mut Vec<f32>) -> schwann::Result<()> {
+    fn step(&mut self, y: &mut Answer) -> schwann::Result<()> {
         match &self.timespans {
             Some(times) => self.session.run(&[(&self.input, &self.x), ("timespans", times)])?,
             None => self.session.run(&[(&self.input, &self.x)])?,
         };
         let found = self.session.output(&self.output)?;
-        y.clear();
+        y.is_whole = !found.dtype().is_float();
+        y.values.clear();
         match found.dtype() {
-            DType::F32 => y.extend_from_slice(found.values::<f32>()?),
-            _ => y.extend(found.to_f64().into_iter().map(|v| v as f32)),
+            DType::F32 => y.values.extend(found.values::<f32>()?.iter().map(|v| f64::from(*v))),
+            _ => y.values.extend(found.to_f64()),
         }
         Ok(())
     }
@@ -133,17 +134,31 @@ impl Stream {
     }
 }
 
-/// Writes a row into a tensor of whatever type the network takes.
-fn fill(to: &mut Tensor, values: &[f32]) -> Result<()> {
+/// Writes a row into a tensor of whatever type the network takes; the row's numbers are numbers of that type.
+fn fill(to: &mut Tensor, values: &[f64]) -> Result<()> {
     if to.dtype() == DType::F32 {
-        to.values_mut::<f32>()?.copy_from_slice(values);
+        to.values_mut::<f32>()?.iter_mut().zip(values).for_each(|(to, v)| *to = *v as f32);
         return Ok(());
     }
-    let wide: Vec<f64> = values.iter().map(|&v| f64::from(v)).collect();
-    if !to.dtype().is_float() && wide.iter().any(|v| v.fract() != 0.0) {
-        bail!("it has a fraction; the network takes whole numbers ({})", to.dtype());
+    *to = Tensor::from_f64(to.dtype(), to.shape(), values)?;
+    Ok(())
+}
+
+/// What a step answered.
+#[derive(Default)]
+struct Answer {
+    values: Vec<f64>,
+    /// Whether these are whole numbers or truth values, and not floats of at most 32 bits.
+    is_whole: bool,
+}
+
+/// A number of an answer: the shortest text that reads back as the same number.
+fn write_number(out: &mut impl Write, value: f64, is_whole: bool) -> Result<()> {
+    match (is_whole, value as f32) {
+        (true, _) => write!(out, "{}", value as i64)?,
+        (false, v) if v.is_finite() => serde_json::to_writer(out, &v)?,
+        (false, v) => write!(out, "{v}")?,
     }
-    *to = Tensor::from_f64(to.dtype(), to.shape(), &wide)?;
     Ok(())
 }
 
@@ -157,24 +172,24 @@ fn compiled(args: &Args, graph: &Graph) -> Result<Session> {
 }
 
 /// Writes an answer as the row came.
-fn answer(out: &mut impl Write, y: &[f32], format: Format, separator: Separator, object: bool) -> Result<()> {
-    match format {
-        Format::Csv => {
-            for (i, value) in y.iter().enumerate() {
-                if i > 0 {
-                    out.write_all(separator.text().as_bytes())?;
-                }
-                // The shortest text that reads back as the same number.
-                if value.is_finite() { serde_json::to_writer(&mut *out, value)? } else { write!(out, "{value}")? }
-            }
+fn answer(out: &mut impl Write, y: &Answer, format: Format, separator: Separator, object: bool) -> Result<()> {
+    let (before, between, after) = match (format, object) {
+        (Format::Csv, _) => ("", separator.text(), ""),
+        (Format::Jsonl, true) => ("{\"y\":[", ",", "]}"),
+        (Format::Jsonl, false) => ("[", ",", "]"),
+    };
+    out.write_all(before.as_bytes())?;
+    for (i, value) in y.values.iter().enumerate() {
+        if i > 0 {
+            out.write_all(between.as_bytes())?;
         }
-        Format::Jsonl if object => {
-            out.write_all(b"{\"y\":")?;
-            serde_json::to_writer(&mut *out, y)?;
-            out.write_all(b"}")?;
+        // JSON has no other word for what is no number.
+        match format == Format::Jsonl && !value.is_finite() {
+            true => out.write_all(b"null")?,
+            false => write_number(out, *value, y.is_whole)?,
         }
-        Format::Jsonl => serde_json::to_writer(&mut *out, y)?,
     }
+    out.write_all(after.as_bytes())?;
     out.write_all(b"\n")?;
     // Whoever waits for this row is not to wait for the next.
     Ok(out.flush()?)
@@ -229,11 +244,12 @@ pub(super) fn run(args: &Args) -> Result<Outcome> {
             bail!("--state-out: the network has no states to write");
         }
     }
-    let features = stream.x.len();
+    let (features, dtype) = (stream.x.len(), stream.x.dtype());
     let stream: Shared = Arc::new(Mutex::new(stream));
     end_when_interrupted(&stream, args.state_out.clone());
     let not_finite: NotFinite = args.nan.into();
-    let rows = Rows::new(std::io::stdin().lock(), features, args.format, args.dt_column.as_deref(), not_finite);
+    let rows =
+        Rows::new(std::io::stdin().lock(), (features, dtype), args.format, args.dt_column.as_deref(), not_finite);
     let ended = steps(args, &network, &stream, rows);
     // However it ended, the state is written; where both fail, both are said.
     let stream = locked(&stream);
@@ -251,7 +267,7 @@ pub(super) fn run(args: &Args) -> Result<Outcome> {
 /// Takes a step for each row until the rows end, one is bad, or nobody reads the answers.
 fn steps(args: &Args, network: &Network, stream: &Shared, mut rows: Rows<impl std::io::BufRead>) -> Result<()> {
     let (mut row, mut last) = (Row::default(), None::<Row>);
-    let (mut y, mut out) = (vec![], out::stdout());
+    let (mut y, mut out) = (Answer::default(), out::stdout());
     let (mut bad, mut begun) = (0usize, false);
     loop {
         let next = rows.next(&mut row)?;
@@ -310,10 +326,10 @@ fn steps(args: &Args, network: &Network, stream: &Shared, mut rows: Rows<impl st
             continue;
         }
         let (format, separator) = (rows.format.unwrap_or(Format::Csv), rows.separator.unwrap_or(Separator::Comma));
-        match answer(&mut out, &y, format, separator, row.object) {
-            // Whoever read the answers has enough of them; the state is still wanted.
-            Err(e) if out::is_closed_pipe(&e) => break,
-            other => other?,
+        answer(&mut out, &y, format, separator, row.object)?;
+        // Whoever read the answers has enough of them; the state is still wanted.
+        if out::is_closed() {
+            break;
         }
     }
     if bad > 0 {

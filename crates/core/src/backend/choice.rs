@@ -16,6 +16,9 @@ use std::sync::{Arc, PoisonError, RwLock};
 /// The name of the backend that runs on this machine's processor, and that is used unless told.
 pub const CPU: &str = "cpu";
 
+/// Makes a backend, in one of its variants or the best, with so many of the host's threads (0 for one a core).
+pub(crate) type Make = fn(variant: Option<&str>, threads: usize) -> Result<Arc<dyn Backend>>;
+
 /// A backend that can be asked for.
 #[derive(Clone, Copy, Debug)]
 pub struct Known {
@@ -25,8 +28,8 @@ pub struct Known {
     pub about: &'static str,
     /// The variants that it has here, by name: for the CPU, instruction sets.
     pub variants: fn() -> Vec<String>,
-    /// Makes it, in one of its variants or the best, with so many of the host's threads (0 for one a core).
-    pub make: fn(variant: Option<&str>, threads: usize) -> Result<Arc<dyn Backend>>,
+    /// Makes it.
+    pub make: Make,
 }
 
 const OWN: [Known; 2] = [

@@ -211,7 +211,7 @@ pub(super) fn compare_and_select(list: &mut List<'_>) {
             let y = m.push(Op::Compare(op), &[a, b])?;
             m.result(y)
         });
-        for dtype in [DType::F16, DType::I8, DType::U8, DType::I32, DType::Bool] {
+        for dtype in [DType::F16, DType::Bf16, DType::I8, DType::U8, DType::I32, DType::Bool] {
             list.add("compare", format!("{name}/{dtype}/33x3"), Tolerance::EXACT, |m| {
                 let (a, b) = (m.random.any(dtype, &[33, 1]), m.random.any(dtype, &[3]));
                 let (a, b) = (m.given(a)?, m.given(b)?);

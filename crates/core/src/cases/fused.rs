@@ -122,6 +122,15 @@ pub(super) fn map(list: &mut List<'_>) {
         let y = m.push(Op::Map { map: Map { code }, dtype: DType::F32 }, &inputs)?;
         m.result(y)
     });
+    for from in DType::ALL {
+        list.add("map", format!("reads-{from}"), Tolerance::ROUNDING, |m| {
+            let (a, b) = (m.random.any(from, &[7, 5]), m.random.any(from, &[5]));
+            let inputs = [m.given(a)?, m.given(b)?];
+            let code = vec![Input(0), Input(1), number(0.5), bin(Binary::Mul, 1, 2), bin(Binary::Max, 0, 3)];
+            let y = m.push(Op::Map { map: Map { code }, dtype: DType::F32 }, &inputs)?;
+            m.result(y)
+        });
+    }
     list.add("map", "nan-logic", Tolerance::EXACT, |m| {
         let n = SPECIAL.len();
         let (a, b) = (m.given(Tensor::new(&[n, 1], &SPECIAL)?)?, m.given(Tensor::new(&[n], &SPECIAL)?)?);
@@ -194,6 +203,32 @@ pub(super) fn matmul_map(list: &mut List<'_>) {
             m.result(y)
         });
     }
+    for dtype in [DType::F16, DType::Bf16] {
+        for (ta, tb) in [(true, false), (false, true), (true, true)] {
+            let name = format!("bias-tanh/{dtype}{}{}", if ta { "/aT" } else { "" }, if tb { "/bT" } else { "" });
+            list.add("matmul_map", name, Tolerance::CHAIN.stored_as(dtype), |m| {
+                let a = m.random.floats_as(dtype, &if ta { [17, 5] } else { [5, 17] }, -1.0, 1.0);
+                let b = m.random.floats_as(dtype, &if tb { [7, 17] } else { [17, 7] }, -0.2, 0.2);
+                let bias = m.random.floats_as(dtype, &[7], -1.0, 1.0);
+                let inputs = [m.given(a)?, m.trained(b)?, m.trained(bias)?];
+                let map = Map { code: bias_tanh.clone() };
+                let y = m.push(Op::MatMulMap { transpose_a: ta, transpose_b: tb, map, dtype: DType::F32 }, &inputs)?;
+                m.result(y)
+            });
+        }
+    }
+    // What is added to the product may be of any type, and of either of its sizes.
+    for dtype in DType::ALL {
+        list.add("matmul_map", format!("reads-{dtype}"), Tolerance::CHAIN, |m| {
+            let (row, column) = (m.random.any(dtype, &[6]), m.random.any(dtype, &[5, 1]));
+            let inputs = [m.uniform(&[5, 17])?, m.trained_uniform(&[17, 6])?, m.given(row)?, m.given(column)?];
+            let code = vec![Input(0), Input(1), Input(2), number(0.01), bin(Binary::Add, 1, 2), bin(Binary::Mul, 4, 3)];
+            let map = Map { code: code.into_iter().chain([bin(Binary::Add, 0, 5)]).collect() };
+            let op = Op::MatMulMap { transpose_a: false, transpose_b: false, map, dtype: DType::F32 };
+            let y = m.push(op, &inputs)?;
+            m.result(y)
+        });
+    }
     // The product is not rounded to f16 before the program: 4096 + 1 survives until 4096 is subtracted.
     list.add("matmul_map", "product-is-not-rounded", Tolerance::EXACT, |m| {
         let a = m.given(Tensor::from_f64(DType::F16, &[1, 2], &[64.0, 1.0])?)?;
@@ -206,7 +241,7 @@ pub(super) fn matmul_map(list: &mut List<'_>) {
     list.add("matmul_map", "to-other-types", Tolerance::EXACT, |m| {
         let a = m.given(Tensor::new(&[2, 2], &[1.0f32, 2.0, 3.0, -200.0])?)?;
         let b = m.given(Tensor::new(&[2, 2], &[1.5f32, -2.0, 3.0, 0.25])?)?;
-        for dtype in [DType::I8, DType::I32, DType::Bool] {
+        for dtype in [DType::I8, DType::U8, DType::I32, DType::Bool] {
             let map = Map { code: vec![Input(0), Trunc(0)] };
             let op = Op::MatMulMap { transpose_a: false, transpose_b: false, map, dtype };
             let y = m.push(op, &[a, b])?;

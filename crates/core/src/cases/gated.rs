@@ -47,13 +47,29 @@ struct With {
     sliced_part: bool,
     /// The product has columns that are no head's.
     more_columns: bool,
+    /// A number among the inputs of every other row, and in which of the two parts.
+    special: Option<(f32, usize)>,
+}
+
+/// One part of the inputs.
+fn part(m: &mut Maker, cell: &Cell, which: usize) -> Result<Value> {
+    let (features, rows) = (cell.inputs[which], cell.rows);
+    let shape = if cell.turned { [features, rows] } else { [rows, features] };
+    let Some((special, _)) = cell.with.special.filter(|(_, part)| *part == which) else { return m.uniform(&shape) };
+    let data = m.random.floats(&shape, -1.0, 1.0);
+    let mut data = data.values::<f32>()?.to_vec();
+    for row in (0..rows).step_by(2) {
+        let feature = (row * 5 + 2) % features;
+        data[if cell.turned { feature * rows + row } else { row * features + feature }] = special;
+    }
+    m.given(crate::Tensor::new(&shape, &data)?)
 }
 
 fn build(m: &mut Maker, cell: &Cell) -> Result<()> {
     let &Cell { inputs, units, rows, turned, with, .. } = cell;
     let (axis, all) = (usize::from(!turned), inputs[0] + inputs[1]);
     let of = |features: usize| if turned { [features, rows] } else { [rows, features] };
-    let mut x = m.uniform(&of(inputs[0]))?;
+    let mut x = part(m, cell, 0)?;
     if inputs[1] > 0 {
         let state = match (with.same_part, with.sliced_part) {
             (true, _) => x,
@@ -62,7 +78,7 @@ fn build(m: &mut Maker, cell: &Cell) -> Result<()> {
                 let part = m.slice(wide, axis, 1, inputs[1] + 1)?;
                 m.slice(part, 1 - axis, 1, rows + 1)?
             }
-            _ => m.uniform(&of(inputs[1]))?,
+            _ => part(m, cell, 1)?,
         };
         x = m.concat(&[x, state], axis)?;
     }
@@ -127,6 +143,14 @@ fn build(m: &mut Maker, cell: &Cell) -> Result<()> {
 
 pub(super) fn cells(list: &mut List<'_>) {
     list.add("gated", "own-operations", Tolerance::CHAIN, own_operations);
+    for (batch_last, by_column, biased) in (0..8).map(|i| (i & 1 > 0, i & 2 > 0, i & 4 > 0)) {
+        for rows in [1, 3, 20] {
+            let way = if batch_last { "last" } else { "first" };
+            let weights = if by_column { "by-column" } else { "by-input" };
+            let title = format!("operation/{rows}-{way}/{weights}{}", if biased { "-biased" } else { "" });
+            list.add("gated", title, Tolerance::CHAIN, |m| operation(m, rows, batch_last, by_column, biased));
+        }
+    }
     let plain = With::default();
     let withs = [
         ("plain", plain),
@@ -136,6 +160,11 @@ pub(super) fn cells(list: &mut List<'_>) {
         ("b-first", With { order: Some([2, 0, 1]), masked: true, ..plain }),
         ("masked", With { masked: true, ..plain }),
         ("masked-transposed", With { masked: true, transposed: true, ..plain }),
+        // 0 · ∞ is NaN, so that a weight of 0 is not the same as none.
+        ("masked-infinity", With { masked: true, special: Some((f32::INFINITY, 0)), ..plain }),
+        ("masked-minus-infinity", With { masked: true, special: Some((f32::NEG_INFINITY, 1)), ..plain }),
+        ("masked-nan", With { masked: true, special: Some((f32::NAN, 1)), ..plain }),
+        ("infinity", With { special: Some((f32::INFINITY, 1)), ..plain }),
         ("given-weights", With { given_weights: true, ..plain }),
         ("given-bias", With { given_bias: true, ..plain }),
         ("product-read", With { product_read: true, ..plain }),
@@ -171,6 +200,18 @@ pub(super) fn cells(list: &mut List<'_>) {
             }
         }
     }
+}
+
+/// The operation itself.
+fn operation(m: &mut Maker, rows: usize, batch_last: bool, by_column: bool, biased: bool) -> Result<()> {
+    let (width, units) = (7, 5);
+    let mut inputs = vec![m.uniform(&if batch_last { [width, rows] } else { [rows, width] })?];
+    inputs.push(m.trained_uniform(&if by_column { [3 * units, width] } else { [width, 3 * units] })?);
+    if biased {
+        inputs.push(m.trained_uniform(if batch_last { &[15, 1][..] } else { &[15] })?);
+    }
+    let y = m.push(Op::GatedCell { batch_last, by_column, heads: [units, 2 * units, 0] }, &inputs)?;
+    m.result(y)
 }
 
 /// What the passes make of a cell, but with operands that they would never leave there.

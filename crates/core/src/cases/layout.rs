@@ -87,15 +87,14 @@ pub(super) fn reorder(list: &mut List<'_>) {
         });
         case.gradient = !to.contains(&0);
     }
-    list.add("broadcast", "i32-bool/3x1-to-3x4", Tolerance::EXACT, |m| {
-        let (a, b) = (m.random.ints(&[3, 1], -9, 9), m.random.bools(&[3, 1]));
-        for data in [a, b] {
+    for dtype in DType::ALL {
+        list.add("broadcast", format!("{dtype}/3x1-to-3x4"), Tolerance::EXACT, |m| {
+            let data = m.random.any(dtype, &[3, 1]);
             let x = m.given(data)?;
             let y = m.broadcast(x, [3, 4])?;
-            m.result(y)?;
-        }
-        Ok(())
-    });
+            m.result(y)
+        });
+    }
 }
 
 pub(super) fn cut_and_join(list: &mut List<'_>) {

@@ -20,6 +20,15 @@ pub(super) fn outputs(list: &mut List<'_>) {
         m.result(w)?;
         m.result(c)
     });
+    for dtype in DType::ALL {
+        list.add("outputs", format!("{dtype}/input-weight-and-constant"), Tolerance::EXACT, |m| {
+            let [x, w, c] = [0, 1, 2].map(|_| m.random.any(dtype, &[5]));
+            for value in [m.given(x)?, m.trained(w)?, m.constant(c)?] {
+                m.result(value)?;
+            }
+            Ok(())
+        });
+    }
     list.add("outputs", "one-value-twice", Tolerance::FUNCTION, |m| {
         let x = m.uniform(&[17])?;
         let y = m.tanh(x)?;

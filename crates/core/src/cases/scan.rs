@@ -200,6 +200,28 @@ pub(super) fn cells(list: &mut List<'_>) {
             .gradient = dtype == DType::F32;
         }
     }
+    // What is seen last is what is kept; narrow rows too, and as many as fill the lanes.
+    for dtype in DType::ALL {
+        for axis in [0, 1] {
+            list.add("scan", format!("latest/{dtype}/axis{axis}"), Tolerance::EXACT, |m| {
+                let mut b = GraphBuilder::new();
+                let (s, x) = (b.input("s", dtype, [33, 3])?, b.input("x", dtype, [33, 3])?);
+                let flag = b.input("flag", DType::Bool, [33, 1])?;
+                let next = b.select(flag, x, s)?;
+                b.output("s_next", next)?;
+                b.output("before", s)?;
+                let sizes = |width: usize| if axis == 0 { [5, 33, width] } else { [33, 5, width] };
+                let (s, x) = (m.random.any(dtype, &[33, 3]), m.random.any(dtype, &sizes(3)));
+                let flags = m.random.bools(&sizes(1));
+                let inputs = [m.given(s)?, m.given(x)?, m.given(flags)?];
+                let scan = Scan { body: b.build()?, states: 1, sequences: 2, axis, reverse: axis == 1 };
+                for value in m.push_scan(scan, &inputs)? {
+                    m.result(value)?;
+                }
+                Ok(())
+            });
+        }
+    }
     list.add("scan", "sum/scalar-state", Tolerance::sum_of(9), |m| {
         let (s, x) = (m.uniform(&[])?, m.uniform(&[9])?);
         let outs = m.scan(running_sum(DType::F32, Shape::scalar())?, &[s], &[x], &[], 0)?;

@@ -68,17 +68,17 @@ fn ratio(m: &mut Maker, activation: Activation, x: Dims, axis: usize, count: usi
         let data = m.random.floats(&shape, low, high);
         inputs.push(m.trained(data)?);
     }
-    let mut y = m.push(Op::SynapseRatio { activation, axis }, &inputs)?;
+    let mut y = m.push(Op::SynapseRatio { activation, axis, times: 1 }, &inputs)?;
     m.result(y)?;
     // Again and again from its own result, as a solver does: a backend may make one call of what nobody sees between.
     for _ in 0..3 {
         inputs[0] = y;
-        y = m.push(Op::SynapseRatio { activation, axis }, &inputs)?;
+        y = m.push(Op::SynapseRatio { activation, axis, times: 1 }, &inputs)?;
     }
     m.result(y)?;
     inputs.swap(7, 8);
     inputs[0] = y;
-    let other = m.push(Op::SynapseRatio { activation, axis }, &inputs)?;
+    let other = m.push(Op::SynapseRatio { activation, axis, times: 1 }, &inputs)?;
     m.result(other)
 }
 

@@ -1,10 +1,14 @@
-//! A fused program back into the operations it was made of, so that the table need not know it.
+//! Turns a fused program back into the operations it was made of, so that the table of rules needs none for it.
 
 use super::tape::Tape;
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::graph::{Graph, Node, Value};
 use crate::op::{Binary, Compare, Map, MapInstr, Op, Unary};
+use crate::pass::cells::heads;
+
+/// A ratio that is taken again and again is written out so many times at most.
+const MOST_TIMES: usize = 1024;
 
 /// A register of the program: numbers, or truth values where the graph has a type for them and the program has 1 and 0.
 #[derive(Clone, Copy)]
@@ -31,9 +35,24 @@ fn truth(tape: &mut Tape, r: Register) -> Result<Value> {
 
 /// Adds to `graph` what a `Map` or `MatMulMap` node computes from `inputs`.
 pub(super) fn expand(graph: &mut Graph, node: &Node, inputs: &[Value]) -> Result<Value> {
-    let mut tape = Tape::new(std::mem::take(graph));
-    tape.at.clone_from(&node.name);
+    let mut tape = Tape::forward(std::mem::take(graph), &node.name);
     let result = run(&mut tape, node, inputs);
+    *graph = tape.graph;
+    result
+}
+
+/// Adds to `graph` what a `GatedCell` computes from `inputs`.
+pub(super) fn gated_cell(graph: &mut Graph, node: &Node, inputs: &[Value]) -> Result<Value> {
+    let [a, b, t] = heads(graph, node, inputs, false)?;
+    let mut tape = Tape::forward(std::mem::take(graph), &node.name);
+    let mut run = || {
+        let (from, to, gate) =
+            (tape.unary(Unary::Tanh, a)?, tape.unary(Unary::Tanh, b)?, tape.unary(Unary::Sigmoid, t)?);
+        let toward = tape.push(Op::Binary(Binary::Sub), &[to, from])?;
+        let change = tape.mul(gate, toward)?;
+        tape.add(from, change)
+    };
+    let result = run();
     *graph = tape.graph;
     result
 }
@@ -43,12 +62,15 @@ pub(super) fn expand(graph: &mut Graph, node: &Node, inputs: &[Value]) -> Result
 pub(super) fn synapses(graph: &mut Graph, node: &Node, inputs: &[Value]) -> Result<Vec<Value>> {
     let (activation, axis, sums, segments) = match node.op {
         Op::SynapseSum { activation, axis, sums, segments } => (activation, axis, sums, segments.into()),
-        Op::SynapseRatio { activation, axis } => (activation, axis, 2, node.outs[0].shape[axis].clone()),
+        Op::SynapseRatio { activation, axis, .. } => (activation, axis, 2, node.outs[0].shape[axis].clone()),
         _ => return Err(super::refuse(&node.name, &node.op, "it is no sum over synapses")),
     };
-    let mut tape = Tape::new(std::mem::take(graph));
-    tape.at.clone_from(&node.name);
-    let mut run = || {
+    let times = if let Op::SynapseRatio { times, .. } = node.op { times } else { 1 };
+    if times > MOST_TIMES {
+        return Err(super::refuse(&node.name, &node.op, format!("it is taken {times} times, over {MOST_TIMES}")));
+    }
+    let mut tape = Tape::forward(std::mem::take(graph), &node.name);
+    let once = |tape: &mut Tape, inputs: &[Value]| {
         // Along an axis that is not the last, a synapse's numbers are a column.
         let column = axis + 1 < tape.shape(inputs[0]).rank();
         let mut lists = inputs[3..5 + sums].to_vec();
@@ -82,7 +104,16 @@ pub(super) fn synapses(graph: &mut Graph, node: &Node, inputs: &[Value]) -> Resu
         }
         Ok(results)
     };
-    let result = run();
+    let run = |tape: &mut Tape| {
+        let mut inputs = inputs.to_vec();
+        let mut results = once(tape, &inputs)?;
+        for _ in 1..times {
+            inputs[0] = results[0];
+            results = once(tape, &inputs)?;
+        }
+        Ok(results)
+    };
+    let result = run(&mut tape);
     *graph = tape.graph;
     result
 }

@@ -66,7 +66,7 @@ fn differentiate(graph: &Graph, of: &str, wrt: &[&str]) -> Result<Graph> {
     let Forward { graph: copied, plans, wrt: moved } = forward(graph, &sources.concat(), &of_set)?;
     let target = copied.outputs()[position].value;
     let ty = copied.ty(target).clone();
-    let mut tape = Tape::new(copied);
+    let mut tape = Tape::new(copied, of);
     let seed = if ty.shape.rank() == 0 {
         tape.scalar(1.0, ty.dtype)?
     } else {
@@ -78,7 +78,7 @@ fn differentiate(graph: &Graph, of: &str, wrt: &[&str]) -> Result<Graph> {
     // A weight may be named by several nodes; what is asked for is the sum over them.
     let mut found = found.into_iter();
     for (name, nodes) in wrt.iter().zip(&sources) {
-        tape.at = format!("result {name}");
+        tape.at = (*name).to_owned();
         let mut total = None;
         for part in found.by_ref().take(nodes.len()).flatten() {
             total = Some(tape.accumulate(total, part)?);
@@ -202,6 +202,10 @@ fn forward(graph: &Graph, wrt: &[Value], of: &BTreeSet<Value>) -> Result<Forward
                 let new = expand::expand(&mut copy.new, node, &inputs)?;
                 copy.set(Value { node: id, slot: 0 }, new);
             }
+            Op::GatedCell { .. } => {
+                let new = expand::gated_cell(&mut copy.new, node, &inputs)?;
+                copy.set(Value { node: id, slot: 0 }, new);
+            }
             Op::SynapseSum { .. } | Op::SynapseRatio { .. } => {
                 let results = expand::synapses(&mut copy.new, node, &inputs)?;
                 for (slot, new) in (0u16..).zip(results) {
@@ -210,7 +214,7 @@ fn forward(graph: &Graph, wrt: &[Value], of: &BTreeSet<Value>) -> Result<Forward
             }
             Op::Scan(s) => {
                 let active: Vec<bool> = node.inputs.iter().map(|v| active.contains(v)).collect();
-                let (forward, plan) = scan::extend(s, &active, &outs)?;
+                let (forward, plan) = scan::extend(s, &node.name, &active, &outs)?;
                 let new = copy.new.push(Op::Scan(Box::new(forward)), inputs, node.name.clone())?;
                 plans.insert(new.node, plan);
                 copy.set_all(id, new);

@@ -111,14 +111,14 @@ pub(super) struct Plan {
 }
 
 /// The forward loop with the additional outputs, and the plan for the way back.
-pub(super) fn extend(s: &Scan, active_inputs: &[bool], wanted: &[bool]) -> Result<(Scan, Plan)> {
+pub(super) fn extend(s: &Scan, name: &str, active_inputs: &[bool], wanted: &[bool]) -> Result<(Scan, Plan)> {
     let Path { inputs, outputs } = Path::of(s, active_inputs, wanted);
     let of: BTreeSet<Value> =
         s.body.outputs().iter().zip(&outputs).filter(|(_, w)| **w).map(|(o, _)| o.value).collect();
     let Forward { graph: saving, plans, wrt } = forward(&s.body, &body_inputs(&s.body, &inputs), &of)?;
 
     // Both ways in one graph.
-    let mut tape = Tape::new(saving.clone());
+    let mut tape = Tape::new(saving.clone(), name);
     let mut seeds = BTreeMap::new();
     for (j, output) in saving.outputs().iter().enumerate().filter(|(j, _)| outputs[*j]) {
         let name = fresh("gradient", |n| tape.graph.inputs().any(|(known, _)| known == n));
@@ -142,7 +142,7 @@ pub(super) fn extend(s: &Scan, active_inputs: &[bool], wanted: &[bool]) -> Resul
         forward_nodes,
         again: BTreeSet::new(),
         saving,
-        body: Tape::new(Graph::default()),
+        body: Tape::new(Graph::default(), name),
         moved: BTreeMap::new(),
         states: 0,
         sequences: vec![],
@@ -253,7 +253,6 @@ impl Cut<'_> {
         }
 
         // Its outputs: gradients of states, sums, gradients of sequences, and operands for after the loop.
-        self.body.at = "step".into();
         for i in &carried {
             let next = match roots.get(i) {
                 Some(root) => self.moved[root],
@@ -375,7 +374,10 @@ impl Cut<'_> {
             let same = |n: &crate::graph::Node| n.inputs == [value] && n.op == Op::Reshape { shape: shape.clone() };
             saved = match self.saving.nodes().iter().position(same) {
                 Some(node) => Value { node: node as u32, slot: 0 },
-                None => self.saving.push(Op::Reshape { shape: shape.clone() }, vec![value], "saved")?,
+                None => {
+                    let name = format!("{}.saved", self.saving.node(value).name);
+                    self.saving.push(Op::Reshape { shape: shape.clone() }, vec![value], name)?
+                }
             };
         }
         // A state's own output is its last value only; the others are sequences.

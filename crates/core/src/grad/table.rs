@@ -159,7 +159,8 @@ pub(super) fn rule(t: &mut Tape, node: &Node, y: Value, g: Value, wants: &[bool]
         | Op::Map { .. }
         | Op::MatMulMap { .. }
         | Op::SynapseSum { .. }
-        | Op::SynapseRatio { .. }) => Err(refuse(&node.name, op, "it has no rule of its own")),
+        | Op::SynapseRatio { .. }
+        | Op::GatedCell { .. }) => Err(refuse(&node.name, op, "it has no rule of its own")),
     }
 }
 

@@ -1,4 +1,4 @@
-//! The graph that grows on the way back, with short names for what rules write most.
+//! The graph to which the rules add the way back, with short methods for what they add most.
 
 use crate::dtype::DType;
 use crate::error::{Error, Result};
@@ -14,6 +14,8 @@ pub(super) struct Tape {
     pub(super) graph: Graph,
     /// The forward node whose rule is at work, for the names of new nodes.
     pub(super) at: String,
+    /// What names of new nodes begin with: `grad.` on the way back.
+    begin: &'static str,
 }
 
 macro_rules! short {
@@ -25,12 +27,16 @@ macro_rules! short {
 }
 
 impl Tape {
-    pub(super) fn new(graph: Graph) -> Tape {
-        Tape { graph, at: "seed".into() }
+    pub(super) fn new(graph: Graph, at: &str) -> Tape {
+        Tape { graph, at: at.to_owned(), begin: "grad." }
+    }
+    /// For operations of the way forward that take the place of the node `at`.
+    pub(super) fn forward(graph: Graph, at: &str) -> Tape {
+        Tape { graph, at: at.to_owned(), begin: "" }
     }
 
     pub(super) fn push(&mut self, op: Op, inputs: &[Value]) -> Result<Value> {
-        let name = format!("grad.{}.{}", self.at, op.name());
+        let name = format!("{}{}.{}", self.begin, self.at, op.name());
         self.graph.push(op, inputs.to_vec(), name)
     }
     pub(super) fn ty(&self, value: Value) -> &Type {
@@ -135,8 +141,8 @@ impl Tape {
         self.push(Op::Reduce { kind: Reduction::Sum, axes, keep: false }, &[ones])
     }
 
-    /// n − 1, …, 1, 0 as `i32[n]`: how many elements follow each. No operation counts, so where n is a symbol a loop
-    /// from the end does.
+    /// n − 1, …, 1, 0 as `i32[n]`: how many elements follow each. No operation makes such a list, so where n is a symbol,
+    /// a loop that runs from the end counts.
     pub(super) fn positions_from_end(&mut self, n: &Dim) -> Result<Value> {
         if let Some(n) = n.as_fixed()
             && n <= MAX_LITERAL
@@ -144,7 +150,7 @@ impl Tape {
             let positions: Vec<i32> = (0..n as i32).rev().collect();
             return self.push(Op::Const(Tensor::new(&[n], &positions)?), &[]);
         }
-        let mut body = Tape::new(Graph::default());
+        let mut body = Tape::new(Graph::default(), &self.at);
         let input = |name: &str| Op::Input { name: name.into(), ty: Type::new(DType::I32, Shape::scalar()) };
         let seen = body.push(input("seen"), &[])?;
         let one = body.push(input("one"), &[])?;
@@ -159,7 +165,7 @@ impl Tape {
         Ok(Value { node: first.node, slot: 1 })
     }
 
-    /// What says that a size grew beyond what a formula may be.
+    /// The error for a size that grew beyond what a formula may be.
     pub(super) fn too_large(&self) -> Error {
         Error::Gradient { node: self.at.clone(), op: "size".into(), problem: "sizes overflow".into() }
     }

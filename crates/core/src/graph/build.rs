@@ -1,4 +1,4 @@
-//! Building a graph by hand: one method an operation, refusing what does not fit at once.
+//! Building a graph by hand: a method for each operation, which refuses at once what does not fit.
 
 use super::{Graph, Value};
 use crate::dtype::DType;
@@ -6,6 +6,7 @@ use crate::error::{Error, Result};
 use crate::op::{Binary, Compare, Float, Op, Reduction, Scan, Type, Unary};
 use crate::shape::{Dim, Shape};
 use crate::tensor::Tensor;
+use std::collections::HashMap;
 
 /// Builds a [`Graph`].
 ///
@@ -24,11 +25,42 @@ use crate::tensor::Tensor;
 /// # Ok(())
 /// # }
 /// ```
+///
+/// Nodes are called by paths: what is built [`within`](GraphBuilder::within) a part of the network has that part before
+/// its name. Tables of times, plans and pictures show these names, also of what the compiler fuses.
+///
+/// ```
+/// # use schwann_core::{shape, DType, GraphBuilder, Tensor};
+/// # fn main() -> schwann_core::Result<()> {
+/// let mut b = GraphBuilder::new();
+/// let x = b.input("x", DType::F32, shape!["B", 3])?;
+/// let w = b.weight("w", Tensor::zeros(DType::F32, &[3, 2])?)?;
+/// let y = b.within("encoder", |b| {
+///     let h = b.named("linear").matmul(x, w)?;
+///     b.tanh(h)
+/// })?;
+/// b.output("y", y)?;
+/// let names: Vec<&str> = b.graph().nodes().iter().map(|n| n.name.as_str()).collect();
+/// assert_eq!(names, ["x", "w", "encoder.linear", "encoder.tanh"]);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Default)]
 pub struct GraphBuilder {
     graph: Graph,
     next_name: Option<String>,
+    /// The part of the network that is being built, as a path; empty outside of any.
+    path: String,
+    /// How often each name with a path was given, so that the next of its kind gets a number.
+    given: HashMap<String, usize>,
+    /// What nodes are called that nobody names, where that is not up to their operation.
+    unnamed: Option<String>,
 }
+
+/// What [`GraphBuilder::enter`] left: the path outside.
+#[derive(Debug)]
+#[must_use = "give it to `leave`, or names go on with the part that was entered"]
+pub struct Outside(String);
 
 macro_rules! unary {
     ($($name:ident => $op:ident),* $(,)?) => { $(
@@ -53,25 +85,83 @@ impl GraphBuilder {
         Self::default()
     }
 
-    /// Names the node that the next call adds.
+    /// Names the node that the next call adds; within a part of the network, the part's path comes before the name. An
+    /// empty name stands for the part itself.
     pub fn named(&mut self, name: &str) -> &mut Self {
         self.next_name = Some(name.to_owned());
         self
     }
 
+    /// Builds a part of the network: names of nodes that are added meanwhile begin with `part` and a dot.
+    pub fn within<T>(&mut self, part: &str, build: impl FnOnce(&mut Self) -> T) -> T {
+        let outside = self.enter(part);
+        let built = build(self);
+        self.leave(outside);
+        built
+    }
+
+    /// Begins a part of the network, which ends with [`leave`](GraphBuilder::leave): for code that
+    /// [`within`](GraphBuilder::within) does not suit.
+    pub fn enter(&mut self, part: &str) -> Outside {
+        let path = self.full(part);
+        Outside(std::mem::replace(&mut self.path, path))
+    }
+
+    /// Ends a part of the network.
+    pub fn leave(&mut self, outside: Outside) {
+        self.path = outside.0;
+    }
+
+    /// The part of the network that is being built; empty outside of any.
+    pub fn path(&self) -> &str {
+        &self.path
+    }
+
+    /// A name with the path before it.
+    fn full(&self, name: &str) -> String {
+        match (self.path.is_empty(), name.is_empty()) {
+            (true, _) => name.to_owned(),
+            (false, true) => self.path.clone(),
+            (false, false) => format!("{}.{name}", self.path),
+        }
+    }
+
+    /// What the next node is called: as was said, or else by its operation, with its place in the graph where it belongs
+    /// to no part of the network. Within a part, the second of the same name has a 2 behind it.
+    fn next_name(&mut self, op: &Op) -> String {
+        let said = self.next_name.take().map(|name| self.full(&name)).filter(|name| !name.is_empty());
+        let name = match (said, &self.unnamed) {
+            (Some(name), _) => name,
+            (None, Some(name)) => return name.clone(),
+            (None, None) if self.path.is_empty() => return format!("{}_{}", op.name(), self.graph.nodes.len()),
+            (None, None) => self.full(op.name()),
+        };
+        if self.path.is_empty() {
+            return name;
+        }
+        let times = self.given.entry(name.clone()).or_insert(0);
+        *times += 1;
+        if *times == 1 { name } else { format!("{name}.{times}") }
+    }
+
     /// Adds any operation.
     pub fn push(&mut self, op: Op, inputs: &[Value]) -> Result<Value> {
-        let name = self.next_name.take().unwrap_or_else(|| format!("{}_{}", op.name(), self.graph.nodes.len()));
+        let name = self.next_name(&op);
         self.graph.push(op, inputs.to_vec(), name)
     }
 
-    /// A value that each run supplies.
-    pub fn input(&mut self, name: &str, dtype: DType, shape: impl Into<Shape>) -> Result<Value> {
-        self.next_name.get_or_insert_with(|| name.to_owned());
-        self.push(Op::Input { name: name.to_owned(), ty: Type::new(dtype, shape) }, &[])
+    /// Adds a node whose name is whole as it is.
+    fn push_whole(&mut self, op: Op, name: &str) -> Result<Value> {
+        let name = self.next_name.take().unwrap_or_else(|| name.to_owned());
+        self.graph.push(op, vec![], name)
     }
 
-    /// A trained value with its data.
+    /// A value that each run supplies. Its name is what a run gives it by, whatever part of the network is being built.
+    pub fn input(&mut self, name: &str, dtype: DType, shape: impl Into<Shape>) -> Result<Value> {
+        self.push_whole(Op::Input { name: name.to_owned(), ty: Type::new(dtype, shape) }, name)
+    }
+
+    /// A trained value with its data, under the name that files have it by.
     pub fn weight(&mut self, name: &str, data: Tensor) -> Result<Value> {
         let value = self.weight_slot(name, data.dtype(), data.shape())?;
         self.graph.set_weight(name, data)?;
@@ -80,8 +170,7 @@ impl GraphBuilder {
 
     /// A trained value whose data comes later, by [`Graph::set_weight`].
     pub fn weight_slot(&mut self, name: &str, dtype: DType, shape: &[usize]) -> Result<Value> {
-        self.next_name.get_or_insert_with(|| name.to_owned());
-        self.push(Op::Weight { name: name.to_owned(), ty: Type::new(dtype, shape) }, &[])
+        self.push_whole(Op::Weight { name: name.to_owned(), ty: Type::new(dtype, shape) }, name)
     }
 
     /// A literal.
@@ -122,10 +211,19 @@ impl GraphBuilder {
         self.push(Op::MatMul { transpose_a, transpose_b }, &[a, b])
     }
 
-    /// x·wᵀ + b for weights stored [outputs, inputs], as PyTorch's `Linear` has them.
+    /// x·wᵀ + b for weights stored [outputs, inputs], as PyTorch's `Linear` has them. The name given is the product's; the
+    /// addition has `bias` behind it.
     pub fn linear(&mut self, x: Value, weight: Value, bias: Option<Value>) -> Result<Value> {
+        let name = self.next_name.clone();
         let y = self.matmul_t(x, weight, false, true)?;
-        bias.map_or(Ok(y), |b| self.add(y, b))
+        let Some(bias) = bias else { return Ok(y) };
+        self.next_name = match name {
+            Some(name) if !name.is_empty() => Some(format!("{name}.bias")),
+            // Of a part of the network that is a linear layer and nothing else.
+            _ if !self.path.is_empty() => Some("bias".to_owned()),
+            _ => None,
+        };
+        self.add(y, bias)
     }
 
     fn reduce(&mut self, kind: Reduction, x: Value, axes: &[usize], keep: bool) -> Result<Value> {
@@ -265,6 +363,11 @@ impl GraphBuilder {
         &self.graph
     }
 
+    /// Adds to a graph; nodes that nobody names are called `unnamed`.
+    pub(crate) fn going_on(graph: Graph, unnamed: &str) -> GraphBuilder {
+        GraphBuilder { graph, unnamed: Some(unnamed.to_owned()), ..GraphBuilder::default() }
+    }
+
     /// The graph as it stands, results or none.
     pub(crate) fn into_graph(self) -> Graph {
         self.graph
@@ -284,8 +387,8 @@ impl GraphBuilder {
 }
 
 impl From<Graph> for GraphBuilder {
-    /// Goes on with a graph.
+    /// Adds to a graph.
     fn from(graph: Graph) -> Self {
-        GraphBuilder { graph, next_name: None }
+        GraphBuilder { graph, ..GraphBuilder::default() }
     }
 }

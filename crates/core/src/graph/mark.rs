@@ -1,4 +1,4 @@
-//! What tells one network from another.
+//! A number that tells one network from another.
 
 use super::Graph;
 
@@ -27,7 +27,7 @@ impl Graph {
     }
 }
 
-/// Multiplies and turns word by word: as quick as reading.
+/// A hash that multiplies and rotates word by word, which takes no longer than reading the data.
 struct Sum(u64);
 impl Sum {
     fn add(&mut self, bytes: &[u8]) {

@@ -2,9 +2,13 @@
 
 mod build;
 mod mark;
+pub(crate) mod name;
 mod print;
+#[cfg(test)]
+mod tests;
 
-pub use build::GraphBuilder;
+pub use build::{GraphBuilder, Outside};
+pub use name::is_automatic;
 pub(crate) use print::quote;
 
 use crate::error::{Error, Result};
@@ -58,7 +62,8 @@ pub struct Node {
     pub inputs: Vec<Value>,
     /// The types of its outputs, as the operation's rule gives them.
     pub outs: Vec<Type>,
-    /// Its name, for messages and pictures.
+    /// Its name, for messages, tables and pictures: a path such as `cfc.inter.gate` ([`GraphBuilder::within`]). Several
+    /// nodes may have the same one.
     pub name: String,
 }
 
@@ -87,11 +92,11 @@ pub struct Graph {
     nodes: Vec<Node>,
     /// Nodes that are inputs, in the order declared.
     inputs: Vec<u32>,
-    /// Inputs and weights by name (the first node of each), so that a file with very many is still read quickly.
+    /// Inputs and weights by name (the first node of each): finding one takes no longer in a file with very many.
     input_nodes: BTreeMap<String, u32>,
     weight_nodes: BTreeMap<String, u32>,
     outputs: Vec<Output>,
-    /// Where each output is in the list, and which inputs are states: for the same reason.
+    /// Where each output is in the list, and which inputs are states; kept for the same reason.
     output_places: BTreeMap<String, usize>,
     state_inputs: BTreeSet<String>,
     states: Vec<State>,
@@ -323,13 +328,17 @@ impl Graph {
         (0..self.nodes.len() as u32).collect()
     }
 
-    /// Checks every rule of the representation: order, types, names, and weights' data.
+    /// Checks every rule of the representation: order, types, names, states, and weights' data.
     pub fn verify(&self) -> Result<()> {
         let fail = |problem: String| Err(Error::Verify { pass: None, problem });
         let mut inputs = self.inputs.iter().peekable();
         for (i, node) in self.nodes.iter().enumerate() {
             if let Some(v) = node.inputs.iter().find(|v| v.node as usize >= i || self.try_ty(**v).is_none()) {
                 return fail(format!("node {i} `{}` reads {v:?}, which is not an earlier value", node.name));
+            }
+            if let Op::Scan(scan) = &node.op {
+                // Before the rule of the loop, which trusts its body.
+                scan.body.verify()?;
             }
             let types: Vec<&Type> = node.inputs.iter().map(|&v| self.ty(v)).collect();
             match node.op.infer(&types) {
@@ -339,18 +348,48 @@ impl Graph {
                 }
                 Err(problem) => return fail(format!("node {i} `{}` ({}): {problem}", node.name, node.op.name())),
             }
-            if let Op::Scan(scan) = &node.op {
-                scan.body.verify()?;
-                if scan.body.weight_types().next().is_some() {
-                    return fail(format!("node {i} `{}`: weights enter a scan's body as inputs", node.name));
-                }
+            if let Some(deep) = node.outs.iter().find(|t| t.shape.rank() > MAX_RANK) {
+                return fail(format!("node {i} `{}`: {deep} has more than {MAX_RANK} axes", node.name));
             }
             if matches!(node.op, Op::Input { .. }) != inputs.next_if_eq(&&(i as u32)).is_some() {
                 return fail(format!("node {i} `{}` and the list of inputs disagree", node.name));
             }
+            let id = i as u32;
+            match &node.op {
+                Op::Input { name, .. } if self.input_nodes.get(name) != Some(&id) => {
+                    return fail(format!("node {i} `{}` is not the only input `{name}`", node.name));
+                }
+                Op::Weight { name, ty } => {
+                    let first = self.weight_nodes.get(name).and_then(|&first| self.nodes.get(first as usize));
+                    if !first.is_some_and(|n| matches!(&n.op, Op::Weight { name: n, ty: t } if n == name && t == ty)) {
+                        return fail(format!("node {i} `{}` and the list of weights disagree on `{name}`", node.name));
+                    }
+                }
+                _ => {}
+            }
         }
-        if let Some(o) = self.outputs.iter().find(|o| self.try_ty(o.value).is_none()) {
-            return fail(format!("output `{}` is no value of this graph", o.name));
+        if let Some(more) = inputs.next() {
+            return fail(format!("the list of inputs goes on at {more} after the last one"));
+        }
+        for (place, o) in self.outputs.iter().enumerate() {
+            if self.try_ty(o.value).is_none() {
+                return fail(format!("output `{}` is no value of this graph", o.name));
+            }
+            if self.output_places.get(&o.name) != Some(&place) {
+                return fail(format!("output {place} is not the only one called `{}`", o.name));
+            }
+        }
+        for State { input, output } in &self.states {
+            let (from, to) = (self.input(input), self.output(output).map(|o| o.value));
+            if !from.zip(to).is_some_and(|(from, to)| self.try_ty(from) == self.try_ty(to)) {
+                return fail(format!("state `{input}` and its next value `{output}` are not of one type"));
+            }
+            if !self.state_inputs.contains(input) {
+                return fail(format!("state `{input}` is not in the list of states"));
+            }
+        }
+        if self.state_inputs.len() != self.states.len() {
+            return fail(format!("{} states of {} inputs; want one each", self.states.len(), self.state_inputs.len()));
         }
         for (name, ty) in self.weight_types() {
             if let Some(data) = self.weights.get(name)
@@ -412,7 +451,7 @@ impl Graph {
         Rebuild { old: self, new: Graph { weights: self.weights.clone(), ..Graph::default() }, map: BTreeMap::new() }
     }
 
-    /// The nodes that read each node, in order, one entry a reading.
+    /// The nodes that read each node, in order; one that reads it twice is there twice.
     pub(crate) fn readers(&self) -> Vec<Vec<u32>> {
         let mut readers: Vec<Vec<u32>> = vec![Vec::new(); self.nodes.len()];
         for (id, node) in (0u32..).zip(&self.nodes) {

@@ -20,7 +20,9 @@ fn details(op: &Op) -> String {
         Op::SynapseSum { activation, axis, segments, .. } => {
             format!(" {} axis {axis} into {segments}", activation.name())
         }
-        Op::SynapseRatio { activation, axis } => format!(" {} axis {axis}", activation.name()),
+        Op::SynapseRatio { activation, axis, times: 1 } => format!(" {} axis {axis}", activation.name()),
+        Op::SynapseRatio { activation, axis, times } => format!(" {} axis {axis}, {times} times", activation.name()),
+        Op::GatedCell { batch_last: true, .. } => " batch-last".into(),
         Op::LayerNorm { eps } | Op::RmsNorm { eps } => format!(" eps {:?}", eps.0),
         Op::Attention { causal, scale } => {
             format!(
@@ -88,7 +90,8 @@ fn colour(op: &Op) -> &'static str {
         | Op::MatMulMap { .. }
         | Op::Attention { .. }
         | Op::SynapseSum { .. }
-        | Op::SynapseRatio { .. } => "#ffd9b3",
+        | Op::SynapseRatio { .. }
+        | Op::GatedCell { .. } => "#ffd9b3",
         Op::Scan(_) => "#e0ccff",
         op if op.is_elementwise() => "#d5f0d0",
         _ => "#fff3b0",

@@ -51,7 +51,7 @@ pub fn save(path: impl AsRef<Path>, graph: &Graph) -> Result<()> {
     safetensors::write(path, graph.weights().iter().map(|(name, data)| (name.as_str(), data)), &metadata)
 }
 
-/// Reads what [`save`] wrote; the weights stay in the mapped file.
+/// Reads what [`save`] wrote; the weights stay in the mapped file, but for indices.
 pub fn load(path: impl AsRef<Path>) -> Result<Graph> {
     let path = path.as_ref();
     graph_of(&safetensors::Reader::open(path)?).map_err(|e| e.in_file(path))

@@ -27,7 +27,7 @@ const LOCATOR64: u32 = 0x0706_4b50;
 const BEST_RATIO: u64 = 1032;
 /// Arrays up to this may unpack to any size that their bytes can; zeros pack well.
 const FREE_BYTES: u64 = 256 << 20;
-/// Larger ones that pack better than this are made to fill a memory, not to hold numbers.
+/// Larger ones that pack better than this were made to use up memory, not to hold numbers.
 const USUAL_RATIO: u64 = 128;
 
 fn bad(problem: impl Into<String>) -> Error {
@@ -195,7 +195,7 @@ fn member<'a>(file: &'a [u8], f: &mut Fields<'a>) -> Result<Member<'a>> {
     Ok(Member { name, method, crc, size, data })
 }
 
-/// Counts what passes, and sums it.
+/// Computes the checksum and the length of what is read through it.
 struct Summed<R> {
     from: R,
     crc: Crc,

@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// More links than this lead nowhere; systems have the same limit.
 const MOST_LINKS: usize = 40;
-/// Of a long name, so much is part of the temporary file's, which must not be too long itself.
+/// So much of the file's name goes into that of the temporary file, which must not become too long.
 const MOST_NAME_BYTES: usize = 180;
 const MARK: &str = ".schwann-";
 const END: &str = ".tmp";
@@ -59,7 +59,7 @@ pub fn same_file(a: impl AsRef<Path>, b: impl AsRef<Path>) -> bool {
     }
 }
 
-/// What a regular file, or one that is yet to be made, is known by.
+/// What tells whether two paths are the same regular file, or would be once it is made.
 #[derive(PartialEq, Eq)]
 enum Identity {
     #[cfg(unix)]
@@ -110,7 +110,7 @@ impl Place {
                 Err(e) => return Err(e),
             };
             if about.is_symlink() {
-                // A link's own words count from where it lies.
+                // A relative link counts from the directory that the link is in.
                 path = directory(&path).join(std::fs::read_link(&path)?);
                 continue;
             }

@@ -6,7 +6,7 @@
 //! believed before it is compared with the bytes there are.
 //!
 //! Tensors are written with the widest types first and the data starts on a cache line, so that every tensor in a mapped
-//! file is aligned for its type and none needs a copy.
+//! file is aligned for its type. None needs a copy then but `i32`, which may be indices ([`Tensor::from_map`]).
 
 use super::convert::{self, Kind};
 use super::{check_name, excerpt, write_file};
@@ -162,7 +162,7 @@ impl Reader {
         Ok(&self.source.bytes()[self.entry(name)?.window.clone()])
     }
 
-    /// A tensor as it is; of a mapped file, without a copy.
+    /// A tensor as it is; of a mapped file, without a copy (unless [`Tensor::from_map`] makes one).
     pub fn tensor(&self, name: &str) -> Result<Tensor> {
         let entry = self.entry(name)?;
         let Kind::Ours(dtype) = entry.kind else {
@@ -226,7 +226,9 @@ fn parse(file: &[u8]) -> Result<(Vec<Entry>, BTreeMap<String, String>)> {
     if header.first() != Some(&b'{') {
         return Err(bad("the header at offset 8 must begin with `{`"));
     }
-    let text = std::str::from_utf8(header)
+    // A copy, since text that was found to be UTF-8 must stay so, and a mapped file can be changed.
+    let header = header.to_vec();
+    let text = std::str::from_utf8(&header)
         .map_err(|e| bad(format!("the header is not UTF-8 at offset {}", 8 + e.valid_up_to())))?;
     let mut json = serde_json::Deserializer::from_str(text);
     let mut found = Header::default();

@@ -1,5 +1,5 @@
-//! Memory that is dynamic: a budget that bounds it, a pool that reuses it, a cache that keeps results, and a watch for
-//! what never comes back.
+//! Memory that is not planned ahead: a budget that bounds it, a pool that reuses it, a cache that keeps results, and a
+//! watch for what never comes back.
 //!
 //! A program's own memory is planned ahead and is none of this module's business; these serve what cannot be planned:
 //! batches as they arrive, results worth keeping, many sessions in one process. Each counts in bytes under one lock, so

@@ -4,7 +4,7 @@
 //! counts 1 flop and 1 transcendental (how many instructions it takes is the machine's business). Bytes are the inputs
 //! read once and the outputs written once: what an ideal cache would move.
 
-use super::{Map, MapInstr, Op};
+use super::{Binary, Map, MapInstr, Op, Unary};
 use crate::error::Result;
 use crate::op::Type;
 use crate::shape::Bindings;
@@ -28,7 +28,7 @@ impl Cost {
     pub fn bytes(&self) -> u64 {
         self.bytes_read.saturating_add(self.bytes_written)
     }
-    /// This `n` times.
+    /// The cost of doing this `n` times.
     pub fn times(self, n: u64) -> Cost {
         Cost {
             flops: self.flops.saturating_mul(n),
@@ -55,20 +55,34 @@ fn bytes(ty: &Type, bindings: &Bindings) -> Result<u64> {
     Ok(count(ty, bindings)?.saturating_mul(ty.dtype.bits() as u64).div_ceil(8))
 }
 
-/// (flops, transcendentals) per element of a fused program.
-fn per_element(map: &Map) -> (u64, u64) {
-    let mut cost = (0, 0);
-    for instr in &map.code {
-        match instr {
-            MapInstr::Input(_) | MapInstr::Const(_) => {}
-            MapInstr::Unary(u, _) => {
-                cost.0 += 1;
-                cost.1 += u64::from(u.is_transcendental());
-            }
-            _ => cost.0 += 1,
+/// What an elementwise program does to one element.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PerElement {
+    /// Everything that is computed.
+    pub operations: usize,
+    /// Of which exponentials, logarithms and the like.
+    pub functions: usize,
+    /// Of which divisions and square roots.
+    pub divisions: usize,
+}
+
+impl Map {
+    /// Its work on one element.
+    pub fn per_element(&self) -> PerElement {
+        let mut work = PerElement::default();
+        for instr in &self.code {
+            let (function, division) = match instr {
+                MapInstr::Input(_) | MapInstr::Const(_) => continue,
+                MapInstr::Unary(u, _) => (u.is_transcendental(), matches!(u, Unary::Recip | Unary::Sqrt)),
+                MapInstr::Binary(b, ..) => (*b == Binary::Pow, *b == Binary::Div),
+                MapInstr::Compare(..) | MapInstr::Select(..) | MapInstr::Trunc(_) => (false, false),
+            };
+            work.operations += 1;
+            work.functions += usize::from(function);
+            work.divisions += usize::from(division);
         }
+        work
     }
-    cost
 }
 
 impl Op {
@@ -85,7 +99,7 @@ impl Op {
             // Sources are there already; a reshape only renames.
             Op::Input { .. } | Op::Weight { .. } | Op::Const(_) | Op::Reshape { .. } => return Ok(Cost::default()),
             Op::Unary(u) => (out, if u.is_transcendental() { out } else { 0 }),
-            Op::Binary(super::Binary::Pow) => (out, out),
+            Op::Binary(Binary::Pow) => (out, out),
             Op::Binary(_) | Op::Compare(_) | Op::Select => (out, 0),
             Op::MatMul { transpose_a, .. } => (out.saturating_mul(inner(*transpose_a)?).saturating_mul(2), 0),
             Op::Reduce { .. } => (input(0)?, 0),
@@ -120,13 +134,20 @@ impl Op {
                 let starts = out.saturating_mul((inputs.len() - 5 - sums) as u64);
                 (synapses.saturating_mul(each).saturating_add(starts), synapses.saturating_mul(active))
             }
-            Op::SynapseRatio { activation, axis } => {
+            Op::SynapseRatio { activation, axis, times } => {
                 let rows = out.checked_div(size(inputs[0], *axis)?).unwrap_or(0);
                 let synapses = rows.saturating_mul(input(1)?);
                 let active = u64::from(activation.unary().is_some());
                 // likewise with two sums, and for each result a product, three sums and a division
                 let flops = synapses.saturating_mul(6 + active).saturating_add(out.saturating_mul(5));
-                (flops, synapses.saturating_mul(active))
+                let times = *times as u64;
+                (flops.saturating_mul(times), synapses.saturating_mul(active).saturating_mul(times))
+            }
+            Op::GatedCell { by_column, .. } => {
+                let width = size(inputs[1], usize::from(*by_column))?;
+                // for each of the three heads its products and what is added; three functions, difference, product and sum
+                let each = width.saturating_mul(2).saturating_add(inputs.len() as u64 - 2).saturating_mul(3);
+                (out.saturating_mul(each.saturating_add(6)), out.saturating_mul(3))
             }
             // divide, round, add
             Op::Quantize { .. } => (out.saturating_mul(3), 0),
@@ -145,13 +166,13 @@ impl Op {
                 return Ok(cost);
             }
             Op::Map { map, .. } => {
-                let (f, t) = per_element(map);
-                (out.saturating_mul(f), out.saturating_mul(t))
+                let PerElement { operations, functions, .. } = map.per_element();
+                (out.saturating_mul(operations as u64), out.saturating_mul(functions as u64))
             }
             Op::MatMulMap { transpose_a, map, .. } => {
-                let (f, t) = per_element(map);
+                let PerElement { operations, functions, .. } = map.per_element();
                 let product = inner(*transpose_a)?.saturating_mul(2);
-                (out.saturating_mul(product.saturating_add(f)), out.saturating_mul(t))
+                (out.saturating_mul(product.saturating_add(operations as u64)), out.saturating_mul(functions as u64))
             }
         };
         let mut cost = Cost { flops, transcendentals, ..Cost::default() };
@@ -175,7 +196,7 @@ impl Op {
 }
 
 /// Pairs (i, j) with j ≤ i + keys − queries.
-fn visible_pairs(queries: u64, keys: u64) -> u64 {
+pub(crate) fn visible_pairs(queries: u64, keys: u64) -> u64 {
     let offset = i128::from(keys) - i128::from(queries);
     let mut pairs = 0i128;
     // Rows that see something: i ≥ −offset; row i sees min(i + offset + 1, keys) = i + offset + 1 keys.

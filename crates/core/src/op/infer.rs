@@ -32,7 +32,7 @@ fn synapses(inputs: &[&Type], axis: usize) -> Infer<()> {
     Ok(())
 }
 
-/// Inputs from `first` on stretch to a result of sums over synapses, with a number for each destination.
+/// Checks that inputs from `first` on stretch to the result of sums over synapses and have a number for each destination.
 fn a_number_each(inputs: &[&Type], first: usize, result: &Type, axis: usize) -> Infer<()> {
     for (i, ty) in inputs.iter().enumerate().skip(first) {
         let stretched = ty.shape.broadcast(&result.shape).is_some_and(|shape| shape == result.shape);
@@ -105,6 +105,40 @@ fn matmul(inputs: &[&Type], transpose_a: bool, transpose_b: bool) -> Infer<Shape
     let batch =
         batch_a.broadcast(&batch_b).ok_or_else(|| format!("{}: leading axes do not stretch to one shape", both()))?;
     Ok(batch.dims().iter().cloned().chain([m, n]).collect::<Vec<_>>().into())
+}
+
+fn gated_cell(batch_last: bool, by_column: bool, heads: [usize; 3], inputs: &[&Type]) -> Infer<Vec<Type>> {
+    arity(inputs, 2..=3)?;
+    let (x, w) = (inputs[0], inputs[1]);
+    for ty in inputs {
+        ensure(ty.dtype == DType::F32, || format!("wants f32, got {ty}"))?;
+    }
+    let two = |ty: &Type| ensure(ty.shape.rank() == 2, || format!("wants two axes, got {ty}"));
+    two(x)?;
+    two(w)?;
+    let (width, columns) = if by_column { (&w.shape[1], &w.shape[0]) } else { (&w.shape[0], &w.shape[1]) };
+    let (values, rows) = if batch_last { (&x.shape[0], &x.shape[1]) } else { (&x.shape[1], &x.shape[0]) };
+    ensure(values == width, || format!("{x} and weights {w} do not multiply"))?;
+    let units = columns.as_fixed().filter(|n| n % 3 == 0).map(|n| n / 3);
+    let units = units.ok_or_else(|| format!("wants three heads of a fixed size each, got weights {w}"))?;
+    ensure(heads.iter().all(|start| *start <= 2 * units), || {
+        format!("heads at {heads:?} of {units} units each end beyond {} columns", 3 * units)
+    })?;
+    if let Some(bias) = inputs.get(2) {
+        let dims = bias.shape.dims();
+        let fits = match (batch_last, dims) {
+            (false, [n]) => n == columns,
+            (false, [one, n]) => one.is(1) && n == columns,
+            (true, [n, one]) => one.is(1) && n == columns,
+            _ => false,
+        };
+        ensure(fits, || format!("{bias} is not one number for each column of {w}"))?;
+    }
+    let mut shape = vec![rows.clone(), Dim::fixed(units)];
+    if batch_last {
+        shape.reverse();
+    }
+    Ok(vec![Type::new(DType::F32, shape)])
 }
 
 fn scan(s: &Scan, inputs: &[&Type]) -> Infer<Vec<Type>> {
@@ -398,14 +432,16 @@ impl Op {
                 a_number_each(inputs, tables, &result, *axis)?;
                 Ok(vec![result; *sums])
             }
-            Op::SynapseRatio { axis, .. } => {
+            Op::SynapseRatio { axis, times, .. } => {
                 arity(inputs, 10..=10)?;
+                ensure(*times > 0, || "a ratio that is taken 0 times".into())?;
                 synapses(&inputs[..7], *axis)?;
                 let x = inputs[0];
                 ensure(x.shape[*axis].as_fixed().is_some(), || format!("wants a fixed size of axis {axis} of {x}"))?;
                 a_number_each(inputs, 7, x, *axis)?;
                 one(DType::F32, x.shape.clone())
             }
+            Op::GatedCell { batch_last, by_column, heads } => gated_cell(*batch_last, *by_column, *heads, inputs),
             Op::Cast { dtype } => {
                 arity(inputs, 1..=1)?;
                 one(*dtype, inputs[0].shape.clone())

@@ -1,13 +1,14 @@
 //! The operations: a small closed set, so that every `match` over it lists what a new one must touch.
 //!
 //! An operation's meaning is its code in `backend/reference`; its types are in `infer.rs`, its cost in `cost.rs`, its
-//! gradient in `grad.rs`. `docs/adding-an-op.md` walks through an addition.
+//! gradient in `grad/table.rs`. `docs/adding-an-op.md` walks through an addition.
 
 mod cost;
 mod float;
 mod infer;
 
-pub use cost::Cost;
+pub(crate) use cost::visible_pairs;
+pub use cost::{Cost, PerElement};
 pub use float::Float;
 
 use crate::dtype::DType;
@@ -113,6 +114,12 @@ impl Unary {
         Unary::Not,
     ];
 
+    /// Whether its result is a number of the operand's type, so that nothing is rounded.
+    pub fn is_exact(self) -> bool {
+        use Unary::{Abs, Floor, Neg, Not, Relu, Round, Sign};
+        matches!(self, Neg | Abs | Sign | Relu | Floor | Round | Not)
+    }
+
     /// Whether it evaluates an exponential, logarithm or the like.
     pub fn is_transcendental(self) -> bool {
         matches!(
@@ -167,6 +174,10 @@ impl Binary {
         Binary::And,
         Binary::Or,
     ];
+    /// Whether its result is one of the operands or a truth value, so that nothing is rounded.
+    pub fn is_exact(self) -> bool {
+        matches!(self, Binary::Min | Binary::Max | Binary::And | Binary::Or)
+    }
     /// Whether `a op b` is `b op a`.
     pub fn commutes(self) -> bool {
         !matches!(self, Binary::Sub | Binary::Div | Binary::Pow)
@@ -405,7 +416,7 @@ pub enum Op {
     /// `axis` of x and its destination (`i32`), a scale, a shift, and `sums` weights c₁ …, all of one length. Output k is
     /// like x with `segments` elements along `axis`: element d is the sum of `cₖ[e] · act(scale[e] · x[source e] +
     /// shift[e])` over the e with destination d. `sums` further inputs, if they are there, are what the sums start from;
-    /// they stretch to the result. Backends may want x's tables to be known before the run.
+    /// they stretch to the result. Backends may need all but x and those to be known before the run.
     SynapseSum {
         /// What becomes of a synapse's input.
         activation: Activation,
@@ -418,12 +429,26 @@ pub enum Op {
     },
     /// How the neurons of a leaky network move on (made by a pass): `(p · x + q + s₂) / (r + s₁)`, where s₁ and s₂ are
     /// what `SynapseSum` gives from the first seven inputs. p, q and r follow, and stretch to the shape of x, which is
-    /// the result's too.
+    /// the result's too. With `times` above 1 the result is x again, so many times in all, as a solver unfolds a step.
     SynapseRatio {
         /// What becomes of a synapse's input.
         activation: Activation,
         /// The axis.
         axis: usize,
+        /// How often it is taken, at least once.
+        #[serde(default = "once", skip_serializing_if = "is_once")]
+        times: usize,
+    },
+    /// The cell of a gated recurrent network (made by a pass): the columns of one product are three heads a, b and t, and
+    /// the result is `tanh a + σ(t) · (tanh b − tanh a)`. Inputs: x `[rows, inputs]`, weights `[inputs, 3·units]`, and
+    /// optionally one number for each of the 3·units columns, which is added to the products.
+    GatedCell {
+        /// Whether x is `[inputs, rows]` and the result `[units, rows]`; the numbers to add are then `[3·units, 1]`.
+        batch_last: bool,
+        /// Whether the weights are `[3·units, inputs]`.
+        by_column: bool,
+        /// The column at which each of a, b and t begins.
+        heads: [usize; 3],
     },
     /// Another element type: floats round to nearest even; float to integer truncates and saturates, NaN is 0; integer
     /// to integer keeps the low bits; to truth is "not 0".
@@ -447,7 +472,7 @@ pub enum Op {
         /// The result's element type.
         dtype: DType,
     },
-    /// A matrix product whose result passes through an elementwise program while it is hot (made by a pass). Inputs: a,
+    /// A matrix product whose result passes through an elementwise program while in cache (made by a pass). Inputs: a,
     /// b, then the program's inputs from 1 on; its input 0 is the product.
     MatMulMap {
         /// As in `MatMul`.
@@ -461,8 +486,18 @@ pub enum Op {
     },
 }
 
+fn once() -> usize {
+    1
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_once(times: &usize) -> bool {
+    *times == 1
+}
+
 impl Op {
-    /// Of sums over synapses: how many inputs are x and its tables. What follows is for each destination.
+    /// For sums over synapses: how many of the inputs are x and the tables. Inputs after those have one number for each
+    /// destination.
     pub(crate) fn synapse_tables(&self) -> Option<usize> {
         match self {
             Op::SynapseSum { sums, .. } => Some(5 + sums),
@@ -497,6 +532,7 @@ impl Op {
             Op::SegmentSum { .. } => "segment_sum",
             Op::SynapseSum { .. } => "synapse_sum",
             Op::SynapseRatio { .. } => "synapse_ratio",
+            Op::GatedCell { .. } => "gated_cell",
             Op::Cast { .. } => "cast",
             Op::Quantize { .. } => "quantize",
             Op::Dequantize => "dequantize",
@@ -504,6 +540,15 @@ impl Op {
             Op::Map { .. } => "map",
             Op::MatMulMap { .. } => "matmul_map",
         }
+    }
+
+    /// Whether an operation has this name.
+    pub fn is_name(text: &str) -> bool {
+        const OTHERS: &str = "input weight const select matmul softmax layer_norm rms_norm attention reshape transpose \
+                              slice pad concat broadcast gather segment_sum synapse_sum synapse_ratio gated_cell cast \
+                              quantize dequantize scan map matmul_map";
+        let lists = [Unary::NAMES, Binary::NAMES, Compare::NAMES, Reduction::NAMES];
+        lists.iter().any(|names| names.contains(&text)) || OTHERS.split(' ').any(|name| name == text)
     }
 
     /// Whether each output element depends only on the input elements at its own (stretched) position.
@@ -527,9 +572,9 @@ impl Op {
     }
 }
 
-/// The most instructions of a fused program, and the most values it is given: what the kernels' machine holds.
+/// The most instructions of a fused program, which the kernels' interpreter has room for.
 pub const MAX_PROGRAM: usize = 1024;
-/// See [`MAX_PROGRAM`].
+/// The most inputs of a fused program, likewise.
 pub const MAX_PROGRAM_INPUTS: usize = 22;
 
 impl Map {
@@ -540,6 +585,30 @@ impl Map {
             .filter_map(|i| if let MapInstr::Input(n) = i { Some(usize::from(*n) + 1) } else { None })
             .max()
             .unwrap_or(0)
+    }
+
+    /// The inputs t, a and b, if all that the program computes is tanh a + σ(t) · (tanh b − tanh a).
+    pub fn gate(&self) -> Option<[usize; 3]> {
+        let last = self.code.len().checked_sub(1)?;
+        // Three inputs, three functions, a difference, a product and a sum: nothing is left over.
+        (self.code.len() == 9).then_some(())?;
+        let at = |i: u16| self.code.get(usize::from(i));
+        let function = |i: u16, of: Unary| match at(i)? {
+            MapInstr::Unary(u, x) if *u == of => match at(*x)? {
+                MapInstr::Input(n) => Some(usize::from(*n)),
+                _ => None,
+            },
+            _ => None,
+        };
+        let MapInstr::Binary(Binary::Add, x, y) = *self.code.get(last)? else { return None };
+        [(x, y), (y, x)].into_iter().find_map(|(from, change)| {
+            let MapInstr::Binary(Binary::Mul, p, q) = *at(change)? else { return None };
+            [(p, q), (q, p)].into_iter().find_map(|(gate, toward)| {
+                let MapInstr::Binary(Binary::Sub, to, back) = *at(toward)? else { return None };
+                let found = [function(gate, Unary::Sigmoid)?, function(from, Unary::Tanh)?, function(to, Unary::Tanh)?];
+                (back == from).then_some(found)
+            })
+        })
     }
 
     /// Checks that every operand is an earlier value.
@@ -629,6 +698,9 @@ impl fmt::Display for Map {
 macro_rules! snake_names {
     ($($ty:ident { $($variant:ident => $name:literal),* $(,)? })*) => { $(
         impl $ty {
+            /// The names of all.
+            pub const NAMES: &'static [&'static str] = &[$($name),*];
+
             /// Its name in text.
             pub fn name(self) -> &'static str {
                 match self { $($ty::$variant => $name),* }

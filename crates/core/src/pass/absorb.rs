@@ -1,14 +1,18 @@
-//! Work on a product that its weights can do ahead: sums of products of one left-hand side, and factors before or after.
+//! Work around a matrix product that can be done on its weights ahead of every run: adding up products with the same left
+//! operand, and multiplying by a number before or after.
 //!
 //! x·A + x·B = x·(A + B), c·(x·A) = x·(c·A) and (c·x)·A = x·(c·A), biases likewise. A cell's gate of two linear layers
 //! is then one, and the factors of a scaled activation are gone. The new weights are written as graph nodes; hoisting and
 //! folding compute them once.
+//!
+//! For an infinite x the first is another sum: ∞ · 2 − ∞ · 1 is NaN, and ∞ · (2 − 1) is ∞, at every batch size.
 
 use super::PassOptions;
 use super::dead::dead_code;
+use super::known::{Known, everywhere};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::graph::{Graph, Value};
+use crate::graph::{Graph, Value, name};
 use crate::op::{Binary, Op};
 use crate::tensor::Tensor;
 use std::collections::{HashMap, HashSet};
@@ -26,21 +30,29 @@ struct Sum {
     product: Op,
     weights: Vec<(Value, f32)>,
     biases: Vec<(Value, f32)>,
-    /// Nodes that it stands for, other than its own.
+    /// Other nodes whose work is part of it.
     inner: Vec<u32>,
 }
 
 struct Absorb<'a> {
     graph: &'a Graph,
-    constant: &'a dyn Fn(Value) -> bool,
+    known: &'a Known<'a>,
     uses: Vec<Vec<u32>>,
-    /// What each node is a sum of, as long as no later one has taken that.
+    /// What each node is a sum of; `None` once it has become part of a later node's sum.
     sums: Vec<Option<Sum>>,
 }
 
-/// The graph with such work moved into weights; `constant` says which values are known ahead.
-pub(super) fn absorb(graph: &Graph, constant: &dyn Fn(Value) -> bool) -> Result<Graph> {
-    let mut a = Absorb { graph, constant, uses: graph.uses(), sums: Vec::with_capacity(graph.nodes().len()) };
+/// The graph with such work moved into weights, here and in loops.
+pub(super) fn absorb(graph: &Graph, options: &PassOptions) -> Result<Graph> {
+    if !options.fold_weights {
+        // Weights that are still to change would have to be worked on again in every run.
+        return Ok(graph.clone());
+    }
+    everywhere(graph, &absorb_in)
+}
+
+fn absorb_in(graph: &Graph, known: &Known<'_>) -> Result<Graph> {
+    let mut a = Absorb { graph, known, uses: graph.uses(), sums: Vec::with_capacity(graph.nodes().len()) };
     // In order, so that a sum finds its parts, and without recursion, since graphs can be deep.
     for id in 0..graph.nodes().len() as u32 {
         let sum = a.sum(Value { node: id, slot: 0 });
@@ -48,7 +60,13 @@ pub(super) fn absorb(graph: &Graph, constant: &dyn Fn(Value) -> bool) -> Result<
     }
     let sums: HashMap<u32, Sum> =
         (0u32..).zip(std::mem::take(&mut a.sums)).filter_map(|(id, s)| Some((id, s?))).collect();
-    let sums: HashMap<u32, Sum> = sums.into_iter().filter(|(_, sum)| a.gains(sum)).collect();
+    let mut gaining = HashMap::new();
+    for (id, sum) in sums {
+        if a.gains(&sum) && a.stays_finite(&sum)? {
+            gaining.insert(id, sum);
+        }
+    }
+    let sums = gaining;
     if sums.is_empty() {
         return Ok(graph.clone());
     }
@@ -56,14 +74,17 @@ pub(super) fn absorb(graph: &Graph, constant: &dyn Fn(Value) -> bool) -> Result<
     let mut r = graph.rebuild();
     // Weights may come after the first node that is to read them.
     for id in 0..graph.nodes().len() as u32 {
-        if constant(Value { node: id, slot: 0 }) || matches!(graph.nodes()[id as usize].op, Op::Input { .. }) {
+        if known.is_source(Value { node: id, slot: 0 }) || matches!(graph.nodes()[id as usize].op, Op::Input { .. }) {
             r.copy(id)?;
         }
     }
     for id in 0..graph.nodes().len() as u32 {
         let value = Value { node: id, slot: 0 };
         if let Some(sum) = sums.get(&id) {
-            let name = &graph.nodes()[id as usize].name;
+            let members = || sum.inner.iter().copied().chain([id]).map(|id| &graph.nodes()[id as usize]);
+            let products = members().filter(|node| matches!(node.op, Op::MatMul { .. })).map(|node| node.name.as_str());
+            let result = &graph.nodes()[id as usize].name;
+            let name = &name::fused(Some(name::joint(products).as_str()), result, std::iter::empty());
             // What is scaled may itself be part of a sum that is made in one: then the scaled value is there, and it is not.
             let scaled = a.scaled(sum.x).filter(|(x, _)| r.find(*x).is_some());
             let (x, factor) = scaled.unwrap_or((sum.x, 1.0));
@@ -97,7 +118,7 @@ pub(super) fn absorb(graph: &Graph, constant: &dyn Fn(Value) -> bool) -> Result<
             let bias = add(&mut r.new, biases, "bias")?;
             let mut new = r.new.push(sum.product.clone(), vec![left, weight], name.clone())?;
             if let Some(bias) = bias {
-                new = r.new.push(Op::Binary(Binary::Add), vec![new, bias], name.clone())?;
+                new = r.new.push(Op::Binary(Binary::Add), vec![new, bias], format!("{name}.bias"))?;
             }
             r.set(value, new);
         } else if !taken.contains(&id) && r.find(value).is_none() {
@@ -151,7 +172,7 @@ impl Absorb<'_> {
         match (&node.op, &node.inputs[..]) {
             (Op::MatMul { .. }, &[x, w]) => {
                 let ty = self.graph.ty(w);
-                let fits = (self.constant)(w) && ty.dtype == DType::F32 && ty.shape.rank() == 2;
+                let fits = self.known.is_source(w) && ty.dtype == DType::F32 && ty.shape.rank() == 2;
                 (fits && self.graph.ty(x).dtype == DType::F32).then(|| Sum {
                     x,
                     product: node.op.clone(),
@@ -194,7 +215,7 @@ impl Absorb<'_> {
     fn bias(&self, sum: Value, operand: Value) -> bool {
         let ty = self.graph.ty(operand);
         let columns = self.graph.ty(sum).shape.dims().last();
-        (self.constant)(operand)
+        self.known.is_source(operand)
             && ty.dtype == DType::F32
             && columns.is_some_and(|columns| ty.shape.dims() == std::slice::from_ref(columns))
     }
@@ -207,7 +228,23 @@ impl Absorb<'_> {
         Some(sum)
     }
 
-    /// Whether there is anything to do ahead.
+    /// Whether weights and biases that are added and scaled ahead surely stay finite, as the sums of what they give may:
+    /// a weight that overflows makes NaN of a 0.
+    fn stays_finite(&self, sum: &Sum) -> Result<bool> {
+        let factor = self.scaled(sum.x).map_or(1.0, |(_, c)| c.abs().max(1.0));
+        for (parts, factor) in [(&sum.weights, factor), (&sum.biases, 1.0)] {
+            let mut most = 0.0f32;
+            for (part, scale) in parts {
+                most += self.known.largest(*part)? * scale.abs().max(1.0) * factor;
+            }
+            if !most.is_finite() {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Whether there is anything that can be done ahead.
     fn gains(&self, sum: &Sum) -> bool {
         sum.weights.len() > 1 || sum.weights[0].1 != 1.0 || self.scaled(sum.x).is_some()
     }

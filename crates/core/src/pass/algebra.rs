@@ -1,4 +1,4 @@
-//! Algebraic clean-up: local rules that hold for every value (NaN and infinities included), up to the sign of zero.
+//! Algebraic clean-up: local rules that hold for every value, to the sign of zero, which a division would show.
 
 use super::{PassOptions, rewrite};
 use crate::dtype::DType;
@@ -39,25 +39,28 @@ fn splat(graph: &Graph, mut value: Value) -> Option<f64> {
     }
 }
 
-/// x + 0, x − 0, x · 1, x / 1, x¹ → x, where the shape stays.
+/// x + (−0), x − 0, x · 1, x / 1, x¹ → x, where the shape stays. Not x + 0: of x = −0 that is 0. Integers have one zero.
 fn neutral_operand(graph: &mut Graph, value: Value) -> Result<Option<Value>> {
     let node = graph.node(value);
     let Op::Binary(op) = node.op else { return Ok(None) };
     let (a, b) = (node.inputs[0], node.inputs[1]);
     let keeps = |x: Value| graph.ty(x) == graph.ty(value);
-    let right = match op {
-        Binary::Add | Binary::Sub => Some(0.0),
-        Binary::Mul | Binary::Div | Binary::Pow => Some(1.0),
-        _ => None,
+    let one_zero = !graph.ty(value).dtype.is_float();
+    let is_neutral = |x: f64| match op {
+        Binary::Add => x == 0.0 && (one_zero || x.is_sign_negative()),
+        Binary::Sub => x == 0.0 && (one_zero || x.is_sign_positive()),
+        Binary::Mul | Binary::Div | Binary::Pow => x == 1.0,
+        _ => false,
     };
-    if right.is_some() && splat(graph, b) == right && keeps(a) {
+    if splat(graph, b).is_some_and(is_neutral) && keeps(a) {
         return Ok(Some(a));
     }
-    if op.commutes() && right.is_some() && splat(graph, a) == right && keeps(b) {
+    if op.commutes() && splat(graph, a).is_some_and(is_neutral) && keeps(b) {
         return Ok(Some(b));
     }
-    // 0 − x
-    if op == Binary::Sub && splat(graph, a) == Some(0.0) && keeps(b) {
+    // −0 − x
+    let minus = |x: f64| x == 0.0 && (one_zero || x.is_sign_negative());
+    if op == Binary::Sub && splat(graph, a).is_some_and(minus) && keeps(b) {
         let name = node.name.clone();
         return graph.push(Op::Unary(Unary::Neg), vec![b], name).map(Some);
     }

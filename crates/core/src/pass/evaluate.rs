@@ -1,5 +1,5 @@
-//! One node's result from known inputs, without ever having its values whole in the reference's `f64`, which would be
-//! twice or four times the memory of the weights themselves.
+//! One node's result from known inputs. The reference backend computes in `f64`, which takes two or four times the memory
+//! of the weights themselves, so it is never given all of them at once.
 //!
 //! Elements that are only moved are moved as bytes. Other work is cut along an axis of its result, and the reference is
 //! given a piece at a time; since no sum is cut, the bits are those of the reference on the whole. What cannot be cut
@@ -18,7 +18,7 @@ const PIECE: usize = 1 << 16;
 
 /// Smaller results are made at once.
 const LATER_BYTES: usize = 1 << 20;
-/// Results that are made when they are asked for may be made of such results, so many inside each other.
+/// Results that are made when asked for may be made from other such results; so deeply they may be nested.
 const MOST_DEPTH: usize = 8;
 
 /// A node's result that is yet to be made.

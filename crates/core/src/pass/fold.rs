@@ -1,4 +1,4 @@
-//! Doing now what needs no input: work on constants, and (unless asked not to) on weights.
+//! Constant folding: work on constants, and (unless asked not to) on weights, is done now instead of in every run.
 
 use super::PassOptions;
 use super::evaluate::{evaluate, evaluate_later};
@@ -17,7 +17,7 @@ const GROWTH: usize = 4;
 /// A folded result of up to this many elements is a literal in the graph's text, a larger one a weight.
 const LITERAL: usize = 64;
 
-/// Before anything is moved out of loops: in a body, where weights cannot be, large results are literals too.
+/// The first time, before work is moved out of loops: a loop's body cannot have weights, so large results become literals.
 pub(super) fn fold_early(graph: &Graph, options: &PassOptions) -> Result<Graph> {
     fold_into(graph, options, true)
 }
@@ -61,9 +61,9 @@ fn fold_into(graph: &Graph, options: &PassOptions, literals: bool) -> Result<Gra
         if inputs.is_empty()
             || !inputs.iter().all(|v| known.contains_key(v))
             || !worth_keeping(&r.new, &inputs, &node.outs[0])
-            // Several results would need a node each.
+            // A node with several results would have to become several nodes.
             || node.outs.len() > 1
-            // What an earlier pass has left behind.
+            // Nobody reads it: an earlier pass has left it behind.
             || readers.left[id] == 0
         {
             continue;
@@ -73,7 +73,7 @@ fn fold_into(graph: &Graph, options: &PassOptions, literals: bool) -> Result<Gra
         let cost = graph.node_cost(node, &Bindings::new())?;
         match work_left.checked_sub(cost.flops.saturating_add(cost.bytes())) {
             Some(left) => work_left = left,
-            // What packs synapses needs their tables; anything else can wait for the run.
+            // Backends need the tables of synapses ahead; anything else can be left for the run.
             None if tables[id] => {
                 let problem = "tables of synapses take too much work to be made ahead".into();
                 return Err(Error::Value { node: node.name.clone(), problem });
@@ -94,7 +94,7 @@ fn fold_into(graph: &Graph, options: &PassOptions, literals: bool) -> Result<Gra
         };
         known.insert(folded, tensor);
         r.set_all(id as u32, folded);
-        // What has been read for the last time goes at once: with the graph, all that lies between would stay.
+        // Data that was read for the last time is dropped at once, or all results in between would be in memory.
         for &read in &node.inputs {
             if readers.was_last(read) {
                 let value = r.get(read)?;

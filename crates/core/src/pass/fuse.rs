@@ -2,13 +2,14 @@
 //!
 //! A group is a tree of elementwise nodes of one shape whose inner results nobody else reads; it becomes one `Map`, so
 //! that inner results never reach memory. If one of its inputs is a matrix product that only the group reads, the
-//! program runs on the product while that is in cache (`MatMulMap`). An explicit cast to a narrower type always rounds;
-//! the implicit rounding of half-precision arithmetic is left out inside a group, which only makes it more exact.
+//! program runs on the product while that is in cache: it is then the product's *epilogue* (`MatMulMap`). An explicit
+//! cast to a narrower type always rounds; the implicit rounding of half-precision arithmetic is left out inside a group,
+//! which only makes it more exact.
 
 use super::PassOptions;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::graph::{Graph, Node, Value};
+use crate::graph::{Graph, Node, Value, name};
 use crate::op::{Binary, Compare, Float, Map, MapInstr, Op, Type, Unary};
 use crate::shape::{Bindings, Shape};
 use std::collections::HashMap;
@@ -34,6 +35,9 @@ pub(super) fn fuse(graph: &Graph, options: &PassOptions) -> Result<Graph> {
         let fused = groups.program(graph, id)?;
         let mut inputs = r.all(&fused.inputs)?;
         let dtype = node.outs[0].dtype;
+        let product_name = fused.product.map(|product| graph.node(product).name.as_str());
+        let others = groups.members(id).map(|member| graph.nodes()[member as usize].name.as_str());
+        let name = name::fused(product_name, &node.name, others);
         let op = match fused.product {
             None => Op::Map { map: fused.map, dtype },
             Some(product) => {
@@ -46,7 +50,7 @@ pub(super) fn fuse(graph: &Graph, options: &PassOptions) -> Result<Graph> {
                 Op::MatMulMap { transpose_a, transpose_b, map: fused.map, dtype }
             }
         };
-        let new = r.new.push(op, inputs, node.name.clone())?;
+        let new = r.new.push(op, inputs, name)?;
         r.set_all(id, new);
     }
     r.finish()

@@ -23,7 +23,7 @@ pub(super) fn hoist(graph: &Graph, _: &PassOptions) -> Result<Graph> {
     r.finish()
 }
 
-/// Whether a node may be refused when it runs: for indices that are out of range, or not known to be in it.
+/// Whether a node may fail when it runs, because indices are out of range or not known to be in range.
 fn may_refuse(body: &Graph, node: &Node) -> bool {
     let in_range = |end: Option<usize>| match (&body.node(node.inputs[1]).op, end) {
         (Op::Const(indices), Some(end)) => indices.to_f64().iter().all(|i| (0.0..end as f64).contains(i)),
@@ -50,8 +50,8 @@ fn hoist_scan(scan: &Scan, mut inputs: Vec<Value>, outer: &mut Graph) -> Result<
     }
     for (id, node) in body.nodes().iter().enumerate() {
         let value = Value { node: id as u32, slot: 0 };
-        // A nested scan stays in: moving several outputs is not worth the bookkeeping. So does what may be refused when it
-        // runs, unless the loop surely runs: a loop of no steps must not fail because of its body.
+        // A nested scan stays in: moving several outputs is not worth the bookkeeping. So does an operation that may fail
+        // when it runs, unless the loop has at least one step: a loop of no steps must not fail because of its body.
         let movable = match &node.op {
             Op::Input { .. } | Op::Scan(_) => false,
             Op::Const(_) => true,
@@ -84,8 +84,8 @@ fn hoist_scan(scan: &Scan, mut inputs: Vec<Value>, outer: &mut Graph) -> Result<
         }
     }
     for (n, value) in needed.iter().enumerate() {
-        let name = format!("hoisted.{n}.{}", value.node);
-        let new = r.new.push(Op::Input { name: name.clone(), ty: body.ty(*value).clone() }, vec![], name)?;
+        let input = Op::Input { name: format!("hoisted.{n}.{}", value.node), ty: body.ty(*value).clone() };
+        let new = r.new.push(input, vec![], body.node(*value).name.clone())?;
         r.set(*value, new);
         inputs.push(outside[value]);
     }

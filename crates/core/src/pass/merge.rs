@@ -1,17 +1,19 @@
-//! Several small products of one left-hand side become one: a gated cell's heads are then one call over one pass through
-//! the input, and whoever reads a head reads its columns in place.
+//! Several small matrix products with the same left operand become one product, whose right operand is theirs side by
+//! side. The heads of a gated cell are then one call that reads the input once; each head is a range of columns of the
+//! result, and is read there.
 
 use super::PassOptions;
-use super::absorb::absorb;
+use super::known::everywhere;
 use crate::error::{Error, Result};
-use crate::graph::{Graph, Value};
+use crate::graph::{Graph, Value, name};
 use crate::op::{Binary, Op, Scan};
 use crate::shape::{Dim, Shape};
 use std::collections::{BTreeMap, HashSet};
 
-/// Columns of a merged product at most: beyond, each product is large enough alone, and better keeps its epilogue.
+/// The most columns of a merged product. Larger products gain little from it, and lose more: apart, each can have the
+/// elementwise work that follows it fused into it.
 const MOST_COLUMNS: usize = 512;
-/// Likewise in a loop, whose rows come in blocks: what follows finds even a wide result in the cache.
+/// The same in a loop. It takes a few rows at a time, so that even a wide result is still in cache for what follows.
 const MOST_COLUMNS_IN_LOOPS: usize = 4096;
 
 pub(super) fn merge_products(graph: &Graph, options: &PassOptions) -> Result<Graph> {
@@ -19,63 +21,16 @@ pub(super) fn merge_products(graph: &Graph, options: &PassOptions) -> Result<Gra
         // Joining weights in every run would cost more than it gains.
         return Ok(graph.clone());
     }
-    let constant = |v: Value| matches!(graph.node(v).op, Op::Weight { .. } | Op::Const(_));
-    let with_bodies = {
-        let mut r = graph.rebuild();
-        for (id, node) in graph.nodes().iter().enumerate() {
-            let id = id as u32;
-            let Op::Scan(scan) = &node.op else {
-                r.copy(id)?;
-                continue;
-            };
-            // A loop's fixed values that are weights outside are as good as weights inside.
-            let first = scan.states + scan.sequences;
-            let fixed: HashSet<usize> = (first..node.inputs.len()).filter(|&i| constant(node.inputs[i])).collect();
-            let known = |body: &Graph| -> HashSet<Value> {
-                body.inputs().enumerate().filter(|(i, _)| fixed.contains(i)).map(|(_, (_, v))| v).collect()
-            };
-            let before = known(&scan.body);
-            let body = absorb(&scan.body, &|v| before.contains(&v))?;
-            let after = known(&body);
-            let fixed_only = made_of(&body, &after);
-            let body = merge_in(&body, &|v| fixed_only.contains(&v), MOST_COLUMNS_IN_LOOPS)?;
-            let inputs = r.all(&node.inputs)?;
-            let new = r.new.push(Op::Scan(Box::new(with_body(scan, body))), inputs, node.name.clone())?;
-            r.set_all(id, new);
-        }
-        r.finish()?
-    };
-    let is_weight = |graph: &Graph| -> HashSet<Value> {
-        let weights =
-            graph.nodes().iter().enumerate().filter(|(_, n)| matches!(n.op, Op::Weight { .. } | Op::Const(_)));
-        weights.map(|(id, _)| Value { node: id as u32, slot: 0 }).collect()
-    };
-    let before = is_weight(&with_bodies);
-    let absorbed = absorb(&with_bodies, &|v| before.contains(&v))?;
-    let known = made_of(&absorbed, &is_weight(&absorbed));
-    merge_in(&absorbed, &|v| known.contains(&v), MOST_COLUMNS)
+    everywhere(graph, &|graph, known| {
+        let most = if known.in_loop() { MOST_COLUMNS_IN_LOOPS } else { MOST_COLUMNS };
+        merge_in(graph, &|v| known.contains(v), most)
+    })
 }
 
 /// The same loop with another body.
 pub(super) fn with_body(scan: &Scan, body: Graph) -> Scan {
     let Scan { states, sequences, axis, reverse, .. } = *scan;
     Scan { body, states, sequences, axis, reverse }
-}
-
-/// `known`, and what is computed from it and literals alone.
-fn made_of(graph: &Graph, known: &HashSet<Value>) -> HashSet<Value> {
-    let mut all = known.clone();
-    for (id, node) in graph.nodes().iter().enumerate() {
-        let from_known = match node.op {
-            Op::Const(_) => true,
-            Op::Binary(_) => node.inputs.iter().all(|v| all.contains(v)),
-            _ => false,
-        };
-        if from_known {
-            all.insert(Value { node: id as u32, slot: 0 });
-        }
-    }
-    all
 }
 
 fn merge_in(graph: &Graph, constant: &dyn Fn(Value) -> bool, most_columns: usize) -> Result<Graph> {
@@ -114,24 +69,27 @@ fn merge_in(graph: &Graph, constant: &dyn Fn(Value) -> bool, most_columns: usize
             let right = |(p, _): &(u32, usize)| r.get(graph.nodes()[*p as usize].inputs[1]);
             let rights = products.iter().map(right).collect::<Result<_>>()?;
             let axis = usize::from(!transpose_b);
-            let all = r.new.push(Op::Concat { axis }, rights, format!("{}.columns", node.name))?;
+            let name = name::joint(products.iter().map(|(p, _)| graph.nodes()[*p as usize].name.as_str()));
+            let all = r.new.push(Op::Concat { axis }, rights, format!("{name}.weights"))?;
             let left = r.get(node.inputs[0])?;
-            let mut product = r.new.push(node.op.clone(), vec![left, all], format!("{}.merged", node.name))?;
+            let mut product = r.new.push(node.op.clone(), vec![left, all], name.clone())?;
             // What the parts replace: the products, or their sums with a bias each, if every one has one.
             let mut replaced: Vec<u32> = products.iter().map(|(p, _)| *p).collect();
             let alone =
                 |id: u32| (readers[id as usize].len() == 1 && !results[id as usize]).then(|| readers[id as usize][0]);
             if let Some(sums) = biases(graph, products, constant, &alone) {
                 let parts = sums.iter().map(|(_, bias)| r.get(*bias)).collect::<Result<_>>()?;
-                let bias = r.new.push(Op::Concat { axis: 0 }, parts, format!("{}.biases", node.name))?;
-                product = r.new.push(Op::Binary(Binary::Add), vec![product, bias], format!("{}.shifted", node.name))?;
+                let bias = r.new.push(Op::Concat { axis: 0 }, parts, format!("{name}.biases"))?;
+                product = r.new.push(Op::Binary(Binary::Add), vec![product, bias], format!("{name}.bias"))?;
                 replaced = sums.iter().map(|(sum, _)| *sum).collect();
             }
             let last = node.outs[0].shape.rank() - 1;
             let mut at = 0;
-            for (old, (_, columns)) in replaced.iter().zip(products.iter()) {
+            for (old, (own, columns)) in replaced.iter().zip(products.iter()) {
                 let slice = Op::Slice { axis: last, start: Dim::fixed(at), end: Dim::fixed(at + columns) };
-                let part = r.new.push(slice, vec![product], graph.nodes()[*old as usize].name.clone())?;
+                let (own, old_name) = (&graph.nodes()[*own as usize].name, &graph.nodes()[*old as usize].name);
+                let part =
+                    r.new.push(slice, vec![product], name::fused(Some(own.as_str()), old_name, std::iter::empty()))?;
                 r.set(Value { node: *old, slot: 0 }, part);
                 at += columns;
             }

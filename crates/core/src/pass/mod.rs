@@ -5,15 +5,18 @@
 
 mod absorb;
 mod algebra;
+pub(crate) mod cells;
 mod dead;
 mod evaluate;
 mod fold;
 mod fuse;
 mod hoist;
+mod known;
 mod layout;
 mod merge;
 mod normalize;
 mod pattern;
+pub(crate) mod rows;
 mod synapse;
 
 pub use fuse::{Opportunity, fusion_opportunities};
@@ -49,26 +52,40 @@ impl PassOptions {
     }
 }
 
-/// One line of the recipe.
+/// One pass: a graph in, a better graph out.
 pub type Pass = fn(&Graph, &PassOptions) -> Result<Graph>;
 
-/// The recipe: a name, what it does, and whether backends rely on it (the others only make graphs better).
-pub const PASSES: &[(&str, Pass, bool)] = &[
-    ("dead code", dead::dead_code, false),
-    ("user patterns", pattern::user_patterns, false),
-    ("layout", layout::layout, false),
-    ("fold weights", fold::fold_early, false),
-    ("merge products", merge::merge_products, false),
-    ("fuse synapses", synapse::fuse_synapses, false),
-    ("hoist out of loops", hoist::hoist, false),
-    ("fold constants", fold::fold, false),
-    ("algebra", algebra::algebra, false),
-    ("common subexpressions", dead::common_subexpressions, false),
-    ("finish synapses", synapse::finish_synapses, false),
-    ("normalize", normalize::normalize, true),
-    ("fold what that exposed", fold::fold, false),
-    ("fuse", fuse::fuse, true),
-    ("sweep up", dead::dead_code, true),
+/// What a pass is applied to.
+#[derive(Clone, Copy, Debug)]
+pub enum Apply {
+    /// To the body of every loop, from the inside out, and then to the graph: each on its own.
+    Each(Pass),
+    /// To the graph alone. It goes into loops by itself, since it has to know there what is known outside.
+    Whole(Pass),
+}
+use Apply::{Each, Whole};
+
+/// The recipe, in order. Of each pass: its name, its function, and whether backends need it (others only make graphs
+/// better).
+pub const PASSES: &[(&str, Apply, bool)] = &[
+    ("dead code", Each(dead::dead_code), false),
+    ("user patterns", Each(pattern::user_patterns), false),
+    ("layout", Each(layout::layout), false),
+    ("fold weights", Each(fold::fold_early), false),
+    ("absorb factors", Whole(absorb::absorb), false),
+    ("merge products", Whole(merge::merge_products), false),
+    ("fuse synapses", Whole(synapse::fuse_synapses), false),
+    ("hoist out of loops", Each(hoist::hoist), false),
+    ("fold constants", Each(fold::fold), false),
+    ("algebra", Each(algebra::algebra), false),
+    ("common subexpressions", Each(dead::common_subexpressions), false),
+    ("finish synapses", Each(synapse::finish_synapses), false),
+    ("join unfoldings", Each(cells::unfoldings), false),
+    ("normalize", Each(normalize::normalize), true),
+    ("fold what that exposed", Each(fold::fold), false),
+    ("fuse", Each(fuse::fuse), true),
+    ("find gated cells", Each(cells::gated_cells), false),
+    ("sweep up", Each(dead::dead_code), true),
 ];
 
 /// What one pass did.
@@ -80,25 +97,44 @@ pub struct PassRecord {
     pub nodes_before: usize,
     /// Nodes after.
     pub nodes_after: usize,
+    /// What it found out, for people.
+    pub notes: Vec<String>,
 }
 
 /// Runs the recipe.
 pub fn optimize(graph: &Graph, options: &PassOptions) -> Result<(Graph, Vec<PassRecord>)> {
     let mut current = graph.clone();
     let mut records = Vec::with_capacity(PASSES.len());
-    for (name, pass, required) in PASSES {
+    for (name, apply, required) in PASSES {
         if !required && !options.rewrite {
             continue;
         }
         let nodes_before = node_count(&current);
-        let new = in_bodies(&current, *pass, options).and_then(|g| pass(&g, options));
+        let new = match apply {
+            Each(pass) => in_bodies(&current, *pass, options).and_then(|g| pass(&g, options)),
+            Whole(pass) => pass(&current, options),
+        };
         current = new.map_err(|e| e.in_pass(name))?;
         if cfg!(debug_assertions) {
             current.verify().map_err(|e| e.in_pass(name))?;
         }
-        records.push(PassRecord { pass: name, nodes_before, nodes_after: node_count(&current) });
+        records.push(PassRecord { pass: name, nodes_before, nodes_after: node_count(&current), notes: vec![] });
     }
+    records.push(loops(&current)?);
     Ok((current, records))
+}
+
+/// The last line of the recipe changes nothing: it says what backends can make of the loops. A mistake of its own is an error
+/// in tests, and a note in a release, where a loop then runs slowly but rightly.
+fn loops(graph: &Graph) -> Result<PassRecord> {
+    let pass = "look at loops";
+    let notes = match rows::describe(graph) {
+        Err(e) if cfg!(debug_assertions) => return Err(e.in_pass(pass)),
+        Err(e) => vec![format!("not found out: {e}")],
+        Ok(notes) => notes,
+    };
+    let nodes = node_count(graph);
+    Ok(PassRecord { pass, nodes_before: nodes, nodes_after: nodes, notes })
 }
 
 fn node_count(graph: &Graph) -> usize {
@@ -141,7 +177,7 @@ fn rewrite(graph: &Graph, rules: &[(&str, &Rule<'_>)]) -> Result<Graph> {
     rewrite_once(graph, rules).map(|(graph, _)| graph)
 }
 
-/// Likewise, and whether any fired. What a rule adds beside the value it gives is not looked at again.
+/// The same, and whether any rule fired. Of what a rule adds, only the value that it gives is looked at again.
 fn rewrite_once(graph: &Graph, rules: &[(&str, &Rule<'_>)]) -> Result<(Graph, bool)> {
     let mut fired = false;
     let mut r = graph.rebuild();

@@ -9,7 +9,7 @@ use crate::graph::{Graph, Node, Value};
 use crate::op::Op;
 use crate::shape::{Dim, Shape};
 
-/// How often the rules are gone through at most: what one makes, another may have to take up, a few times in all.
+/// How many rounds of all rules there may be: one rule may have to work on what another has made, a few times in all.
 const MOST_ROUNDS: usize = 16;
 
 pub(super) fn normalize(graph: &Graph, options: &PassOptions) -> Result<Graph> {
@@ -26,8 +26,8 @@ pub(super) fn normalize(graph: &Graph, options: &PassOptions) -> Result<Graph> {
         if !fired {
             return Ok(new);
         }
-        // Kernels rely on every rule having been applied to every node, those that other rules added included; but not on
-        // nodes that were replaced, which would be replaced again for ever.
+        // Kernels rely on every rule having been applied to every node, also to those that other rules added. Nodes that
+        // were replaced must go first, or they would be replaced again for ever.
         graph = dead_code(&new, options)?;
     }
     Err(Error::Verify { pass: None, problem: format!("rules still fire after {MOST_ROUNDS} rounds") })

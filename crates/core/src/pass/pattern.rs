@@ -91,7 +91,8 @@ impl Pattern {
 
     fn apply(&self, graph: &mut Graph, value: Value) -> Result<Option<Value>> {
         let Some(captures) = self.matches(graph, value) else { return Ok(None) };
-        let mut builder = GraphBuilder::from(std::mem::take(graph));
+        let name = graph.node(value).name.clone();
+        let mut builder = GraphBuilder::going_on(std::mem::take(graph), &name);
         let built = (self.replace)(&mut builder, &captures);
         *graph = builder.into_graph();
         // A replacement that gives back the node itself (a cast in front of it, say) would fire for ever.

@@ -24,8 +24,9 @@ impl Lifetime {
     fn meets(&self, other: &Lifetime) -> bool {
         self.first <= other.last && other.first <= self.last
     }
+    /// Saturates where that overflows, as sums of sizes do below: the arena is then larger than any memory.
     fn size(&self) -> usize {
-        self.bytes.next_multiple_of(ALIGN)
+        self.bytes.checked_next_multiple_of(ALIGN).unwrap_or(usize::MAX)
     }
 }
 
@@ -51,7 +52,7 @@ pub fn assign(lifetimes: &[Lifetime]) -> (Vec<usize>, usize) {
 }
 
 fn place(lifetimes: &[Lifetime], order: &[usize]) -> (Vec<usize>, usize) {
-    let mut offsets = vec![0; lifetimes.len()];
+    let mut offsets = vec![0usize; lifetimes.len()];
     let mut done: Vec<usize> = Vec::with_capacity(order.len());
     let mut total = 0;
     for &i in order {
@@ -63,18 +64,18 @@ fn place(lifetimes: &[Lifetime], order: &[usize]) -> (Vec<usize>, usize) {
         let mut taken: Vec<(usize, usize)> = done
             .iter()
             .filter(|&&j| lifetimes[j].meets(mine))
-            .map(|&j| (offsets[j], offsets[j] + lifetimes[j].size()))
+            .map(|&j| (offsets[j], offsets[j].saturating_add(lifetimes[j].size())))
             .collect();
         taken.sort_unstable();
-        let mut at = 0;
+        let mut at = 0usize;
         for (start, end) in taken {
-            if at + mine.size() <= start {
+            if at.saturating_add(mine.size()) <= start {
                 break;
             }
             at = at.max(end);
         }
         offsets[i] = at;
-        total = total.max(at + mine.size());
+        total = total.max(at.saturating_add(mine.size()));
         done.push(i);
     }
     (offsets, total)
@@ -92,7 +93,7 @@ fn place_in_time(lifetimes: &[Lifetime]) -> (Vec<usize>, usize) {
     // Gaps by their offset, and by their size.
     let mut gaps: BTreeMap<usize, usize> = BTreeMap::new();
     let mut sizes: BTreeSet<(usize, usize)> = BTreeSet::new();
-    let mut total = 0;
+    let mut total = 0usize;
     for i in by_first {
         let Lifetime { first, .. } = lifetimes[i];
         while let Some(old) = ending.next_if(|old| lifetimes[*old].last < first) {
@@ -124,7 +125,7 @@ fn place_in_time(lifetimes: &[Lifetime]) -> (Vec<usize>, usize) {
             }
             None => {
                 offsets[i] = total;
-                total += want;
+                total = total.saturating_add(want);
             }
         }
     }
@@ -134,20 +135,17 @@ fn place_in_time(lifetimes: &[Lifetime]) -> (Vec<usize>, usize) {
 /// The most bytes that live at one step: no arena can be smaller.
 pub fn largest_live_set(lifetimes: &[Lifetime]) -> usize {
     let steps = lifetimes.iter().map(|l| l.last + 1).max().unwrap_or(0);
-    let mut change = vec![0i64; steps + 1];
+    let mut change = vec![0i128; steps + 1];
     for l in lifetimes {
-        change[l.first] += l.size() as i64;
-        change[l.last + 1] -= l.size() as i64;
+        change[l.first] += l.size() as i128;
+        change[l.last + 1] -= l.size() as i128;
     }
     let mut live = 0;
-    change
-        .into_iter()
-        .map(|c| {
-            live += c;
-            live
-        })
-        .max()
-        .unwrap_or(0) as usize
+    let most = change.into_iter().map(|c| {
+        live += c;
+        live
+    });
+    most.max().map_or(0, |most| usize::try_from(most).unwrap_or(usize::MAX))
 }
 
 #[cfg(test)]
@@ -186,6 +184,19 @@ mod tests {
                     prop_assert!(apart || !l[i].meets(&l[j]) || l[i].bytes == 0 || l[j].bytes == 0);
                 }
             }
+        }
+    }
+
+    #[test]
+    fn what_no_memory_holds_is_planned_as_such() {
+        let live = |bytes: usize| Lifetime { bytes, first: 0, last: 1 };
+        for buffers in
+            [vec![live(usize::MAX)], vec![live(usize::MAX - 100), live(200), live(64)], vec![live(1 << 20); 3]]
+        {
+            let exact: u128 = buffers.iter().map(|l| (l.bytes as u128).next_multiple_of(ALIGN as u128)).sum();
+            let most = usize::try_from(exact).unwrap_or(usize::MAX);
+            assert_eq!((place_in_time(&buffers).1, largest_live_set(&buffers)), (most, most));
+            assert_eq!(assign(&buffers).1, most);
         }
     }
 

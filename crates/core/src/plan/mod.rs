@@ -4,12 +4,14 @@
 //! look at; nothing here executes.
 
 mod forecast;
+pub mod kernel;
 pub mod memory;
 mod schedule;
 mod work;
 
 use forecast::Estimate;
 pub use forecast::Forecast;
+pub use kernel::Kernel;
 pub use schedule::schedule;
 pub use work::check_work;
 
@@ -60,7 +62,8 @@ pub struct Step {
     /// The node's operation.
     pub op: String,
     /// The kernel chosen for it.
-    pub kernel: String,
+    #[serde(serialize_with = "with_text")]
+    pub kernel: Kernel,
     /// Its output's type with sizes.
     pub out: String,
     /// What it reads.
@@ -74,6 +77,17 @@ pub struct Step {
     /// The loop's body, where it is a loop.
     #[serde(rename = "loop")]
     pub looped: Option<Box<Loop>>,
+}
+
+/// A kernel with its text, for those who read the JSON.
+fn with_text<S: serde::Serializer>(kernel: &Kernel, serializer: S) -> Result<S::Ok, S::Error> {
+    #[derive(Serialize)]
+    struct Told<'a> {
+        text: String,
+        #[serde(flatten)]
+        kernel: &'a Kernel,
+    }
+    Told { text: kernel.to_string(), kernel }.serialize(serializer)
 }
 
 /// How a loop runs.
@@ -168,7 +182,8 @@ impl Plan {
             out.push('\n');
         }
         let name_width = self.steps.iter().map(|s| s.name.chars().count()).max().unwrap_or(0).clamp(4, 28);
-        let kernel_width = self.steps.iter().map(|s| s.kernel.chars().count()).max().unwrap_or(0).clamp(6, 44);
+        let kernel_width =
+            self.steps.iter().map(|s| s.kernel.to_string().chars().count()).max().unwrap_or(0).clamp(6, 44);
         if indent == 0 {
             let predicted = if forecast.is_some() { "  predicted" } else { "" };
             let _ = writeln!(
@@ -185,7 +200,7 @@ impl Plan {
                 out,
                 "{pad}{i:>4}  {:name_width$}  {:kernel_width$}  {:>9}  {:>9}{time}  {}{in_place}",
                 shorten(&step.name, name_width),
-                shorten(&step.kernel, kernel_width),
+                shorten(&step.kernel.to_string(), kernel_width),
                 count(step.cost.flops),
                 bytes(step.cost.bytes()),
                 places.join(", "),
@@ -245,7 +260,7 @@ impl Plan {
             let label = format!(
                 "{i}: {}\n{}\n{} flops, {}",
                 show::name(&step.name),
-                show::line(&step.kernel),
+                show::line(&step.kernel.to_string()),
                 count(step.cost.flops),
                 bytes(step.cost.bytes())
             );

@@ -18,7 +18,7 @@ impl Compared {
 
 /// Compares where the result means something: where rounding between the operations, which backends do differently,
 /// changes little. What it may change is told by the reference itself, run with it (`want`) and otherwise (`others`: without
-/// it, or with other inputs nearby).
+/// it, or shaken).
 pub(crate) fn compare(want: &Tensor, others: &[&[f64]], got: &Tensor) -> Result<Compared, String> {
     if want.shape() != got.shape() || want.dtype() != got.dtype() || others.iter().any(|o| o.len() != want.len()) {
         return Err(format!("{want} expected, got {got}"));

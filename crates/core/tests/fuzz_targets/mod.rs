@@ -1,7 +1,8 @@
 //! What the fuzzers run on each input, shared with the ordinary test that replays their corpora.
 //!
 //! A target panics exactly when the library broke a promise: reading anything is an error or a value, a value that was
-//! read can be used, and writing it and reading it again gives the same.
+//! read can be used, and writing it and reading it again gives the same. Each says how much there was to check: 0 where
+//! nothing could be read.
 #![allow(dead_code, reason = "each fuzzer uses one of these")]
 
 #[path = "../drawn/compare.rs"]
@@ -17,9 +18,9 @@ use schwann_core::{Bindings, CompileOptions, DType, Error, Graph, Program, Tenso
 use std::collections::BTreeMap;
 
 /// A graph's JSON: what parses is well formed, can be shown and costed, and reads back equal.
-pub(crate) fn graph_json(data: &[u8]) {
-    let Ok(text) = std::str::from_utf8(data) else { return };
-    let Ok(graph) = Graph::from_json(text) else { return };
+pub(crate) fn graph_json(data: &[u8]) -> usize {
+    let Ok(text) = std::str::from_utf8(data) else { return 0 };
+    let Ok(graph) = Graph::from_json(text) else { return 0 };
     graph.verify().expect("what parses is well formed");
     assert!(graph.to_string().len() + graph.to_dot().len() > 0);
     for size in [0, 1, 3] {
@@ -29,13 +30,14 @@ pub(crate) fn graph_json(data: &[u8]) {
     }
     let again = Graph::from_json(&graph.to_json()).expect("what was written reads back");
     assert_eq!(graph, again);
+    1
 }
 
 /// A graph's JSON through compile and run: refused, or the same from the reference and from kernels, fused and not, within
-/// a few megabytes and a little time.
-pub(crate) fn graph_run(data: &[u8]) {
-    let Ok(text) = std::str::from_utf8(data) else { return };
-    let Ok(mut graph) = Graph::from_json(text) else { return };
+/// a few megabytes and a little time. Gives how many elements were compared.
+pub(crate) fn graph_run(data: &[u8]) -> usize {
+    let Ok(text) = std::str::from_utf8(data) else { return 0 };
+    let Ok(mut graph) = Graph::from_json(text) else { return 0 };
     let small = |graph: &Graph, ty: &schwann_core::Type, bindings: &Bindings| {
         let size = ty.shape.eval(bindings).ok().and_then(|s| schwann_core::tensor::count(&s));
         size.is_some_and(|n| n <= 1 << 16) && graph.nodes().len() <= 1 << 12
@@ -43,24 +45,31 @@ pub(crate) fn graph_run(data: &[u8]) {
     let names: Vec<(String, schwann_core::Type)> =
         graph.weight_types().map(|(n, t)| (n.to_owned(), t.clone())).collect();
     for (name, ty) in names {
-        let Some(shape) = ty.shape.as_fixed().filter(|_| small(&graph, &ty, &Bindings::new())) else { return };
+        let Some(shape) = ty.shape.as_fixed().filter(|_| small(&graph, &ty, &Bindings::new())) else { return 0 };
         let mut random = Random::named(&name);
         graph.set_weight(&name, random.any(ty.dtype, &shape)).expect("of its own type");
     }
+    let mut compared = 0;
     for size in [1, 3] {
         let bindings = graph.symbols().iter().fold(Bindings::new(), |b, symbol| b.with(symbol, size));
         let mut inputs = BTreeMap::new();
         for (name, value) in graph.inputs() {
             let ty = graph.ty(value);
             if !small(&graph, ty, &bindings) {
-                return;
+                return compared;
             }
-            let Ok(shape) = ty.shape.eval(&bindings) else { return };
-            inputs.insert(name.to_owned(), Random::named(name).any(ty.dtype, &shape));
+            let Ok(shape) = ty.shape.eval(&bindings) else { return compared };
+            let mut random = Random::named(name);
+            // Integers may be indices: any number at one size, at the other what is within an axis of that size.
+            let data = match ty.dtype {
+                DType::I32 if size > 1 => random.ints(&shape, 0, size as i32),
+                dtype => random.any(dtype, &shape),
+            };
+            inputs.insert(name.to_owned(), data);
         }
         // The reference computes everything that is written down; a fuzzer has no time for what is large.
         if !graph.cost(&bindings).is_ok_and(|c| c.flops.saturating_add(c.bytes()) < 1 << 22) {
-            return;
+            return compared;
         }
         let hosted = inputs.iter().map(|(n, t)| (n.clone(), HostValue::from_tensor(t))).collect();
         let want = reference::run(&graph, &inputs, Precision::Storage);
@@ -76,19 +85,23 @@ pub(crate) fn graph_run(data: &[u8]) {
             match (&want, program.session().run(&given)) {
                 (_, Err(e @ Error::Internal(_))) => panic!("{e}"),
                 (Ok((want, exact)), Ok(got)) => {
+                    assert_eq!((want.len(), exact.len()), (got.len(), got.len()));
                     for ((want, exact), got) in want.iter().zip(exact).zip(got) {
-                        compare::compare(want, &[&exact.data], got).unwrap_or_else(|e| panic!("{e}"));
+                        let found = compare::compare(want, &[&exact.data], got).unwrap_or_else(|e| panic!("{e}"));
+                        compared += found.compared;
                     }
                 }
                 _ => {}
             }
         }
     }
+    compared
 }
 
-/// Safetensors: what opens can be read or refused tensor by tensor, and reads back after writing.
-pub(crate) fn safetensors(data: &[u8]) {
-    let Ok(file) = Reader::from_bytes(data) else { return };
+/// Safetensors: what opens can be read or refused tensor by tensor, and reads back after writing. Gives how many tensors
+/// did.
+pub(crate) fn safetensors(data: &[u8]) -> usize {
+    let Ok(file) = Reader::from_bytes(data) else { return 0 };
     let mut whole = BTreeMap::new();
     for entry in file.entries() {
         assert_eq!(file.bytes(&entry.name).expect("listed").len(), entry.window.len());
@@ -111,18 +124,23 @@ pub(crate) fn safetensors(data: &[u8]) {
     if let Ok(graph) = graph_of(&file) {
         graph.verify().expect("what loads is well formed");
     }
+    whole.len()
 }
 
-/// Npy, and where it is no npy, npz: what reads can be written and reads back equal.
-pub(crate) fn npy(data: &[u8]) {
+/// Npy, and where it is no npy, npz: what reads can be written and reads back equal. Gives how many arrays did.
+pub(crate) fn npy(data: &[u8]) -> usize {
+    let mut arrays = 0;
     if let Ok(tensor) = npy::from_bytes(data) {
         let written = npy::to_bytes(&tensor).expect("what was read can be written");
         assert_eq!(npy::from_bytes(&written).expect("what was written reads back"), tensor);
+        arrays += 1;
     }
     let limits = Limits { total_bytes: 16 << 20, arrays: 100 };
     if let Ok(tensors) = npz::from_bytes(data, &limits) {
         let written =
             npz::to_bytes(tensors.iter().map(|(n, t)| (n.as_str(), t))).expect("what was read can be written");
         assert_eq!(npz::from_bytes(&written, &limits).expect("what was written reads back"), tensors);
+        arrays += tensors.len();
     }
+    arrays
 }

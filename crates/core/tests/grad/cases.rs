@@ -21,8 +21,9 @@ fn every_smooth_case_agrees_with_differences() {
     let cases: Vec<Case> = all().into_iter().filter(|c| c.gradient).collect();
     assert!(cases.len() > 50, "{}", cases.len());
     for case in &cases {
-        let outputs = case.graph.outputs().iter();
-        for of in outputs.filter(|o| case.graph.ty(o.value).dtype.is_float()) {
+        let outputs: Vec<_> = case.graph.outputs().iter().filter(|o| case.graph.ty(o.value).dtype.is_float()).collect();
+        assert!(!outputs.is_empty(), "case {} has no output with a gradient", case.name);
+        for of in outputs {
             let checked = std::panic::catch_unwind(|| {
                 compare(&case.graph, &of.name, &floats(case), &host_inputs(case), 8, 1e-4);
             });
@@ -33,12 +34,14 @@ fn every_smooth_case_agrees_with_differences() {
 
 #[test]
 fn every_case_has_a_well_formed_gradient_that_runs_or_a_named_refusal() {
+    let (mut ran, mut refused) = (0, 0);
     for case in all() {
         let quantizes = case.graph.nodes().iter().any(|n| matches!(n.op, Op::Quantize { .. } | Op::Scan(_)));
         for (of, ty) in case.graph.outputs().iter().zip(case.graph.output_types()) {
             let result = gradient(&case.graph, &of.name, &floats(&case));
             if !ty.dtype.is_float() {
                 assert!(matches!(result, Err(Error::Gradient { .. })), "case {}", case.name);
+                refused += 1;
                 continue;
             }
             let with = match result {
@@ -53,6 +56,8 @@ fn every_case_has_a_well_formed_gradient_that_runs_or_a_named_refusal() {
                 inputs.insert(format!("grad_out.{}", of.name), Random(1).value(ty.dtype, shape, -1.0, 1.0));
             }
             run_f64(&with, &inputs).unwrap_or_else(|e| panic!("case {}: {e}", case.name));
+            ran += 1;
         }
     }
+    assert!(ran > 500 && refused > 50, "{ran} gradients ran, {refused} were refused");
 }

@@ -46,7 +46,7 @@ fn random_inputs(graph: &Graph, bindings: &Bindings, seed: u64) -> Inputs {
     inputs
 }
 
-/// Compares at most `most` elements of each gradient with differences.
+/// Compares at most `most` elements of each gradient with differences, of which there must be some.
 fn compare(graph: &Graph, of: &str, wrt: &[&str], inputs: &Inputs, most: usize, tolerance: f64) {
     let with = gradient(graph, of, wrt).unwrap_or_else(|e| panic!("{e}\n{graph}"));
     with.verify().unwrap_or_else(|e| panic!("{e}\n{with}"));
@@ -72,6 +72,8 @@ fn compare(graph: &Graph, of: &str, wrt: &[&str], inputs: &Inputs, most: usize, 
         let y = &run_f64(graph, inputs).unwrap()[at];
         y.data.iter().zip(&seed.data).map(|(a, b)| a * b).sum()
     };
+    assert_eq!(results.len(), plain.len() + wrt.len(), "a gradient each");
+    let mut compared = 0;
     for (name, g) in wrt.iter().zip(&results[plain.len()..]) {
         let pick = |r: &mut Random| r.uniform(0.0, g.data.len() as f64) as usize;
         let chosen: Vec<usize> = match g.data.len() {
@@ -107,8 +109,10 @@ fn compare(graph: &Graph, of: &str, wrt: &[&str], inputs: &Inputs, most: usize, 
             };
             let (ours, error) = (g.data[i], (g.data[i] - difference).abs() / difference.abs().max(1.0));
             assert!(error < tolerance, "d {of} / d {name}[{i}]: {ours}, by differences {difference}\n{graph}");
+            compared += 1;
         }
     }
+    assert!(compared > 0, "no gradient of {of} has an element\n{graph}");
 }
 
 /// Builds a graph whose result is `y` and checks its gradient by every float input.
@@ -127,7 +131,9 @@ fn check_graph(graph: &Graph, bindings: &[(&str, usize)]) {
 fn check_some(graph: &Graph, bindings: &[(&str, usize)], most: usize) {
     let bindings = bindings.iter().fold(Bindings::new(), |b, (s, n)| b.with(s, *n));
     let wrt: Vec<&str> = graph.inputs().filter(|(_, v)| graph.ty(*v).dtype.is_float()).map(|(n, _)| n).collect();
-    for of in graph.outputs().iter().filter(|o| graph.ty(o.value).dtype.is_float()) {
+    let floats: Vec<_> = graph.outputs().iter().filter(|o| graph.ty(o.value).dtype.is_float()).collect();
+    assert!(!floats.is_empty(), "no output has a gradient\n{graph}");
+    for of in floats {
         compare(graph, &of.name, &wrt, &random_inputs(graph, &bindings, 7), most, 1e-6);
     }
 }

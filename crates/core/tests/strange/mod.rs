@@ -11,7 +11,7 @@ use schwann_core::backend::{
     state_places,
 };
 use schwann_core::pass::PassOptions;
-use schwann_core::plan::{Loop, Place, Plan, Step};
+use schwann_core::plan::{Kernel, Loop, Place, Plan, Step};
 use schwann_core::{Bindings, Graph, Op, Provenance, Result, Tensor};
 use std::cell::OnceCell;
 use std::collections::HashMap;
@@ -120,7 +120,7 @@ fn plan(graph: &Graph, bindings: &Bindings) -> Result<Plan> {
         steps.push(Step {
             name: node.name.clone(),
             op: node.op.name().into(),
-            kernel: format!("glyph of {}", node.op.name()),
+            kernel: Kernel::other(format!("glyph of {}", node.op.name())),
             out: format!("{}{:?}", node.outs[0].dtype, node.outs[0].shape.eval(bindings)?),
             reads: node.inputs.iter().map(|v| Place::Constant(graph.node(*v).name.clone())).collect(),
             writes: vec![],

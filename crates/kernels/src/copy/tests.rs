@@ -1,4 +1,5 @@
 use super::*;
+use crate::tuning::on;
 
 /// Copies with the kernel and with a plain loop, on elements that are all different (but for bytes), to a place some
 /// elements into a larger buffer, all of which is compared.
@@ -34,7 +35,7 @@ fn check_at(dims: &[usize], src_strides: &[isize], dst_strides: &[isize], place:
                 // SAFETY: both buffers were sized for these strides; bytes are reached element by element.
                 unsafe {
                     let (from, to) = (bytes.as_ptr().add(low as usize * elem), got.as_mut_ptr().add(place * elem));
-                    copy(isa, &team, elem, dims, from, src_strides, to, dst_strides);
+                    copy(on(isa), &team, elem, dims, from, src_strides, to, dst_strides);
                 }
                 assert!(
                     got == want,
@@ -176,7 +177,7 @@ fn large_transposes_are_streamed_alike() {
                 // SAFETY: both buffers hold the whole matrix.
                 unsafe {
                     let to = dst.as_mut_ptr().add(shift * elem);
-                    copy(isa, &team, elem, &dims, src.as_ptr(), &strides[0], to, &strides[1]);
+                    copy(on(isa), &team, elem, &dims, src.as_ptr(), &strides[0], to, &strides[1]);
                 }
                 let mut got = dst[shift * elem..].chunks(elem).enumerate();
                 assert!(got.all(|(i, x)| x == element(i % rows, i / rows)), "{isa} {elem} bytes, shifted by {shift}");

@@ -4,37 +4,37 @@
 //! The weights are known ahead, so [`Gated::pack`] lays them out the way that a loop reads them, with the factors that
 //! exponentials of base 2 want multiplied in. There are two loops:
 //!
-//! - one row `[inputs]`: lanes are units (`units`). Heads of the same units lie side by side, and what is left of the
-//!   units after whole registers shares registers among the heads;
-//! - columns `[inputs, rows]`: lanes are rows (`columns`). A unit's inputs are a list, and where only the last head has a
-//!   weight, as in a masked cell whose time is not masked, only that head is computed. (An infinite input then counts
-//!   for nothing where a product with zero would make it NaN.)
+//! - `batch_first`: one row, `[inputs]`, whose units fill the lanes. The three heads of the same units are three registers
+//!   side by side; the units that are left after whole registers share registers among their heads;
+//! - `batch_last`: many rows, `[inputs, rows]`, which fill the lanes. A unit has a list of its inputs. If only the last
+//!   head has a weight for an input, as in a masked cell whose time head is not masked, only that head is computed. (Unless
+//!   an input is not finite: 0 · ∞ is NaN, in both loops.)
 //!
-//! The left-hand side comes in two parts, input and state; the state's is multiplied first, since the input is often what
-//! the call before has yet to finish.
+//! The left-hand side comes in two parts, input and state. The state is multiplied first, because the input often comes
+//! from the call just before, and may still be on its way to the cache.
 
-mod columns;
+mod batch_first;
+mod batch_last;
 #[cfg(test)]
 mod tests;
-mod units;
 
 use crate::Isa;
-use columns::Columns;
+use batch_first::BatchFirst;
+use batch_last::BatchLast;
 use std::f32::consts::LOG2_E;
-use units::Units;
 
 /// Heads of a gate: a, b and t.
 const HEADS: usize = 3;
 /// What the arguments of each head are multiplied with, for [`crate::math::gate_of_exp2`].
 const FACTORS: [f32; HEADS] = [2.0 * LOG2_E, 2.0 * LOG2_E, -LOG2_E];
 
-/// What fills the lanes.
+/// Which axis of a cell's values is the batch; see the crate's documentation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Lanes {
-    /// Units, of one row.
-    Units,
-    /// Rows.
-    Rows,
+pub enum Batch {
+    /// The first: one row only, and its units fill the lanes.
+    First,
+    /// The last: rows fill the lanes.
+    Last,
 }
 
 /// A cell's weights, packed for one instruction set and one of the loops.
@@ -46,12 +46,11 @@ pub struct Gated {
 }
 
 enum Packed {
-    Units(Units),
-    Columns(Columns),
+    BatchFirst(BatchFirst),
+    BatchLast(BatchLast),
 }
 
-/// Numbers that a cell is packed from: a weight by input (those of both parts in order), head and unit; a shift by head
-/// and unit.
+/// The numbers that a cell is packed from. Inputs are numbered through both parts; heads are a, b and t.
 pub struct Source<'a> {
     /// weight(input, head, unit)
     pub weight: &'a dyn Fn(usize, usize, usize) -> f32,
@@ -71,7 +70,7 @@ impl Source<'_> {
 impl std::fmt::Debug for Gated {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Gated { isa, inputs, units, .. } = self;
-        write!(f, "Gated({inputs:?} to {units} by {:?}, {isa})", self.lanes())
+        write!(f, "Gated({inputs:?} to {units} by {:?}, {isa})", self.batch())
     }
 }
 
@@ -87,7 +86,7 @@ impl Gated {
     /// Packs the weights of `units` units with so many inputs in each of the two parts, if they [fit](Self::fits).
     pub fn pack(
         isa: Isa,
-        lanes: Lanes,
+        batch: Batch,
         inputs: [usize; 2],
         units: usize,
         source: &Source<'_>,
@@ -95,66 +94,66 @@ impl Gated {
         if !Gated::fits(inputs, units) {
             return Err(format!("{inputs:?} inputs of {units} gated units are too many"));
         }
-        let packed = match lanes {
-            Lanes::Units => Packed::Units(Units::pack(isa, inputs, units, source)),
-            Lanes::Rows => Packed::Columns(Columns::pack(inputs, units, source)),
+        let packed = match batch {
+            Batch::First => Packed::BatchFirst(BatchFirst::pack(isa, inputs, units, source)),
+            Batch::Last => Packed::BatchLast(BatchLast::pack(inputs, units, source)),
         };
         Ok(Gated { isa, inputs, units, packed })
     }
 
     /// How many inputs each part has.
-    pub fn inputs(&self) -> [usize; 2] {
+    pub(crate) fn inputs(&self) -> [usize; 2] {
         self.inputs
     }
     /// How many units.
-    pub fn units(&self) -> usize {
+    pub(crate) fn units(&self) -> usize {
         self.units
     }
-    /// What fills the lanes.
-    pub fn lanes(&self) -> Lanes {
+    /// Which axis of its values is the batch.
+    pub(crate) fn batch(&self) -> Batch {
         match self.packed {
-            Packed::Units(_) => Lanes::Units,
-            Packed::Columns(_) => Lanes::Rows,
+            Packed::BatchFirst(_) => Batch::First,
+            Packed::BatchLast(_) => Batch::Last,
         }
     }
     /// Whether it is packed for `isa`.
-    pub fn is_for(&self, isa: Isa) -> bool {
+    pub(crate) fn is_for(&self, isa: Isa) -> bool {
         self.isa == isa
     }
     /// Bytes of the tables.
     pub fn bytes(&self) -> usize {
         match &self.packed {
-            Packed::Units(units) => units.bytes(),
-            Packed::Columns(columns) => columns.bytes(),
+            Packed::BatchFirst(packed) => packed.bytes(),
+            Packed::BatchLast(packed) => packed.bytes(),
         }
     }
-    /// Of all weights, how many of units' lists are left out: those that are 0 and need not be multiplied.
+    /// How many weights are 0 and left out, so that they are not multiplied.
     pub fn skipped(&self) -> usize {
         match &self.packed {
-            Packed::Units(_) => 0,
-            Packed::Columns(columns) => columns.skipped(),
+            Packed::BatchFirst(_) => 0,
+            Packed::BatchLast(packed) => packed.skipped(),
         }
     }
 
-    /// The new state of `rows` rows (one, if lanes are units) that lie as `[inputs, rows]`, as `[units, rows]`; written
-    /// to `out`, and to `also` unless that is null.
+    /// Computes the new state, `[units, rows]`, from inputs that lie as `[inputs, rows]` (with one row, that is batch-first
+    /// too), and writes it to `out`, and to `also` unless that is null.
     ///
     /// # Safety
     /// Each part of `x` must be readable for its inputs × `rows` floats, and `out` and `also` (if any) writable for
     /// `units · rows`, overlapping neither each other nor anything that is read.
     ///
     /// # Panics
-    /// If lanes are units and there is not one row.
+    /// If it is packed batch-first and there is not one row.
     #[inline]
-    pub unsafe fn run(&self, rows: usize, x: [*const f32; 2], out: *mut f32, also: *mut f32) {
+    pub(crate) unsafe fn run(&self, rows: usize, x: [*const f32; 2], out: *mut f32, also: *mut f32) {
         // SAFETY: the caller's promise.
         unsafe {
             match &self.packed {
-                Packed::Units(units) => {
+                Packed::BatchFirst(packed) => {
                     assert!(rows == 1, "one row at a time");
-                    units.run(self.inputs, x, out, also)
+                    packed.run(self.inputs, x, out, also)
                 }
-                Packed::Columns(columns) => columns.run(self.isa, rows, x, out, also),
+                Packed::BatchLast(packed) => packed.run(self.isa, rows, x, out, also),
             }
         }
     }

@@ -23,9 +23,9 @@ impl Cell {
     fn shift(head: usize, unit: usize) -> f32 {
         number(head * 53 + unit + 5)
     }
-    fn pack(&self, isa: Isa, lanes: Lanes) -> Gated {
+    fn pack(&self, isa: Isa, batch: Batch) -> Gated {
         let source = Source { weight: &|i, h, u| self.weight(i, h, u), shift: &Cell::shift };
-        Gated::pack(isa, lanes, self.inputs, self.units, &source).unwrap()
+        Gated::pack(isa, batch, self.inputs, self.units, &source).unwrap()
     }
     /// The definition, of one row's inputs.
     fn want(&self, x: &[f32]) -> Vec<f64> {
@@ -50,10 +50,10 @@ fn cells_match_on_every_path() {
             for inputs in parts {
                 let cell = Cell { inputs, units, masked: 1 + n % 3 };
                 let rows_tried: &[usize] = if n % 4 == 0 { &[1, 2, 16, 19, 35, 48, 61] } else { &[1, 33] };
-                for (&rows, lanes) in
-                    rows_tried.iter().map(|r| (r, Lanes::Rows)).chain(std::iter::once((&1, Lanes::Units)))
+                for (&rows, batch) in
+                    rows_tried.iter().map(|r| (r, Batch::Last)).chain(std::iter::once((&1, Batch::First)))
                 {
-                    let gated = cell.pack(isa, lanes);
+                    let gated = cell.pack(isa, batch);
                     let all = inputs[0] + inputs[1];
                     // [inputs, rows], each part in memory of exactly its size.
                     let x: Vec<f32> = (0..all * rows).map(|i| number(i + 17)).collect();
@@ -83,15 +83,15 @@ fn what_is_masked_is_skipped() {
     let zeros =
         (0..40).flat_map(|i| (0..10).map(move |u| (i, u))).filter(|&(i, u)| cell.weight(i, 0, u) == 0.0).count();
     assert!((100..300).contains(&zeros), "{zeros} of 400");
-    assert_eq!(cell.pack(Isa::detect(), Lanes::Rows).skipped(), 2 * zeros);
-    assert_eq!(cell.pack(Isa::detect(), Lanes::Units).skipped(), 0);
+    assert_eq!(cell.pack(Isa::detect(), Batch::Last).skipped(), 2 * zeros);
+    assert_eq!(cell.pack(Isa::detect(), Batch::First).skipped(), 0);
 }
 
 #[test]
 fn absurd_sizes_are_refused() {
     let source = Source { weight: &|_, _, _| 0.0, shift: &|_, _| 0.0 };
     for (inputs, units) in [([usize::MAX, 1], 4), ([1, 1], usize::MAX), ([1 << 20, 0], 1 << 20)] {
-        assert!(Gated::pack(Isa::detect(), Lanes::Units, inputs, units, &source).is_err());
+        assert!(Gated::pack(Isa::detect(), Batch::First, inputs, units, &source).is_err());
     }
 }
 
@@ -100,16 +100,57 @@ fn absurd_sizes_are_refused() {
 fn nan_reaches_the_result() {
     let cell = Cell { inputs: [2, 3], units: 5, masked: 2 };
     for &isa in Isa::available() {
-        for lanes in [Lanes::Units, Lanes::Rows] {
+        for batch in [Batch::First, Batch::Last] {
             for at in 0..5 {
                 let mut x = [0.5f32; 5];
                 x[at] = f32::NAN;
                 let mut out = [0.0f32; 5];
                 let x = [x.as_ptr(), x[2..].as_ptr()];
                 // SAFETY: one row of two and three inputs, five units.
-                unsafe { cell.pack(isa, lanes).run(1, x, out.as_mut_ptr(), std::ptr::null_mut()) };
-                assert!(out.iter().all(|y| y.is_nan()), "{isa}, {lanes:?}, input {at}: {out:?}");
+                unsafe { cell.pack(isa, batch).run(1, x, out.as_mut_ptr(), std::ptr::null_mut()) };
+                assert!(out.iter().all(|y| y.is_nan()), "{isa}, {batch:?}, input {at}: {out:?}");
             }
         }
     }
+}
+
+/// An infinite input of a masked weight is 0 · ∞, whatever fills the lanes and however many rows there are; other rows are
+/// none the worse for it.
+#[test]
+fn infinities_give_what_the_definition_gives() {
+    let specials = [f32::INFINITY, f32::NEG_INFINITY, f32::NAN, f32::MAX];
+    // NaN, and numbers in rows with something infinite and in others.
+    let mut seen = [0; 3];
+    for (inputs, units) in [([2, 3], 5), ([8, 29], 29), ([7, 0], 16)] {
+        for masked in [1, 2, 3] {
+            let cell = Cell { inputs, units, masked };
+            let all = inputs[0] + inputs[1];
+            for &isa in Isa::available() {
+                for (rows, lanes) in [(1, Batch::First), (1, Batch::Last), (16, Batch::Last), (61, Batch::Last)] {
+                    let gated = cell.pack(isa, lanes);
+                    for at in 0..all {
+                        let mut x: Vec<f32> = (0..all * rows).map(|i| number(i + 17)).collect();
+                        // Every third row has one, in turn.
+                        let special = |row: usize| specials[(row / 3 + at) % specials.len()];
+                        (0..rows).step_by(3).for_each(|row| x[at * rows + row] = special(row));
+                        let mut out = vec![0.0f32; units * rows];
+                        let parts = [x.as_ptr(), x[inputs[0] * rows..].as_ptr()];
+                        // SAFETY: both parts lie one after the other, and there is room for all units.
+                        unsafe { gated.run(rows, parts, out.as_mut_ptr(), std::ptr::null_mut()) };
+                        for row in 0..rows {
+                            let own: Vec<f32> = (0..all).map(|i| x[i * rows + row]).collect();
+                            let special = own.iter().any(|x| !x.is_finite());
+                            for (unit, want) in cell.want(&own).into_iter().enumerate() {
+                                let got = f64::from(out[unit * rows + row]);
+                                let agree = if want.is_nan() { got.is_nan() } else { (got - want).abs() < 4e-6 };
+                                assert!(agree, "{gated:?}, input {at}, row {row} of {rows}: {got}, want {want}");
+                                seen[if want.is_nan() { 0 } else { 2 - usize::from(special) }] += 1;
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+    assert!(seen.iter().all(|n| *n > 1000), "{seen:?}");
 }

@@ -20,11 +20,12 @@ mod plan;
 #[cfg(test)]
 mod tests;
 
+use crate::team::start;
+use crate::tuning::{Machine, Tuning};
 use crate::{Isa, Team};
-use micro::MR;
 use pack::Source;
 pub(crate) use plan::{FewRows, FewRowsAt};
-use plan::{Kernels, Plan, WORK_PER_THREAD};
+use plan::{Kernels, Plan, threads_worth};
 use std::ops::Range;
 
 /// How the elements of a matrix lie in memory; sums are always f32.
@@ -64,7 +65,7 @@ pub struct PackedB {
     lanes: usize,
 }
 
-/// About so many bytes of a matrix are packed before who gave it hears that they have been read.
+/// A matrix is packed in pieces of about so many bytes; after each, whoever gave it is told that it has been read.
 const PIECE_BYTES: usize = 1 << 20;
 
 impl PackedB {
@@ -76,7 +77,7 @@ impl PackedB {
     /// Every such element must be readable, and the bytes of as many elements must fit the address space, with columns
     /// rounded up to 64.
     #[expect(clippy::too_many_arguments, reason = "a matrix, and where it lies")]
-    pub unsafe fn pack(
+    pub(crate) unsafe fn pack(
         isa: Isa,
         store: Store,
         k: usize,
@@ -109,7 +110,7 @@ impl PackedB {
         let Kernels { width, lanes, pack_b, .. } = *kernels;
         let (depth, step, size) = (b.store.depth(), b.store.step_bytes(), b.store.size());
         let steps = k.div_ceil(depth);
-        // So many rows, or columns, that lie one after the other are a piece.
+        // How many rows, or columns, that lie one after the other are a piece.
         let a_piece = |stride: usize, unit: usize| (piece / (stride * size).max(1)).max(1).next_multiple_of(unit);
         if bytes > 0 && b.row >= b.col {
             let rows = a_piece(b.row, depth);
@@ -150,23 +151,23 @@ impl PackedB {
     }
 
     /// Rows.
-    pub fn k(&self) -> usize {
+    pub(crate) fn k(&self) -> usize {
         self.k
     }
 
     /// Columns.
-    pub fn n(&self) -> usize {
+    pub(crate) fn n(&self) -> usize {
         self.n
     }
 
     /// Whether it was packed for the kernels of this instruction set.
-    pub fn is_for(&self, isa: Isa) -> bool {
+    pub(crate) fn is_for(&self, isa: Isa) -> bool {
         let kernels = Kernels::get(isa);
         (self.width, self.lanes) == (kernels.width, kernels.lanes)
     }
 
     /// How its elements are stored.
-    pub fn store(&self) -> Store {
+    pub(crate) fn store(&self) -> Store {
         self.store
     }
 }
@@ -179,7 +180,7 @@ impl std::fmt::Debug for PackedB {
 
 /// The right-hand side of a product.
 #[derive(Clone, Copy, Debug)]
-pub enum B<'a> {
+pub(crate) enum B<'a> {
     /// Packed before, for the same instruction set.
     Packed(&'a PackedB),
     /// As it lies in memory; strides in elements.
@@ -205,67 +206,68 @@ impl B<'_> {
 }
 
 /// What is done to finished rectangles of C while they are in cache.
-pub trait Epilogue: Sync {
+pub(crate) trait Epilogue: Sync {
     /// Called once for each rectangle; together they are all of C. Calls come from several threads, `thread` of the team.
     fn finish(&self, thread: usize, rows: Range<usize>, cols: Range<usize>);
 }
 
 /// `C[m, n] = A[m, k] · B[k, n] (+ C) (+ bias[n]) (+ row_bias[m])`, then the epilogue. Strides are in elements; C's column stride is 1.
 #[derive(Clone, Copy)]
-pub struct Gemm<'a> {
+pub(crate) struct Gemm<'a> {
     /// Rows of A and C.
-    pub m: usize,
+    pub(crate) m: usize,
     /// Columns of B and C.
-    pub n: usize,
+    pub(crate) n: usize,
     /// Length of the sums; 0 gives zeros (plus C, plus bias).
-    pub k: usize,
+    pub(crate) k: usize,
     /// A's element (0, 0).
-    pub a: *const u8,
+    pub(crate) a: *const u8,
     /// A's element type.
-    pub a_store: Store,
+    pub(crate) a_store: Store,
     /// From one row of A to the next.
-    pub a_row_stride: usize,
+    pub(crate) a_row_stride: usize,
     /// From one column of A to the next.
-    pub a_col_stride: usize,
+    pub(crate) a_col_stride: usize,
     /// Where the last so many columns of a single row lie, if not after the others; see [`takes_parts`].
-    pub a_rest: Option<(*const u8, usize)>,
+    pub(crate) a_rest: Option<(*const u8, usize)>,
     /// The right-hand side.
-    pub b: B<'a>,
+    pub(crate) b: B<'a>,
     /// C's element (0, 0).
-    pub c: *mut u8,
+    pub(crate) c: *mut u8,
     /// C's element type.
-    pub c_store: Store,
+    pub(crate) c_store: Store,
     /// From one row of C to the next.
-    pub c_row_stride: usize,
+    pub(crate) c_row_stride: usize,
     /// Whether the product is added to C.
-    pub accumulate: bool,
+    pub(crate) accumulate: bool,
     /// `n` floats added to every row.
-    pub bias: Option<*const f32>,
+    pub(crate) bias: Option<*const f32>,
     /// `m` floats, each added to a whole row.
-    pub row_bias: Option<*const f32>,
+    pub(crate) row_bias: Option<*const f32>,
     /// Applied last.
-    pub epilogue: Option<&'a (dyn Epilogue + 'a)>,
+    pub(crate) epilogue: Option<&'a (dyn Epilogue + 'a)>,
 }
 
-// SAFETY: its pointers are only values; who follows them, `gemm`, has its caller's promise for the whole team.
+// SAFETY: the pointers are only values here. They are followed in `gemm`, whose caller promises that they may be, by every
+// thread of the team.
 unsafe impl Sync for Gemm<'_> {}
 // SAFETY: as above.
 unsafe impl Send for Gemm<'_> {}
 
 /// Whether one contiguous row of `k` floats times a packed matrix of `n` columns of `f32` may come in two parts.
-pub fn takes_parts(n: usize, k: usize) -> bool {
-    plan::is_small(1, n, k)
+pub fn takes_parts(tuning: &Tuning, n: usize, k: usize) -> bool {
+    plan::is_small(tuning, 1, n, k)
 }
 
 /// Whether so many multiply-adds are worth a second thread.
-pub fn is_shared(work: usize) -> bool {
-    work / WORK_PER_THREAD > 1
+pub fn is_shared(tuning: &Tuning, work: usize) -> bool {
+    threads_worth(tuning, 2, work) > 1
 }
 
-/// Bytes of 64-byte-aligned scratch that [`gemm`] and [`gemm_batched`] need with that many threads. No pointer is
-/// followed, so those of `g` may still be unset.
-pub fn scratch_bytes(isa: Isa, threads: usize, g: &Gemm<'_>) -> usize {
-    Plan::new(Kernels::get(isa), g).scratch_bytes() * threads
+/// Bytes of 64-byte-aligned scratch that [`gemm`] and [`gemm_batched`] need with that many threads, [`usize::MAX`] where
+/// that overflows. No pointer is followed, so those of `g` may still be unset.
+pub(crate) fn scratch_bytes(on: Machine<'_>, threads: usize, g: &Gemm<'_>) -> usize {
+    Plan::new(Kernels::get(on.isa), on.tuning, g).scratch_bytes().saturating_mul(threads)
 }
 
 /// Computes the product, on as many threads of the team as it is worth.
@@ -276,40 +278,49 @@ pub fn scratch_bytes(isa: Isa, threads: usize, g: &Gemm<'_>) -> usize {
 ///
 /// # Panics
 /// If a packed B has another shape or was packed for another instruction set.
-pub unsafe fn gemm(isa: Isa, team: &Team, g: &Gemm<'_>, scratch: *mut u8) {
+pub(crate) unsafe fn gemm(on: Machine<'_>, team: &Team, g: &Gemm<'_>, scratch: *mut u8) {
     // SAFETY: the caller's promise; an `Isa` exists only where the CPU has it.
-    unsafe { gemm_with(Kernels::get(isa), team, g, 0, scratch) }
+    unsafe { gemm_with(Kernels::get(on.isa), on.tuning, team, g, 0, scratch) }
 }
 
 /// What is known ahead of a product of a few rows and a packed matrix; `None` if it is another.
-pub(crate) fn few_rows(isa: Isa, g: &Gemm<'_>) -> Option<FewRows> {
-    FewRows::of(Kernels::get(isa), g)
+pub(crate) fn few_rows(on: Machine<'_>, g: &Gemm<'_>) -> Option<FewRows> {
+    FewRows::of(Kernels::get(on.isa), on.tuning, g)
 }
 
 /// # Safety
 /// As [`gemm`], and the CPU must have the kernels' instruction set.
-unsafe fn gemm_with(kernels: &'static Kernels, team: &Team, g: &Gemm<'_>, row0: usize, scratch: *mut u8) {
-    check(kernels, g);
+unsafe fn gemm_with(
+    kernels: &'static Kernels,
+    tuning: &Tuning,
+    team: &Team,
+    g: &Gemm<'_>,
+    row0: usize,
+    scratch: *mut u8,
+) {
+    check(kernels, tuning, g);
     if g.m == 0 || g.n == 0 {
         return;
     }
     // SAFETY: the caller's promise.
-    if row0 == 0 && unsafe { plan::few_rows(kernels, g) } {
+    if row0 == 0 && unsafe { plan::few_rows(kernels, tuning, g) } {
         return;
     }
     debug_assert!(g.a_rest.is_none(), "checked above: such a product is small");
-    let plan = Plan::new(kernels, g);
+    let plan = Plan::new(kernels, tuning, g);
     let (down, across) = plan.grid(team.threads());
     if down * across == 1 {
         // SAFETY: the caller's promise.
         return unsafe { plan.rectangle(0, 0..g.m, 0..g.n, row0, scratch) };
     }
-    let cut = |len: usize, unit: usize, parts: usize, part: usize| (len.div_ceil(unit) * part / parts * unit).min(len);
+    let cut =
+        |len: usize, unit: usize, parts: usize, part: usize| (start(len.div_ceil(unit), parts, part) * unit).min(len);
     let scratch = Scratch(scratch);
     team.run(&|thread| {
         if thread < down * across {
             let (i, j) = (thread / across, thread % across);
-            let rows = cut(g.m, MR, down, i)..cut(g.m, MR, down, i + 1);
+            let tall = tuning.gemm_tile_rows();
+            let rows = cut(g.m, tall, down, i)..cut(g.m, tall, down, i + 1);
             let width = plan.kernels.width;
             let cols = cut(g.n, width, across, j)..cut(g.n, width, across, j + 1);
             let scratch = scratch.part(&plan, thread);
@@ -330,11 +341,14 @@ impl Scratch {
     }
 }
 
-fn check(kernels: &Kernels, g: &Gemm<'_>) {
+fn check(kernels: &Kernels, tuning: &Tuning, g: &Gemm<'_>) {
     if let Some((_, rest)) = g.a_rest {
         let plain = g.a_store == Store::F32 && g.c_store == Store::F32 && g.a_col_stride == 1 && !g.accumulate;
         let packed = matches!(g.b, B::Packed(b) if b.store == Store::F32);
-        assert!(g.m == 1 && rest <= g.k && plain && packed && takes_parts(g.n, g.k), "this product takes no parts");
+        assert!(
+            g.m == 1 && rest <= g.k && plain && packed && takes_parts(tuning, g.n, g.k),
+            "this product takes no parts"
+        );
     }
     if let B::Packed(b) = g.b {
         assert!(b.k == g.k && b.n == g.n, "the packed operand is {} × {}, not {} × {}", b.k, b.n, g.k, g.n);
@@ -354,8 +368,8 @@ fn check(kernels: &Kernels, g: &Gemm<'_>) {
 /// # Panics
 /// As [`gemm`], and if a packed B has a stride.
 #[expect(clippy::too_many_arguments, reason = "three strides that share nothing but their unit")]
-pub unsafe fn gemm_batched(
-    isa: Isa,
+pub(crate) unsafe fn gemm_batched(
+    Machine { isa, tuning }: Machine<'_>,
     team: &Team,
     g: &Gemm<'_>,
     batch: usize,
@@ -365,7 +379,7 @@ pub unsafe fn gemm_batched(
     scratch: *mut u8,
 ) {
     let kernels = Kernels::get(isa);
-    check(kernels, g);
+    check(kernels, tuning, g);
     assert!(b_stride == 0 || matches!(g.b, B::Plain { .. }), "a packed operand is shared by the whole batch");
     if g.m == 0 || g.n == 0 {
         return;
@@ -379,20 +393,20 @@ pub unsafe fn gemm_batched(
         }
         one
     };
-    let plan = Plan::new(kernels, g);
+    let plan = Plan::new(kernels, tuning, g);
     let work = g.m.saturating_mul(g.n).saturating_mul(g.k).saturating_mul(batch);
-    let threads = team.threads().min(work / WORK_PER_THREAD).max(1);
+    let threads = threads_worth(tuning, team.threads(), work);
     if batch < threads {
         for i in 0..batch {
             // SAFETY: the caller's promise.
-            unsafe { gemm_with(kernels, team, &element(i), i * g.m, scratch) };
+            unsafe { gemm_with(kernels, tuning, team, &element(i), i * g.m, scratch) };
         }
         return;
     }
     let scratch = Scratch(scratch);
     let part = |thread: usize| {
         let scratch = scratch.part(&plan, thread);
-        for i in batch * thread / threads..batch * (thread + 1) / threads {
+        for i in start(batch, threads, thread)..start(batch, threads, thread + 1) {
             let one = element(i);
             let plan = plan.at(&one);
             // SAFETY: the caller's promise; products write disjoint C and each thread has its own part of the scratch.

@@ -9,27 +9,8 @@ use super::{B, Gemm, PackedB, Store};
 use crate::Isa;
 use crate::simd::Level;
 use crate::simd::portable::Portable;
+use crate::tuning::Tuning;
 use std::ops::Range;
-
-/// Bytes of the block of B that stays in the second-level cache.
-const BLOCK_BYTES: usize = 512 << 10;
-/// Columns of that block.
-const BLOCK_COLS: usize = 256;
-/// Rows of A that are copied together, a multiple of [`MR`].
-const COPY_ROWS: usize = 48;
-/// The work, in multiply-adds, below which another thread costs more than it gives: about four microseconds, since a
-/// thread that has to be woken, or has no core to itself, costs far more than one. Tests cut finer.
-pub(crate) const WORK_PER_THREAD: usize = if cfg!(test) { 5_000 } else { 250_000 };
-/// Bytes of a column-contiguous A that tiles may still read in place: beyond, a column a page exhausts the TLB.
-const IN_PLACE_BYTES: usize = 128 << 10;
-
-/// Bytes of C up to which the epilogue runs once, on all of it: it is still in the first-level cache then.
-const SMALL_C: usize = 16 << 10;
-
-/// Length of the sums from which fetching ahead pays.
-const FAR: usize = 128;
-/// How far ahead a tile of one or two rows fetches B, in bytes.
-const B_AHEAD: usize = 2048;
 
 /// The kernels of one instruction set.
 pub(crate) struct Kernels {
@@ -85,20 +66,29 @@ impl Kernels {
         }
     }
 
-    /// Bytes of a packed k × n.
+    /// Bytes of a packed k × n; saturates where that overflows.
     pub(crate) fn packed_bytes(&self, store: Store, k: usize, n: usize) -> usize {
-        n.next_multiple_of(self.lanes) * k.div_ceil(store.depth()) * store.step_bytes()
+        let columns = n.checked_next_multiple_of(self.lanes).unwrap_or(usize::MAX);
+        columns.saturating_mul(k.div_ceil(store.depth())).saturating_mul(store.step_bytes())
     }
 }
 
 /// Whether a product of f32 is carried out as [`FewRows`].
 #[inline]
-pub(crate) fn is_small(m: usize, n: usize, k: usize) -> bool {
-    m <= MR && k * 4 <= BLOCK_BYTES / BLOCK_COLS && m * n * k < 2 * WORK_PER_THREAD
+pub(crate) fn is_small(tuning: &Tuning, m: usize, n: usize, k: usize) -> bool {
+    let least = tuning.gemm_thread_multiply_adds_least();
+    m <= MR && k <= tuning.gemm_block_column_bytes() / 4 && (m * k).saturating_mul(n) < 2 * least
 }
 
-/// A few rows times a packed matrix that one thread is enough for, all in one go: the most common product of a small
-/// network, and over before a plan for it would be made.
+/// How many threads so many multiply-adds are worth, of those there are.
+#[inline]
+pub(crate) fn threads_worth(tuning: &Tuning, threads: usize, work: usize) -> usize {
+    // Most products are for one thread, and then need no division.
+    if threads == 1 { 1 } else { threads.min(work / tuning.gemm_thread_multiply_adds_least()).max(1) }
+}
+
+/// A few rows times a packed matrix, for which one thread is enough: the most common product of a small network. It is so
+/// short that making a [`Plan`] for it would take longer, so it has none.
 #[derive(Clone, Copy)]
 pub(crate) struct FewRows {
     tiles: &'static [TileFn; MAX_NV],
@@ -124,12 +114,12 @@ pub(crate) struct FewRowsAt {
 }
 
 impl FewRows {
-    /// The product, if it is such a one; no pointer is followed.
+    /// The product as one of a few rows, if it is one; no pointer is followed.
     #[inline(always)]
-    pub(crate) fn of(kernels: &'static Kernels, g: &Gemm<'_>) -> Option<FewRows> {
+    pub(crate) fn of(kernels: &'static Kernels, tuning: &Tuning, g: &Gemm<'_>) -> Option<FewRows> {
         let B::Packed(b) = g.b else { return None };
         let plain = (g.a_store, b.store, g.c_store) == (Store::F32, Store::F32, Store::F32) && g.a_col_stride == 1;
-        if !plain || g.m == 0 || !is_small(g.m, g.n, g.k) || g.accumulate {
+        if !plain || g.m == 0 || !is_small(tuning, g.m, g.n, g.k) || g.accumulate {
             return None;
         }
         Some(FewRows {
@@ -141,7 +131,11 @@ impl FewRows {
             rest_k: g.a_rest.map_or(0, |(_, k)| k),
             a_row: g.a_row_stride * 4,
             c_row: g.c_row_stride * 4,
-            ahead: if g.k >= FAR && g.m <= 2 { B_AHEAD } else { 0 },
+            ahead: if g.k >= tuning.gemm_prefetch_depth_least() && g.m <= 2 {
+                tuning.gemm_prefetch_bytes_ahead()
+            } else {
+                0
+            },
         })
     }
 
@@ -184,13 +178,13 @@ impl FewRows {
     }
 }
 
-/// Carries a product out as [`FewRows`], with its epilogue; says whether it was such a one.
+/// Computes a product as [`FewRows`], with its epilogue, if it can be; says whether it was.
 ///
 /// # Safety
 /// As [`super::gemm`].
 #[inline(always)]
-pub(crate) unsafe fn few_rows(kernels: &'static Kernels, g: &Gemm<'_>) -> bool {
-    let (Some(few), B::Packed(b)) = (FewRows::of(kernels, g), g.b) else { return false };
+pub(crate) unsafe fn few_rows(kernels: &'static Kernels, tuning: &Tuning, g: &Gemm<'_>) -> bool {
+    let (Some(few), B::Packed(b)) = (FewRows::of(kernels, tuning, g), g.b) else { return false };
     let at = FewRowsAt {
         a: g.a,
         rest: g.a_rest.map_or(std::ptr::null(), |(rest, _)| rest),
@@ -206,9 +200,10 @@ pub(crate) unsafe fn few_rows(kernels: &'static Kernels, g: &Gemm<'_>) -> bool {
     true
 }
 
-/// How a product is carried out.
+/// How a product is carried out: all decisions that depend only on its shape.
 pub(crate) struct Plan<'a> {
     pub(crate) g: &'a Gemm<'a>,
+    tuning: &'a Tuning,
     pub(crate) kernels: &'static Kernels,
     tiles: &'static Tiles,
     b_store: Store,
@@ -228,9 +223,14 @@ pub(crate) struct Plan<'a> {
     a_bytes: usize,
 }
 
+/// So many bytes, rounded up to cache lines; saturates where that overflows.
+fn whole_lines(bytes: usize) -> usize {
+    bytes.checked_next_multiple_of(64).unwrap_or(usize::MAX)
+}
+
 impl<'a> Plan<'a> {
     #[inline]
-    pub(crate) fn new(kernels: &'static Kernels, g: &'a Gemm<'a>) -> Plan<'a> {
+    pub(crate) fn new(kernels: &'static Kernels, tuning: &'a Tuning, g: &'a Gemm<'a>) -> Plan<'a> {
         let b_store = g.b.store();
         let dot = match &kernels.dot {
             Some(dot) if b_store == Store::Bf16 && g.a_store == Store::Bf16 => Some(dot),
@@ -241,29 +241,33 @@ impl<'a> Plan<'a> {
             Store::F16 => &kernels.half,
             Store::Bf16 => &kernels.pairs,
         });
-        let deepest = BLOCK_BYTES / BLOCK_COLS / b_store.size();
+        let column_bytes = tuning.gemm_block_column_bytes();
+        let deepest = column_bytes / b_store.size();
+        // A multiple of 64 columns, and so of a panel's.
+        let columns = tuning.gemm_block_columns();
         let (kc, nc) = if g.k <= deepest {
-            (g.k, BLOCK_COLS)
+            (g.k, columns)
         } else if g.c_store == Store::F32 {
             let blocks = g.k.div_ceil(deepest);
-            (g.k.div_ceil(blocks).next_multiple_of(8), BLOCK_COLS)
+            (g.k.div_ceil(blocks).next_multiple_of(8), columns)
         } else {
-            let cols = BLOCK_BYTES / b_store.size() / g.k / kernels.width * kernels.width;
-            (g.k, cols.clamp(kernels.width, BLOCK_COLS))
+            let narrower = column_bytes.saturating_mul(columns) / b_store.size() / g.k / kernels.width * kernels.width;
+            (g.k, narrower.clamp(kernels.width, columns))
         };
         let by_dots = g.m <= MR
             && g.a_store == Store::F32
             && g.a_col_stride == 1
             && matches!(g.b, B::Plain { store: Store::F32, row_stride: 1, col_stride, .. } if col_stride != 1);
-        let columns = g.a_row_stride == 1 && g.a_col_stride != 1;
+        let by_columns = g.a_row_stride == 1 && g.a_col_stride != 1;
+        let in_place_most = tuning.gemm_in_place_bytes_most() / 4;
         let copy_a = if dot.is_some() {
             (g.a_col_stride != 1).then_some((copy_bf16_a as PackA, kc + 32, 1))
         } else if g.a_store == Store::F32
-            && (g.a_col_stride == 1 || columns && g.k * g.a_col_stride * 4 < IN_PLACE_BYTES)
+            && (g.a_col_stride == 1 || by_columns && g.k.saturating_mul(g.a_col_stride) < in_place_most)
         {
             None
-        } else if columns {
-            Some((kernels.widen_a, 1, COPY_ROWS))
+        } else if by_columns {
+            Some((kernels.widen_a, 1, tuning.gemm_copied_rows()))
         } else {
             Some((kernels.widen_a, kc + 16, 1))
         };
@@ -276,17 +280,17 @@ impl<'a> Plan<'a> {
                 let one_panel = g.n <= kernels.width && g.n.is_multiple_of(kernels.lanes) && row_stride <= 2 * g.n;
                 let in_place = (g.m <= MR || one_panel) && col_stride == 1 && store != Store::Bf16;
                 let cols = if in_place { kernels.width } else { nc };
-                (in_place, kernels.packed_bytes(b_store, kc, g.n.min(cols)).next_multiple_of(64))
+                (in_place, whole_lines(kernels.packed_bytes(b_store, kc, g.n.min(cols))))
             }
         };
-        let rows = g.m.min(COPY_ROWS);
+        let rows = g.m.min(tuning.gemm_copied_rows());
         let a_bytes = match copy_a {
-            Some((_, row, 1)) => rows * row * a_size,
-            Some((_, _, k)) => kc * k * a_size,
+            Some((_, row, 1)) => row.saturating_mul(rows * a_size),
+            Some((_, _, k)) => kc.saturating_mul(k * a_size),
             None => 0,
         };
-        let a_bytes = a_bytes.next_multiple_of(64);
-        Plan { g, kernels, tiles, b_store, kc, nc, copy_a, a_size, b_in_place, by_dots, b_bytes, a_bytes }
+        let a_bytes = whole_lines(a_bytes);
+        Plan { g, tuning, kernels, tiles, b_store, kc, nc, copy_a, a_size, b_in_place, by_dots, b_bytes, a_bytes }
     }
 
     /// The same plan for operands elsewhere.
@@ -297,21 +301,22 @@ impl<'a> Plan<'a> {
         Plan { g, ..*self }
     }
 
-    /// Bytes of scratch for each thread.
+    /// Bytes of scratch for each thread; saturates where that overflows.
     pub(crate) fn scratch_bytes(&self) -> usize {
-        self.a_bytes + self.b_bytes
+        self.a_bytes.saturating_add(self.b_bytes)
     }
 
     /// Into how many parts the rows and the columns of C are cut: as many rectangles as the work is worth threads.
     pub(crate) fn grid(&self, threads: usize) -> (usize, usize) {
         let g = self.g;
         let work = g.m.saturating_mul(g.n).saturating_mul(g.k);
-        let threads = threads.min(work / WORK_PER_THREAD).max(1);
-        let (row_panels, col_panels) = (g.m.div_ceil(MR), g.n.div_ceil(self.kernels.width));
+        let threads = threads_worth(self.tuning, threads, work);
+        let tall = self.tuning.gemm_tile_rows();
+        let (row_panels, col_panels) = (g.m.div_ceil(tall), g.n.div_ceil(self.kernels.width));
         // Packing an element of B costs about as much as multiplying it with this many rows.
         let packing = if self.b_bytes > 0 && !self.b_in_place { 4 } else { 1 };
         let down = |across: usize| (threads / across).min(row_panels);
-        let cost = |across: usize| col_panels.div_ceil(across) * (row_panels.div_ceil(down(across)) * MR + packing);
+        let cost = |across: usize| col_panels.div_ceil(across) * (row_panels.div_ceil(down(across)) * tall + packing);
         let across = (1..=threads.min(col_panels)).min_by_key(|&across| cost(across)).unwrap_or(1);
         (down(across), across)
     }
@@ -422,7 +427,8 @@ impl<'a> Plan<'a> {
         let packed_start = if let B::Packed(_) = g.b { k.start / store.depth() } else { 0 };
         let last = k.end == g.k;
         let (bias, row_bias) = if last { (g.bias, g.row_bias) } else { (None, None) };
-        let small = rows.len() * cols.len() * g.c_store.size() <= SMALL_C;
+        let small = rows.len() * cols.len() * g.c_store.size() <= self.tuning.gemm_epilogue_at_once_bytes_most();
+        let far = k.len() >= self.tuning.gemm_prefetch_depth_least();
         let a = Source { ptr: g.a, store: g.a_store, row: g.a_row_stride, col: g.a_col_stride };
         let c_size = g.c_store.size();
         let mut tile = Tile {
@@ -444,7 +450,7 @@ impl<'a> Plan<'a> {
             rest_k: 0,
         };
         let all = rows.clone();
-        let group = if self.copy_a.is_some() { COPY_ROWS } else { rows.len() };
+        let group = if self.copy_a.is_some() { self.tuning.gemm_copied_rows() } else { rows.len() };
         for first in rows.clone().step_by(group.max(1)) {
             let rows = first..rows.end.min(first + group);
             let block = a.at(first, k.start);
@@ -456,7 +462,7 @@ impl<'a> Plan<'a> {
                 a_ptr = to;
                 (tile.a_row, tile.a_k) = (row * self.a_size, k_stride * self.a_size);
             }
-            let panels = rows.len().div_ceil(MR);
+            let panels = rows.len().div_ceil(self.tuning.gemm_tile_rows());
             let (short, taller) = (rows.len() / panels, rows.len() % panels);
             let mut row = first;
             for panel in 0..panels {
@@ -477,10 +483,10 @@ impl<'a> Plan<'a> {
                         tile.b_step = registers * lanes * store.step_bytes();
                         tile.b = tile.b.wrapping_add(packed_start * tile.b_step);
                     }
-                    tile.ahead = if k.len() < FAR {
+                    tile.ahead = if !far {
                         0
                     } else if height <= 2 {
-                        B_AHEAD
+                        self.tuning.gemm_prefetch_bytes_ahead()
                     } else if col + width >= cols.len() {
                         height * tile.a_row
                     } else {

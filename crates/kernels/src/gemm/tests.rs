@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::simd::portable::Portable;
+use crate::tuning::on;
 use half::{bf16, f16};
 use std::sync::Mutex;
 
@@ -15,6 +16,10 @@ fn all_kernels() -> Vec<(String, &'static Kernels)> {
     let mut all = vec![("portable of 8".to_owned(), &EIGHT), ("portable of 16".to_owned(), &SIXTEEN)];
     all.extend(Isa::available().iter().map(|&isa| (isa.to_string(), Kernels::get(isa))));
     all
+}
+
+fn tuning() -> &'static Tuning {
+    on(Isa::PORTABLE).tuning
 }
 
 /// Small numbers with few bits, so that every storage type holds them, from a fixed sequence.
@@ -132,6 +137,10 @@ fn gemm_of<'a>(case: Case, a: &Matrix, b: B<'a>, c: &mut Matrix, bias: &[f32]) -
 }
 
 fn run(name: &str, kernels: &'static Kernels, team: &Team, case: Case, numbers: &mut Numbers) {
+    run_tuned(name, kernels, tuning(), team, case, numbers);
+}
+
+fn run_tuned(name: &str, kernels: &'static Kernels, tuning: &Tuning, team: &Team, case: Case, numbers: &mut Numbers) {
     let Case { m, k, n, stores, .. } = case;
     let a = Matrix::new(stores[0], m, k, case.transposed[0], numbers.below(3), || numbers.float());
     let b = Matrix::new(stores[1], k, n, case.transposed[1], 1, || numbers.float());
@@ -160,8 +169,8 @@ fn run(name: &str, kernels: &'static Kernels, team: &Team, case: Case, numbers: 
         let right = if case.packed { B::Packed(&packed) } else { b.plain() };
         let row_bias = by_row.then_some(row_bias.as_ptr());
         let g = Gemm { row_bias, epilogue: Some(&finished), ..gemm_of(case, &a, right, &mut c, &bias) };
-        let mut scratch = scratch(Plan::new(kernels, &g).scratch_bytes() * team.threads());
-        gemm_with(kernels, team, &g, 0, scratch.as_mut_ptr().cast());
+        let mut scratch = scratch(Plan::new(kernels, tuning, &g).scratch_bytes() * team.threads());
+        gemm_with(kernels, tuning, team, &g, 0, scratch.as_mut_ptr().cast());
     }
     let relative = [1e-6, 1e-3, 8e-3][stores[2] as usize];
     for i in 0..m {
@@ -176,6 +185,43 @@ fn run(name: &str, kernels: &'static Kernels, team: &Team, case: Case, numbers: 
         assert!(n == 0 || c.get(i, n).is_nan() && c.get(i, n + 1).is_nan(), "{name} {case:?} wrote past row {i}");
     }
     assert!(finished.counts.lock().unwrap().iter().all(|&count| count == 1), "{name} {case:?} rectangles");
+}
+
+#[test]
+fn products_are_right_whatever_they_are_tuned_to() {
+    let least = [
+        ("gemm_thread_multiply_adds_least", 1),
+        ("gemm_tile_rows", 1),
+        ("gemm_block_columns", 64),
+        ("gemm_block_column_bytes", 64),
+        ("gemm_copied_rows", 5),
+        ("gemm_in_place_bytes_most", 0),
+        ("gemm_epilogue_at_once_bytes_most", 0),
+        ("gemm_prefetch_depth_least", 0),
+        ("gemm_prefetch_bytes_ahead", 1),
+    ];
+    let most = [
+        ("gemm_thread_multiply_adds_least", 1 << 20),
+        ("gemm_tile_rows", 5),
+        ("gemm_block_columns", 65_536),
+        ("gemm_block_column_bytes", 1 << 20),
+        ("gemm_copied_rows", 1000),
+        ("gemm_in_place_bytes_most", 1 << 20),
+        ("gemm_epilogue_at_once_bytes_most", 1 << 20),
+        ("gemm_prefetch_depth_least", 1 << 20),
+        ("gemm_prefetch_bytes_ahead", 1 << 20),
+    ];
+    let tuned = |values: &[(&str, usize)]| values.iter().fold(*tuning(), |t, (name, n)| t.with(name, *n).unwrap());
+    let (mut numbers, team) = (Numbers(10), Team::new(3).unwrap());
+    for tuning in [tuned(&least), tuned(&most)] {
+        for (name, kernels) in all_kernels() {
+            for _ in 0..60 {
+                let [m, k, n] = std::array::from_fn(|_| SIZES[numbers.below(SIZES.len())] + numbers.below(2) * 150);
+                let case = random_case(&mut numbers, m, k, n);
+                run_tuned(&name, kernels, &tuning, &team, case, &mut numbers);
+            }
+        }
+    }
 }
 
 #[test]
@@ -237,7 +283,7 @@ fn a_row_in_two_parts_is_the_row() {
                         row_bias: None,
                         epilogue: None,
                     };
-                    gemm_with(kernels, Team::solo(), &g, 0, std::ptr::null_mut());
+                    gemm_with(kernels, tuning(), Team::solo(), &g, 0, std::ptr::null_mut());
                 }
                 c
             };
@@ -345,10 +391,10 @@ fn a_batch_equals_its_elements() {
             let b_stride = if shared { 0 } else { strides[1] };
             let finished = Finished { cols: n, counts: Mutex::new(vec![0; batch * m * n]) };
             let g = Gemm { epilogue: Some(&finished), ..gemm_of(case, &a[0], b.plain(), &mut c, &bias) };
-            let mut scratch = scratch(scratch_bytes(isa, threads, &g));
+            let mut scratch = scratch(scratch_bytes(on(isa), threads, &g));
             let to = scratch.as_mut_ptr().cast();
             // SAFETY: the matrices have the shapes and strides given.
-            unsafe { gemm_batched(isa, &team, &g, batch, strides[0], b_stride, strides[2], to) };
+            unsafe { gemm_batched(on(isa), &team, &g, batch, strides[0], b_stride, strides[2], to) };
             assert!(finished.counts.lock().unwrap().iter().all(|&count| count == 1));
             let alone = Team::new(1).unwrap();
             for i in 0..batch {
@@ -359,7 +405,7 @@ fn a_batch_equals_its_elements() {
                     *ptr = ptr.wrapping_add(i * b_stride);
                 }
                 // SAFETY: as above.
-                unsafe { gemm(isa, &alone, &g, to) };
+                unsafe { gemm(on(isa), &alone, &g, to) };
             }
             assert!(c.data == one.data, "{isa} {threads} threads, batch {batch}");
         }
@@ -386,8 +432,8 @@ fn infinities_and_nan_reach_their_row_and_column_and_nothing_else() {
                     let weights = PackedB::with(kernels, k, n, b.source());
                     let right = if packed { B::Packed(&weights) } else { b.plain() };
                     let g = gemm_of(case, &a, right, &mut c, &[]);
-                    let mut scratch = scratch(Plan::new(kernels, &g).scratch_bytes());
-                    gemm_with(kernels, &team, &g, 0, scratch.as_mut_ptr().cast());
+                    let mut scratch = scratch(Plan::new(kernels, tuning(), &g).scratch_bytes());
+                    gemm_with(kernels, tuning(), &team, &g, 0, scratch.as_mut_ptr().cast());
                 }
                 for i in 0..m {
                     for j in 0..n {
@@ -418,9 +464,9 @@ fn a_thread_count_always_gives_the_same_bits() {
     let results: [Vec<u8>; 4] = std::array::from_fn(|_| {
         let mut c = Matrix::new(case.stores[2], m, n, false, 0, || f32::NAN);
         let g = gemm_of(case, &a, b.plain(), &mut c, &bias);
-        let mut scratch = scratch(scratch_bytes(isa, 3, &g));
+        let mut scratch = scratch(scratch_bytes(on(isa), 3, &g));
         // SAFETY: the matrices have the shapes and strides given.
-        unsafe { gemm(isa, &team, &g, scratch.as_mut_ptr().cast()) };
+        unsafe { gemm(on(isa), &team, &g, scratch.as_mut_ptr().cast()) };
         c.data
     });
     assert!(results.iter().all(|c| *c == results[0]));
@@ -437,6 +483,38 @@ fn a_packed_operand_of_another_shape_is_refused() {
     // SAFETY: the shapes are checked before any pointer is followed.
     unsafe {
         let packed = PackedB::with(Kernels::get(Isa::PORTABLE), 4, 4, b.source());
-        gemm(Isa::PORTABLE, &team, &gemm_of(case, &a, B::Packed(&packed), &mut c, &[]), std::ptr::null_mut());
+        gemm(on(Isa::PORTABLE), &team, &gemm_of(case, &a, B::Packed(&packed), &mut c, &[]), std::ptr::null_mut());
     }
+}
+
+#[test]
+fn working_memory_beyond_what_an_address_holds_is_as_much_as_it_holds() {
+    let null = std::ptr::null_mut::<u8>();
+    let plain = B::Plain { ptr: null, store: Store::F32, row_stride: 0, col_stride: 0 };
+    let product = |k: usize| Gemm {
+        m: 100,
+        n: 100,
+        k,
+        a: null,
+        a_store: Store::F16,
+        a_row_stride: 0,
+        a_col_stride: 0,
+        a_rest: None,
+        b: plain,
+        c: null,
+        c_store: Store::F16,
+        c_row_stride: 100,
+        accumulate: false,
+        bias: None,
+        row_bias: None,
+        epilogue: None,
+    };
+    for (name, kernels) in all_kernels() {
+        let usual = Plan::new(kernels, tuning(), &product(1000)).scratch_bytes();
+        assert!((1000 * 100..10_000_000).contains(&usual), "{name}: {usual}");
+        for k in [usize::MAX / 8, usize::MAX / 100] {
+            assert_eq!(Plan::new(kernels, tuning(), &product(k)).scratch_bytes(), usize::MAX, "{name}");
+        }
+    }
+    assert_eq!(scratch_bytes(on(Isa::PORTABLE), 4096, &product(usize::MAX >> 12)), usize::MAX);
 }

@@ -25,8 +25,8 @@ pub(super) struct Place {
 type Acc<S> = [<S as Simd>::F; WIDTH];
 
 /// The same expression for each of the first `W` registers, written out: the accumulator must not be indexed by a
-/// variable, and a closure might not inline into code compiled for another instruction set. Where lanes are arrays, none
-/// of this helps, and a loop compiles faster.
+/// variable, and a closure might not inline into code compiled for another instruction set. On the portable path, where
+/// registers are arrays, neither matters, and a loop compiles faster.
 macro_rules! each {
     ($s:ident, $v:ident => $e:expr) => {
         if S::FUSED {

@@ -3,7 +3,6 @@
 //! The block machine computes in `f32` only. What is not contiguous `f32` passes through an L1 buffer here; integer
 //! conversions are plain loops that the compiler vectorises for the caller's instruction set.
 
-use super::machine::MAX_BLOCK;
 use crate::Simd;
 
 /// The type of an element in memory.
@@ -183,27 +182,4 @@ unsafe fn each<A: Copy, B>(from: *const A, to: *mut B, n: usize, f: impl Fn(A) -
     // SAFETY: the caller's promise.
     let (from, to) = unsafe { (std::slice::from_raw_parts(from, n), std::slice::from_raw_parts_mut(to, n)) };
     from.iter().zip(to).for_each(|(&x, y)| *y = f(x));
-}
-
-/// Converts `n` elements through `f32` (so integers beyond 2²⁴ round), or copies them where the types are the same.
-///
-/// # Safety
-/// `from` must be readable and `to` writable for `n` aligned elements of their types. They must not overlap, unless
-/// they are the same address and elements have the same size.
-#[inline(always)]
-pub(super) unsafe fn convert<S: Simd>(s: S, from: (Elem, *const u8), to: (Elem, *mut u8), n: usize) {
-    // SAFETY: the buffer holds a block; each block is read whole before it is written.
-    unsafe {
-        if from.0 == to.0 {
-            return to.1.copy_from(from.1, n * to.0.size());
-        }
-        let mut buffer = [0.0f32; MAX_BLOCK];
-        let mut i = 0;
-        while i < n {
-            let len = (n - i).min(MAX_BLOCK);
-            widen(s, from.0, from.1.add(i * from.0.size()), buffer.as_mut_ptr(), len);
-            narrow(s, to.0, buffer.as_ptr(), to.1.add(i * to.0.size()), len);
-            i += len;
-        }
-    }
 }

@@ -10,7 +10,7 @@
 //! finds its part there in one piece, and any other irregular operand is gathered a block at a time. *By rows*: each
 //! row on its own, for long rows, where every operand is contiguous or constant.
 //!
-//! [`Prepared`] resolves all of that once, for callers that repeat the same shapes.
+//! `Prepared` resolves all of that once, for callers that repeat the same shapes.
 
 mod machine;
 mod memory;
@@ -20,32 +20,35 @@ mod program;
 mod tests;
 
 pub use memory::Elem;
-pub use plan::{Layout, Prepared};
-pub use program::{Binary, Instr, MAX_INSTRS, MAX_OPERANDS, Program, Reg, Unary};
+pub(crate) use plan::{Layout, Prepared};
+#[cfg(test)]
+pub(crate) use program::MAX_INSTRS;
+pub(crate) use program::MAX_OPERANDS;
+pub use program::{Binary, Instr, Program, Reg, Unary};
 
-use crate::simd::with_simd;
-use crate::{Isa, Team};
+use crate::Team;
+use crate::tuning::Machine;
 
 /// An input of a run.
 #[derive(Clone, Copy, Debug)]
-pub struct Operand {
+pub(crate) struct Operand {
     /// The element at index 0.
-    pub ptr: *const u8,
+    pub(crate) ptr: *const u8,
     /// Its type in memory.
-    pub elem: Elem,
+    pub(crate) elem: Elem,
     /// Elements from one index to the next in each dimension; the last is 0 or 1.
-    pub strides: [usize; 4],
+    pub(crate) strides: [usize; 4],
 }
 
 /// An output of a run.
 #[derive(Clone, Copy, Debug)]
-pub struct OperandMut {
+pub(crate) struct OperandMut {
     /// The element at index 0.
-    pub ptr: *mut u8,
+    pub(crate) ptr: *mut u8,
     /// Its type in memory.
-    pub elem: Elem,
+    pub(crate) elem: Elem,
     /// Elements from one index to the next in each dimension; the last is 1.
-    pub strides: [usize; 4],
+    pub(crate) strides: [usize; 4],
 }
 
 /// Bytes of scratch memory, aligned to 64, that a run with so many threads needs.
@@ -62,8 +65,8 @@ pub fn scratch_bytes(program: &Program, threads: usize) -> usize {
 /// Every element that the strides reach must be valid and aligned; `scratch` must have [`scratch_bytes`] bytes for the
 /// team and be aligned to 64. An output must not overlap another operand, except that it may be an input exactly: the
 /// same address, strides and element size.
-pub unsafe fn run(
-    isa: Isa,
+pub(crate) unsafe fn run(
+    on: Machine<'_>,
     team: Option<&Team>,
     program: &Program,
     dims: [usize; 4],
@@ -72,12 +75,12 @@ pub unsafe fn run(
     scratch: *mut u8,
 ) {
     let layouts = inputs.iter().map(|o| (o.elem, o.strides)).chain(outputs.iter().map(|o| (o.elem, o.strides)));
-    let plan = plan::Plan::new(program, dims, inputs.len(), outputs.len(), layouts);
+    let plan = plan::Plan::new(on.tuning, program, dims, inputs.len(), outputs.len(), layouts);
     let mut ports = [std::ptr::null_mut(); MAX_OPERANDS];
     inputs.iter().zip(&mut ports).for_each(|(o, p)| *p = o.ptr.cast_mut());
     outputs.iter().zip(&mut ports[inputs.len()..]).for_each(|(o, p)| *p = o.ptr);
     // SAFETY: the caller's promise.
-    unsafe { plan.run(isa, team, program, &ports, scratch) }
+    unsafe { plan.run(on.isa, team, program, &ports, scratch) }
 }
 
 /// Runs a program over a rectangle of matrices, as after a matrix product: of each operand's strides only the last two
@@ -88,8 +91,8 @@ pub unsafe fn run(
 ///
 /// # Safety
 /// As [`run`], with scratch memory for one thread.
-pub unsafe fn run_rect(
-    isa: Isa,
+pub(crate) unsafe fn run_rect(
+    on: Machine<'_>,
     program: &Program,
     (rows, cols): (usize, usize),
     inputs: &[Operand],
@@ -97,16 +100,5 @@ pub unsafe fn run_rect(
     scratch: *mut u8,
 ) {
     // SAFETY: the caller's promise.
-    unsafe { run(isa, None, program, [1, 1, rows, cols], inputs, outputs, scratch) }
-}
-
-/// Converts `n` elements: through `f32`, so integers beyond 2²⁴ round, or a plain copy where the types are the same.
-///
-/// # Safety
-/// `src` must be readable and `dst` writable for `n` aligned elements of their types. They must not overlap, unless they
-/// are the same address and both types have the same size.
-#[allow(unused_unsafe, reason = "some arms of the macro are unsafe blocks themselves")]
-pub unsafe fn convert(isa: Isa, from: Elem, to: Elem, src: *const u8, dst: *mut u8, n: usize) {
-    // SAFETY: the caller's promise.
-    with_simd!(isa, s => unsafe { memory::convert(s, (from, src), (to, dst), n) })
+    unsafe { run(on, None, program, [1, 1, rows, cols], inputs, outputs, scratch) }
 }

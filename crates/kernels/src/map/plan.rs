@@ -5,6 +5,7 @@ use super::memory::{self, Elem};
 use super::program::{MAX_OPERANDS, Program, Step};
 use crate::gemm::micro::Lanes;
 use crate::simd::with_simd;
+use crate::tuning::{Machine, Tuning};
 use crate::{Isa, Simd, Team};
 use std::ops::Range;
 
@@ -12,17 +13,9 @@ use std::ops::Range;
 const MAX_PERIOD: usize = 512;
 /// Floats of scratch memory for each input: a block, or a table of a row and a block.
 const INPUT_FLOATS: usize = MAX_PERIOD + MAX_BLOCK;
-/// Rows from this length on are walked one by one, if any operand needs it.
-const LONG_ROW: usize = 4 * MAX_BLOCK;
-/// Outputs of more bytes than this do not stay in the last-level cache, so they are written past it.
-const STREAM_BYTES: usize = 8 << 20;
-/// A run is split over threads from this cost on (elements times sixteenths of a cycle): a few microseconds.
-const SPLIT_COST: usize = 200_000;
-/// What a thread gets at least, in elements.
-const GRAIN: usize = 8 * MAX_BLOCK;
 
 /// Type and strides of one operand, outermost first; see [`super::Operand`].
-pub type Layout = (Elem, [usize; 4]);
+pub(crate) type Layout = (Elem, [usize; 4]);
 
 /// How the walk finds an operand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,12 +47,14 @@ pub(super) struct Plan {
     by_rows: bool,
     /// Every whole block can be computed in place.
     direct: bool,
-    /// Likewise, and a block's operands lie right after those of the block before, or are single elements.
+    /// The same, and in addition each operand either goes on where its block before ended, or is a single element.
     flat: bool,
     /// Every operand is contiguous `f32`, and outputs stay in the caches.
     quick: bool,
     /// Outputs are large enough and plain enough to be written past the caches.
     stream: bool,
+    /// The least that a thread gets, in elements, if there is enough to do for several threads.
+    grain: Option<usize>,
     ports: [Port; MAX_OPERANDS],
 }
 
@@ -93,6 +88,7 @@ impl Scratch {
 
 impl Plan {
     pub(super) fn new(
+        tuning: &Tuning,
         program: &Program,
         dims: [usize; 4],
         inputs: usize,
@@ -110,7 +106,7 @@ impl Plan {
         let used = &mut ports[..inputs + outputs];
         let dims = collapse(dims, used);
         let row = dims[3];
-        let len = dims.iter().product();
+        let len: usize = dims.iter().product();
         // What a flat walk would make of each operand.
         let contiguous = |s: &[usize; 4]| {
             let mut expected = 1;
@@ -133,7 +129,7 @@ impl Plan {
             };
         }
         let gathers = used.iter().any(|p| p.kind == Kind::Gather);
-        let by_rows = gathers && (row >= LONG_ROW || row.is_multiple_of(MAX_BLOCK));
+        let by_rows = gathers && (row >= tuning.map_long_row_elements_least() || row.is_multiple_of(MAX_BLOCK));
         if by_rows {
             for port in used.iter_mut() {
                 port.kind = if port.strides[3] == 1 || row == 1 { Kind::Linear } else { Kind::Splat };
@@ -147,9 +143,11 @@ impl Plan {
         let direct = used.iter().all(plain);
         let flat = direct && used.iter().all(|p| p.kind != Kind::Periodic);
         let linear = used.iter().all(|p| p.kind == Kind::Linear && p.elem == Elem::F32);
-        let stream = direct && !by_rows && len * outputs * 4 > STREAM_BYTES;
+        let stream = direct && !by_rows && len.saturating_mul(outputs * 4) > tuning.map_cached_bytes_most();
         let quick = linear && !by_rows && !stream;
-        Plan { dims, len, by_rows, direct, flat, quick, stream, ports }
+        let grain = tuning.map_thread_elements_least();
+        let enough = len > grain && len.saturating_mul(program.cost) >= tuning.map_threads_cost_least();
+        Plan { dims, len, by_rows, direct, flat, quick, stream, grain: enough.then_some(grain), ports }
     }
 
     /// # Safety
@@ -165,8 +163,7 @@ impl Plan {
         if self.len == 0 || program.outputs == 0 {
             return;
         }
-        let worth_splitting = self.len > GRAIN && self.len * program.cost >= SPLIT_COST;
-        let team = team.filter(|team| team.threads() > 1 && worth_splitting);
+        let team = team.filter(|team| team.threads() > 1).zip(self.grain);
         if self.quick && team.is_none() {
             // SAFETY: the caller's promise; every operand is contiguous f32.
             return with_simd!(isa, s => unsafe { quick(s, program, ports, scratch, self.len) });
@@ -174,14 +171,14 @@ impl Plan {
         // Where an output lies on an input, its lines are in the cache already.
         let outputs = &ports[program.inputs..program.operands()];
         let alias = || outputs.iter().any(|o| ports[..program.inputs].contains(o));
-        // Streamed stores must be aligned, all of them after the same few elements.
+        // Streamed stores must be aligned: all outputs must reach an aligned address after the same few elements.
         let skew = |o: &*mut u8| o.addr() % 64;
         let aligned = || skew(&outputs[0]).is_multiple_of(4) && outputs.iter().all(|o| skew(o) == skew(&outputs[0]));
         let stream = self.stream && aligned() && !alias();
         let job = Job { plan: self, program, ports, scratch, stream };
         match team {
-            Some(team) => {
-                team.split(self.len, GRAIN, &|part, range| {
+            Some((team, grain)) => {
+                team.split(self.len, grain, &|part, range| {
                     // SAFETY: the caller's promise; ranges are disjoint and each part has its own scratch memory.
                     unsafe { job.run(isa, part, range) }
                 });
@@ -575,7 +572,7 @@ unsafe fn put<S: Simd>(s: S, plan: &Plan, port: &Port, base: *mut u8, at: usize,
 
 /// A program with its domain and operands resolved, to be run again and again with pointers only.
 #[derive(Clone, Debug)]
-pub struct Prepared {
+pub(crate) struct Prepared {
     isa: Isa,
     program: Program,
     plan: Plan,
@@ -586,14 +583,20 @@ impl Prepared {
     ///
     /// # Panics
     /// As [`super::run`].
-    pub fn new(isa: Isa, program: Program, dims: [usize; 4], inputs: &[Layout], outputs: &[Layout]) -> Prepared {
+    pub(crate) fn new(
+        on: Machine<'_>,
+        program: Program,
+        dims: [usize; 4],
+        inputs: &[Layout],
+        outputs: &[Layout],
+    ) -> Prepared {
         let layouts = inputs.iter().chain(outputs).copied();
-        let plan = Plan::new(&program, dims, inputs.len(), outputs.len(), layouts);
-        Prepared { isa, program, plan }
+        let plan = Plan::new(on.tuning, &program, dims, inputs.len(), outputs.len(), layouts);
+        Prepared { isa: on.isa, program, plan }
     }
 
     /// Bytes of scratch memory, aligned to 64, that a run with so many threads needs.
-    pub fn scratch_bytes(&self, threads: usize) -> usize {
+    pub(crate) fn scratch_bytes(&self, threads: usize) -> usize {
         super::scratch_bytes(&self.program, threads)
     }
 
@@ -604,7 +607,8 @@ impl Prepared {
     ///
     /// # Safety
     /// As [`super::run`].
-    pub unsafe fn run(&self, team: Option<&Team>, inputs: &[*const u8], outputs: &[*mut u8], scratch: *mut u8) {
+    #[cfg(test)]
+    pub(crate) unsafe fn run(&self, team: Option<&Team>, inputs: &[*const u8], outputs: &[*mut u8], scratch: *mut u8) {
         let program = &self.program;
         assert!(inputs.len() == program.inputs && outputs.len() == program.outputs, "a program runs with its operands");
         let mut ports = [std::ptr::null_mut(); MAX_OPERANDS];
@@ -614,7 +618,7 @@ impl Prepared {
         unsafe { self.run_at(team, &ports, scratch) }
     }
 
-    /// Likewise, with the addresses of inputs and then of outputs in one list.
+    /// The same, with the addresses of the inputs, and then those of the outputs, in one list.
     ///
     /// # Safety
     /// As [`super::run`].

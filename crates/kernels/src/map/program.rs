@@ -252,9 +252,9 @@ pub struct Program {
 }
 
 /// The most inputs and outputs together.
-pub const MAX_OPERANDS: usize = 24;
+pub(crate) const MAX_OPERANDS: usize = 24;
 /// The most instructions.
-pub const MAX_INSTRS: usize = 4096;
+pub(crate) const MAX_INSTRS: usize = 4096;
 
 #[derive(Clone, Copy)]
 enum Node {

@@ -1,7 +1,9 @@
 //! Every instruction, element type, stride pattern and path against plain scalar code.
 
 use super::*;
+use crate::Isa;
 use crate::simd::portable::Portable;
+use crate::tuning::on;
 
 /// A small deterministic generator (xorshift64*).
 struct Random(u64);
@@ -293,7 +295,7 @@ impl Case {
                     let (ins, outs) = pointers.split_at(self.inputs.len());
                     let ins: Vec<*const u8> = ins.iter().map(|p| p.cast_const()).collect();
                     if team.threads() == 2 {
-                        let prepared = Prepared::new(isa, program.clone(), self.dims, &self.inputs, &self.outputs);
+                        let prepared = Prepared::new(on(isa), program.clone(), self.dims, &self.inputs, &self.outputs);
                         // SAFETY: buffers cover what the strides reach; outputs alias inputs exactly or not at all.
                         return unsafe { prepared.run(Some(team), &ins, outs, scratch) };
                     }
@@ -302,12 +304,19 @@ impl Case {
                     let ins: Vec<Operand> = ins.iter().zip(&self.inputs).map(operand).collect();
                     let outs: Vec<OperandMut> = outs.iter().zip(&self.outputs).map(target).collect();
                     // SAFETY: as above.
-                    unsafe { run(isa, Some(team), &program, self.dims, &ins, &outs, scratch) }
+                    unsafe { run(on(isa), Some(team), &program, self.dims, &ins, &outs, scratch) }
                 });
             }
         }
         let layouts = || self.inputs.iter().chain(&self.outputs).copied();
-        let plan = plan::Plan::new(&program, self.dims, self.inputs.len(), self.outputs.len(), layouts());
+        let plan = plan::Plan::new(
+            on(Isa::PORTABLE).tuning,
+            &program,
+            self.dims,
+            self.inputs.len(),
+            self.outputs.len(),
+            layouts(),
+        );
         let ports = |pointers: &[*mut u8]| {
             let mut ports = [std::ptr::null_mut(); MAX_OPERANDS];
             ports[..pointers.len()].copy_from_slice(pointers);
@@ -483,19 +492,6 @@ fn every_pair_of_element_types_converts() {
                 case.tolerance = None;
                 case.skew = n % 3;
                 case.check(random, &teams()[..1]);
-                for &isa in Isa::available() {
-                    let mut source = Buffer::new(n * from.size());
-                    (0..n).for_each(|i| source.set(i * from.size(), &write(from, random.float())));
-                    let mut target = Buffer::new(n * to.size());
-                    // SAFETY: both buffers hold n elements.
-                    unsafe { convert(isa, from, to, source.ptr(), target.ptr(), n) };
-                    for i in 0..n {
-                        let x = read(from, &source.bytes()[i * from.size()..(i + 1) * from.size()]);
-                        let y = read(to, &target.bytes()[i * to.size()..(i + 1) * to.size()]);
-                        let e = read(to, &write(to, x));
-                        assert!(e == y || (e.is_nan() && y.is_nan()), "{isa}: {from:?} to {to:?}: {x:e} gave {y:e}");
-                    }
-                }
             }
         }
     }
@@ -600,7 +596,7 @@ fn outputs_beyond_the_cache_are_complete() {
                 let mut y = vec![7.0f32; n];
                 let mut scratch = Buffer::new(scratch_bytes(&program, team.threads()));
                 let row = (Elem::F32, [0, 0, 0, 1]);
-                let prepared = Prepared::new(isa, program.clone(), [1, 1, 1, n - 8], &[row], &[row]);
+                let prepared = Prepared::new(on(isa), program.clone(), [1, 1, 1, n - 8], &[row], &[row]);
                 let (from, to) = (x[skew..].as_ptr().cast(), y[skew..].as_mut_ptr().cast());
                 // SAFETY: both vectors hold n − 8 floats after the skew.
                 unsafe { prepared.run(Some(team), &[from], &[to], scratch.ptr()) };

@@ -222,10 +222,6 @@ impl Simd for Avx2 {
         unsafe { _mm256_and_si256(a, b) }
     }
     #[inline(always)]
-    fn mul_int(self, a: __m256i, b: __m256i) -> __m256i {
-        unsafe { _mm256_mullo_epi32(a, b) }
-    }
-    #[inline(always)]
     fn shl<const N: i32>(self, a: __m256i) -> __m256i {
         unsafe { _mm256_slli_epi32::<N>(a) }
     }

@@ -229,10 +229,6 @@ impl Simd for Avx512 {
         unsafe { _mm512_and_si512(a, b) }
     }
     #[inline(always)]
-    fn mul_int(self, a: __m512i, b: __m512i) -> __m512i {
-        unsafe { _mm512_mullo_epi32(a, b) }
-    }
-    #[inline(always)]
     fn scale(self, a: __m512, n: __m512) -> __m512 {
         unsafe { _mm512_scalef_ps(a, n) }
     }

@@ -15,12 +15,12 @@ pub(crate) mod portable;
 /// Lanes of `f32` (and `i32` for exponent tricks) in one register of the machine.
 ///
 /// Loads and stores are unaligned. `*_n` variants touch only the first `n < LANES` elements; missing lanes read as 0.
-pub trait Simd: Copy + Send + Sync + 'static {
+pub(crate) trait Simd: Copy + Send + Sync + 'static {
     /// How many `f32` fit one register.
     const LANES: usize;
     /// How many such registers the instruction set names.
     const REGISTERS: usize;
-    /// Whether [`Self::mul_add`] rounds once.
+    /// Whether [`Self::mul_add`] rounds only once, after the addition.
     const FUSED: bool;
     /// `LANES` floats.
     type F: Copy;
@@ -100,11 +100,11 @@ pub trait Simd: Copy + Send + Sync + 'static {
     fn le(self, a: Self::F, b: Self::F) -> Self::M;
     /// a = b (false with NaN)
     fn eq(self, a: Self::F, b: Self::F) -> Self::M;
-    /// both
+    /// a and b
     fn mask_and(self, a: Self::M, b: Self::M) -> Self::M;
-    /// either
+    /// a or b
     fn mask_or(self, a: Self::M, b: Self::M) -> Self::M;
-    /// neither more nor less than the opposite
+    /// not a
     fn mask_not(self, a: Self::M) -> Self::M;
     /// a where the mask holds, else b
     fn select(self, m: Self::M, a: Self::F, b: Self::F) -> Self::F;
@@ -138,8 +138,6 @@ pub trait Simd: Copy + Send + Sync + 'static {
     fn shl<const N: i32>(self, a: Self::I) -> Self::I;
     /// a >> N with the sign kept
     fn sra<const N: i32>(self, a: Self::I) -> Self::I;
-    /// a · b, wrapping
-    fn mul_int(self, a: Self::I, b: Self::I) -> Self::I;
     /// Reads `LANES` 32-bit integers.
     ///
     /// # Safety
@@ -226,7 +224,7 @@ pub trait Simd: Copy + Send + Sync + 'static {
     /// must be aligned to a whole register.
     #[inline(always)]
     unsafe fn transpose<const STREAM: bool>(self, src: *const u8, src_stride: isize, dst: *mut u8, dst_stride: isize) {
-        // Row r is put beside rows r + 4, r + 8, … as it is read, so that only squares of 4 × 4 are left to be turned.
+        // Row r is put beside rows r + 4, r + 8, … as it is read, so that only squares of 4 × 4 are left to transpose.
         for c in (0..Self::LANES as isize).step_by(4) {
             // SAFETY: rows and columns below LANES, within the blocks the caller gives.
             unsafe {
@@ -385,7 +383,8 @@ impl std::fmt::Display for Isa {
 /// The expression must be a call of an `#[inline(always)]` function generic over [`Simd`], or the intrinsics stay calls.
 macro_rules! with_simd {
     ($isa:expr, $s:ident => $body:expr) => {{
-        // A body may need `unsafe` of its own, which only the arms below without one would not call superfluous.
+        // A body may have an `unsafe` block of its own. Inside the `unsafe` blocks of some arms below it is superfluous, and
+        // in the other arms it is needed.
         #[allow(unused_unsafe, clippy::let_and_return)]
         let result = match $isa.level {
             $crate::simd::Level::Portable => {

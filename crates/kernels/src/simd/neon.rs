@@ -225,10 +225,6 @@ impl Simd for Neon {
         unsafe { vandq_s32(a, b) }
     }
     #[inline(always)]
-    fn mul_int(self, a: int32x4_t, b: int32x4_t) -> int32x4_t {
-        unsafe { vmulq_s32(a, b) }
-    }
-    #[inline(always)]
     fn shl<const N: i32>(self, a: int32x4_t) -> int32x4_t {
         unsafe { vshlq_s32(a, vdupq_n_s32(N)) }
     }

@@ -220,10 +220,6 @@ impl<const N: usize> Simd for Portable<N> {
         std::array::from_fn(|i| a[i] >> S)
     }
     #[inline(always)]
-    fn mul_int(self, a: [i32; N], b: [i32; N]) -> [i32; N] {
-        Self::zip(a, b, i32::wrapping_mul)
-    }
-    #[inline(always)]
     fn exp2(self, y: [f32; N], p: impl Fn([f32; N]) -> [f32; N]) -> [f32; N] {
         // Rounding is a call on the machines of this path, and adding 1.5 · 2²³ rounds too. Half a step below y that is
         // ⌊y⌋, or one less at a whole y, where p(1) = 2 makes up for it. The power multiplies, so that NaN stays NaN.

@@ -1,20 +1,20 @@
-//! How synapses are dealt to lanes, where lanes are destinations.
+//! How synapses are dealt to lanes for batch-first values, where destinations fill the lanes.
 //!
-//! The results of one register are a block. A destination's synapses take its own lane, or, where there are fewer
-//! destinations than lanes, several that are added up by rotating. Lists of unequal length would leave lanes idle, so what
-//! is beyond the usual length, or reads far away values, may share one group of lanes among some blocks: these lanes are
-//! given out as they are needed, and each destination takes the sums of its own from there.
+//! The destinations whose results fill one register are a block. The synapses of a destination are evaluated in its own
+//! lane, one after the other. A group that holds fewer destinations than there are lanes gives several lanes to each,
+//! whose sums are added up at the end by rotating the register.
+//!
+//! If some destinations of a block have many more synapses than others, the other lanes would be idle meanwhile. So what
+//! is beyond the usual length, or reads values that lie far from the others, can go to a group that a few blocks share:
+//! its lanes are given to whichever destinations need them, and each destination then picks up the sums of its own.
+//!
+//! All ways to do this are compared by an estimate of their cycles when synapses are packed.
 
 use super::Record;
+use crate::tuning::Tuning;
 use std::ops::Range;
 
-/// Cycles of a round by the registers that its values are looked up in, 0 for a gather; of a group beyond its rounds; and
-/// of moving sums to their destinations once. They only choose between ways to deal. Rounds in two to four registers were
-/// measured on Zen 4, the others are estimates.
-const ROUND: [usize; 5] = [30, 12, 12, 14, 15];
-const GROUP: usize = 24;
-const PIECE: usize = 4;
-/// A synapse may take so many places in a table at most; each one more halves its weight.
+/// The most places that one synapse may take in a table (see [`places`]): each further place halves its weight.
 const MOST_PLACES: usize = 64;
 /// The most rounds of a shared group, and the most blocks that share it.
 const MOST_SHARED: usize = 16;
@@ -22,53 +22,79 @@ const MOST_BLOCKS: usize = 4;
 /// The most blocks of a network that are searched for ways to share: each takes some kilobytes meanwhile.
 const MOST_SEARCHED: usize = 4096;
 
-/// How values are looked up: in registers of so many lanes, and at most so many of them.
+/// In what values can be looked up: registers of so many `lanes`, `most` of them at a time.
 #[derive(Clone, Copy)]
 pub(super) struct Lookup {
-    pub(super) lanes: usize,
-    pub(super) most: usize,
+    lanes: usize,
+    most: usize,
+    costs: Costs,
 }
 
-/// Floats that begin a cache line, as every whole register of them then does.
+/// Assumed cycles, by which ways to deal are compared.
+#[derive(Clone, Copy)]
+struct Costs {
+    /// Evaluating one register, by how many registers its values are looked up in; 0 stands for a gather.
+    round: [usize; 5],
+    /// A group, beyond its rounds.
+    group: usize,
+    /// Moving sums to their destinations, once.
+    piece: usize,
+}
+
+impl Lookup {
+    pub(super) fn new(lanes: usize, most: usize, tuning: &Tuning) -> Lookup {
+        let costs = Costs {
+            round: tuning.synapse_round_cycles(),
+            group: tuning.synapse_group_cycles(),
+            piece: tuning.synapse_piece_cycles(),
+        };
+        Lookup { lanes, most, costs }
+    }
+}
+
+/// Sixteen floats that begin a cache line, so that no whole register of a table crosses two lines.
 #[derive(Clone, Copy)]
 #[repr(C, align(64))]
 pub(super) struct Line([f32; 16]);
 
-/// Rounds of evaluations.
+/// Evaluations of whole registers that belong together: `slots` of them, one after the other.
 #[derive(Clone)]
 pub(super) struct Group {
-    /// How many destinations the lanes hold, again and again; a power of two. The first one's lane is a multiple of it.
+    /// How many destinations it has, a power of two: lane i belongs to destination i modulo this. The lane of the first
+    /// destination in its block is a multiple of it.
     pub(super) width: usize,
-    /// Evaluations a lane.
+    /// How many evaluations each lane makes.
     pub(super) slots: usize,
-    /// The first source that a table in registers holds; indices count from it.
+    /// The first source of those that are loaded into registers to look values up in; indices count from it.
     pub(super) base: usize,
-    /// Registers of that table, 0 where values are gathered from memory.
+    /// How many registers these are; 0 if values are gathered from memory instead.
     pub(super) registers: usize,
-    /// Where the tables are: for each slot indices, scales, shifts and the weights.
+    /// Where its tables begin, in floats: for each slot a register of indices, of scales, of shifts, and of each weight.
     pub(super) at: usize,
-    /// Where the mask of the destinations' own lanes is, set if they have synapses.
+    /// Where the mask of those lanes begins that results are taken from: those of its destinations that have synapses.
     pub(super) mask: usize,
 }
 
-/// The destinations of one register.
+/// The destinations whose results fill one register.
 pub(super) struct Block {
     /// The first of them.
     pub(super) first: usize,
-    /// The group of lanes that this block and some that follow share.
+    /// The group that this block shares with those after it, if it is the first of them: it is evaluated now.
     pub(super) shared: Option<usize>,
-    /// How often it takes from the lanes that are shared, and where the tables for that are: the lane that each destination
-    /// takes, and a mask of those that take one.
+    /// How often its destinations pick up a sum from the lanes of the shared group.
     pub(super) pieces: usize,
+    /// Where the tables for that begin: for each time, the lane that each destination takes from, and a mask of the
+    /// destinations that take one.
     pub(super) at: usize,
-    /// Its own groups.
+    /// Its own groups, by number.
     pub(super) groups: Range<usize>,
 }
 
 /// All synapses on lanes.
 #[derive(Default)]
 pub(super) struct Dealt {
-    /// Those that synapses read come first: what reads the results can begin before all of them are there.
+    /// Blocks whose results are the sources of synapses come first: where results are read again at once, as in a ratio
+    /// that is taken several times, that can begin before all blocks are done.
     pub(super) blocks: Vec<Block>,
     pub(super) groups: Vec<Group>,
     pub(super) tables: Vec<Line>,
@@ -87,13 +113,14 @@ pub(super) fn deal(all: &[&[Record]], sources: usize, sums: usize, table: Lookup
     padded.resize(all.len().next_multiple_of(lanes), &[]);
     let blocks: Vec<&[&[Record]]> = padded.chunks(lanes).collect();
     let cuts: Vec<Cut> = blocks.iter().map(|lists| cut(lists, 0..lanes, table)).collect();
-    // Moving sums between lanes is cheap where looking values up is.
+    // Picking up sums from other lanes is only cheap on machines where looking values up in registers is.
     let ways: Vec<Vec<Ways>> = if table.most > 0 && blocks.len() <= MOST_SEARCHED {
         blocks.iter().map(|lists| ways(lists, table)).collect()
     } else {
         vec![]
     };
-    // best[i]: the least cost of the first i blocks, how many the last of their clusters has, and what it shares.
+    // Blocks that share a group are a cluster. best[i] is about the first i blocks: the least cost, how many blocks the
+    // last cluster has, and what these share.
     let mut best: Vec<(usize, usize, Option<Sharing>)> = vec![(0, 0, None)];
     for i in 0..blocks.len() {
         let mut least = (best[i].0.saturating_add(cuts[i].cost), 1, None);
@@ -139,11 +166,12 @@ pub(super) fn deal(all: &[&[Record]], sources: usize, sums: usize, table: Lookup
 }
 
 impl Lookup {
-    /// The first source that a table in registers must hold for these synapses, and its registers; 0 if none can.
+    /// The registers of sources that hold the values of all these synapses: the first source, and how many registers; none
+    /// if that would be too many.
     fn window<'a>(&self, records: impl IntoIterator<Item = &'a Record>) -> (usize, usize) {
         let ends = |(l, h): (u32, u32), r: &Record| (l.min(r.source), h.max(r.source));
         let (low, high) = records.into_iter().fold((u32::MAX, 0), ends);
-        // Whole registers, as a call before this one wrote them: a load that takes parts of two waits for both.
+        // Aligned like the registers that the call before this one wrote: a load of parts of two stores waits for both.
         let base = low as usize / self.lanes * self.lanes;
         let span = (high as usize + 1).saturating_sub(base);
         match (1..=self.most).find(|n| span <= n * self.lanes) {
@@ -153,7 +181,7 @@ impl Lookup {
     }
 }
 
-/// A block's destinations in groups of their own.
+/// A block's destinations in groups of its own, none of them shared.
 struct Cut {
     cost: usize,
     ranges: Vec<Range<usize>>,
@@ -170,7 +198,7 @@ fn cut(lists: &[&[Record]], range: Range<usize>, table: Lookup) -> Cut {
     let slots = most.div_ceil(repeats);
     let stretched = own.iter().any(|l| !l.is_empty() && repeats * slots > MOST_PLACES * l.len());
     let (_, registers) = table.window(own.iter().copied().flatten());
-    let whole = if stretched { usize::MAX } else { slots * ROUND[registers] + GROUP };
+    let whole = if stretched { usize::MAX } else { slots * table.costs.round[registers] + table.costs.group };
     if width == 1 {
         return Cut { cost: whole, ranges: vec![range] };
     }
@@ -183,7 +211,8 @@ fn cut(lists: &[&[Record]], range: Range<usize>, table: Lookup) -> Cut {
     }
 }
 
-/// What a block that shares lanes keeps to itself: of each destination the first so many synapses from these sources.
+/// What a block that takes part in a shared group keeps in its own: of each destination, the first so many of the synapses
+/// whose sources are near.
 #[derive(Clone)]
 struct Kept {
     near: Range<usize>,
@@ -203,15 +232,16 @@ impl Kept {
     }
 }
 
-/// How blocks share a group.
+/// How some blocks share a group.
 struct Sharing {
     cost: usize,
     slots: usize,
-    /// Of each block; `None` if it does not take part.
+    /// What each block keeps to itself; `None` if it does not take part.
     kept: Vec<Option<Kept>>,
 }
 
-/// The best way for blocks to share lanes, if they can. `ways` are theirs, by slots and then by lanes taken.
+/// The best way for blocks to share a group, if they can. `ways` are those of each block, by the slots of the shared group,
+/// and then by how many of its lanes the block takes.
 fn share(blocks: &[&[&[Record]]], cuts: &[Cut], ways: &[Vec<Ways>], table: Lookup) -> Option<Sharing> {
     let (_, registers) = table.window(blocks.iter().copied().flatten().copied().flatten());
     let mut best: Option<Sharing> = None;
@@ -220,7 +250,7 @@ fn share(blocks: &[&[&[Record]]], cuts: &[Cut], ways: &[Vec<Ways>], table: Looku
             0 => Some((cuts[b].cost, None)),
             n => ways[b][slots - 1][n - 1].as_ref().map(|(cost, kept)| (*cost, Some(kept))),
         };
-        // After each block, by lanes taken so far: the least cost, and how many of the lanes are this block's.
+        // For each block and each number of lanes taken so far: the least cost, and how many of these lanes the block takes.
         let mut stages: Vec<Vec<(usize, usize)>> = vec![];
         for b in 0..blocks.len() {
             let mut stage = vec![(usize::MAX, 0); table.lanes + 1];
@@ -247,7 +277,7 @@ fn share(blocks: &[&[&[Record]]], cuts: &[Cut], ways: &[Vec<Ways>], table: Looku
         let Some(mut taken) = (1..=table.lanes).min_by_key(|n| last[*n].0).filter(|n| last[*n].0 < usize::MAX) else {
             continue;
         };
-        let cost = last[taken].0.saturating_add(slots * ROUND[registers] + GROUP);
+        let cost = last[taken].0.saturating_add(slots * table.costs.round[registers] + table.costs.group);
         if best.as_ref().is_none_or(|b| cost < b.cost) {
             let mut kept = vec![];
             for (b, stage) in stages.iter().enumerate().rev() {
@@ -262,10 +292,10 @@ fn share(blocks: &[&[&[Record]]], cuts: &[Cut], ways: &[Vec<Ways>], table: Looku
     best
 }
 
-/// By lanes that a block takes of those that are shared, from 1 on: the least that it costs besides, and what it keeps.
+/// By how many lanes a block takes of a shared group, from 1 on: the least cost of what the block keeps, and what that is.
 type Ways = Vec<Option<(usize, Kept)>>;
 
-/// A block's ways to take part, by slots of the group that is shared.
+/// The ways in which a block can take part in a shared group, by how many slots that group has.
 fn ways(lists: &[&[Record]], table: Lookup) -> Vec<Ways> {
     let lanes = table.lanes;
     let mut best: Vec<Ways> = vec![vec![None; lanes]; MOST_SHARED];
@@ -274,8 +304,8 @@ fn ways(lists: &[&[Record]], table: Lookup) -> Vec<Ways> {
     let within = |base: usize, n: usize| {
         registers_of.partition_point(|r| *r < base + n) - registers_of.partition_point(|r| *r < base)
     };
-    for (registers, round) in ROUND.into_iter().enumerate().take(table.most + 1) {
-        // The registers that hold most of what is read.
+    for (registers, round) in table.costs.round.into_iter().enumerate().take(table.most + 1) {
+        // So many registers in a row, chosen such that they hold the values of most synapses.
         let Some(base) = registers_of.iter().copied().max_by_key(|base| within(*base, registers)) else { break };
         let near = base * lanes..(base + registers) * lanes;
         let kept = |first: usize| Kept { near: near.clone(), first };
@@ -290,7 +320,8 @@ fn ways(lists: &[&[Record]], table: Lookup) -> Vec<Ways> {
                 if taken == 0 || taken > lanes {
                     continue;
                 }
-                let cost = first * round + if first > 0 { GROUP } else { 0 } + PIECE * pieces;
+                let group = if first > 0 { table.costs.group } else { 0 };
+                let cost = first * round + group + table.costs.piece * pieces;
                 if best[taken - 1].as_ref().is_none_or(|(least, _)| cost < *least) {
                     best[taken - 1] = Some((cost, kept(first)));
                 }
@@ -300,8 +331,9 @@ fn ways(lists: &[&[Record]], table: Lookup) -> Vec<Ways> {
     best
 }
 
-/// A list on so many places. Every one must be taken, and a value that the destination does not read must not reach it
-/// (it may be NaN): its own synapses are repeated, each with half of what was left of its weight.
+/// A list of synapses, spread over exactly `count` places of a table. A place must not be left empty: it would read some
+/// value with a weight of 0, and if that value is NaN, so would be the sum. So synapses of the list are repeated, and each
+/// repetition halves the weight of the place that it repeats.
 fn places(list: &[Record], count: usize) -> Vec<Record> {
     let mut places = list.to_vec();
     if list.is_empty() {
@@ -316,7 +348,7 @@ fn places(list: &[Record], count: usize) -> Vec<Record> {
     places
 }
 
-/// Tables as they are written.
+/// Tables and groups, as far as they are written.
 struct Tables {
     table: Lookup,
     sums: usize,
@@ -325,7 +357,7 @@ struct Tables {
 }
 
 impl Tables {
-    /// The blocks of a cluster.
+    /// Writes the blocks of a cluster.
     fn cluster(
         &mut self,
         blocks: &[&[&[Record]]],
@@ -380,7 +412,7 @@ impl Tables {
         at
     }
 
-    /// Destinations of a range, again and again until all lanes are taken.
+    /// Writes a group of the destinations of a range, which is repeated until all lanes are taken.
     fn repeated(&mut self, lists: &[&[Record]], range: Range<usize>) {
         let (width, repeats) = (range.len(), lists.len() / range.len());
         let slots = lists[range.clone()].iter().map(|l| l.len()).max().unwrap_or(0).div_ceil(repeats);
@@ -397,7 +429,7 @@ impl Tables {
         self.group(width, slots, &lanes, mask);
     }
 
-    /// A group whose lanes have these synapses, one a slot.
+    /// Writes a group; `of` has the synapses of each lane, one for each slot.
     fn group(&mut self, width: usize, slots: usize, of: &[Vec<Record>], mask: usize) {
         let lanes = self.table.lanes;
         let (base, registers) = self.table.window(of.iter().flatten());

@@ -1,15 +1,16 @@
 //! Sums over the synapses of a sparse network: out_k\[d\] = Σ c_k\[e\] · act(scale\[e\] · x\[src e\] + shift\[e\]) over the
-//! synapses e that end at d, for one or two weights c_k a synapse; or, of two sums, the ratio
-//! (p · x + q + out_1) / (r + out_0) by which a leaky network moves on, which then never leave the registers.
+//! synapses e that end at d, for one or two weights c_k of each synapse. Instead of two sums the result can be the ratio
+//! (p · x + q + out_1) / (r + out_0), which is one step of a leaky network; the sums then never leave the registers.
 //!
 //! The wiring and its numbers are known ahead, so [`Synapses::pack`] checks every index once and lays the tables out the
 //! way that the loops read them. There are two loops:
 //!
-//! - values `[sources, rows]`: lanes are rows. A synapse is five numbers that are stretched over the lanes, and its source
-//!   is one load;
-//! - values `[rows, sources]`: lanes are destinations. Synapses are dealt to lanes ahead, so that each slot is one
-//!   evaluation for a whole register (`deal` says how). The values are looked up in registers where the machine can and
-//!   the sources lie close together. Results are written a register at a time, as the next call will load them.
+//! - batch-last, values `[sources, rows]`: rows fill the lanes. Each number of a synapse is the same in all lanes, and the
+//!   values of its source are one load;
+//! - batch-first, values `[rows, sources]`: destinations fill the lanes. When they are packed, synapses are dealt to lanes
+//!   such that each slot of a table is one evaluation for a whole register (`deal` says how). Where the machine can, and
+//!   the sources lie close together, their values are looked up in registers. Results are written a register at a time,
+//!   as the next call will load them.
 //!
 //! Each loop does the same operations in the same order for every row, however many there are.
 //!
@@ -24,11 +25,9 @@ mod deal;
 use crate::math;
 use crate::simd::{Isa, Simd, with_simd};
 use crate::team::Team;
+use crate::tuning::Machine;
 use deal::{Dealt, Group};
 use std::ops::Range;
-
-/// Below this many evaluations a second thread costs more than it brings.
-const PARALLEL: usize = 1 << 14;
 
 /// What happens to a synapse's input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -37,7 +36,7 @@ pub enum Activation {
     Identity,
     /// 1 / (1 + e⁻ˣ), within 1e−6.
     Sigmoid,
-    /// tanh x, as [`math::tanh`].
+    /// tanh x, within 4e−7.
     Tanh,
 }
 
@@ -46,20 +45,20 @@ const IDENTITY: u8 = 0;
 const SIGMOID: u8 = 1;
 const TANH: u8 = 2;
 
-/// Floats for every row and destination, or the same for some of them.
+/// One float for every row and destination; a stride of 0 repeats it for all of an axis.
 #[derive(Clone, Copy, Debug)]
-pub struct Grid {
+pub(crate) struct Grid {
     /// Where the first row's first destination lies.
-    pub at: *const f32,
+    pub(crate) at: *const f32,
     /// From row to row, in floats.
-    pub row: usize,
+    pub(crate) row: usize,
     /// From destination to destination.
-    pub destination: usize,
+    pub(crate) destination: usize,
 }
 
 /// What becomes of the sums.
 #[derive(Clone, Copy, Debug)]
-pub enum Finish {
+pub(crate) enum Finish {
     /// They are written as they are.
     Plain([*mut f32; 2]),
     /// Something is added to each, then they are written.
@@ -89,7 +88,7 @@ impl Finish {
     }
 }
 
-/// A synapse where lanes are rows.
+/// A synapse, for the batch-last loop.
 #[derive(Clone, Copy)]
 #[repr(C)]
 struct Record {
@@ -106,12 +105,14 @@ pub struct Synapses {
     sources: usize,
     segments: usize,
     sums: usize,
-    /// By destination, in the order given.
+    /// For batch-last values: by destination, in the order given.
     records: Vec<Record>,
     /// Where each destination's records begin, and the end.
     starts: Vec<u32>,
-    /// For values `[rows, sources]`.
+    /// For batch-first values.
     dealt: Dealt,
+    /// From how many evaluations on they are shared among threads.
+    threads_evaluations_least: usize,
 }
 
 impl std::fmt::Debug for Synapses {
@@ -124,10 +125,10 @@ impl std::fmt::Debug for Synapses {
 impl Synapses {
     /// Lays out synapses from `sources` values to `segments` destinations, in any order, with one or two weights each.
     ///
-    /// Everything but the weights is one list of the same length; indices outside are refused.
-    #[expect(clippy::too_many_arguments, reason = "the columns of one table, and its sizes")]
+    /// All lists have one entry for each synapse; there is one list of weights, or two. Indices out of range are refused.
+    #[expect(clippy::too_many_arguments, reason = "the lists of one table, and its sizes")]
     pub fn pack(
-        isa: Isa,
+        Machine { isa, tuning }: Machine<'_>,
         activation: Activation,
         sources: usize,
         segments: usize,
@@ -138,9 +139,9 @@ impl Synapses {
         weights: &[&[f32]],
     ) -> Result<Synapses, String> {
         let count = src.len();
-        let columns = [dest.len(), scale.len(), shift.len()];
-        if columns.iter().chain(&weights.iter().map(|w| w.len()).collect::<Vec<_>>()).any(|&n| n != count) {
-            return Err(format!("{count} sources, but {columns:?} destinations, scales and shifts, or other weights"));
+        let lengths = [dest.len(), scale.len(), shift.len()];
+        if lengths.iter().chain(&weights.iter().map(|w| w.len()).collect::<Vec<_>>()).any(|&n| n != count) {
+            return Err(format!("{count} sources, but {lengths:?} destinations, scales and shifts, or other weights"));
         }
         if !matches!(weights.len(), 1 | 2) {
             return Err(format!("{} weights a synapse; want 1 or 2", weights.len()));
@@ -184,48 +185,42 @@ impl Synapses {
             records,
             starts,
             dealt: Dealt::default(),
+            threads_evaluations_least: tuning.synapse_threads_evaluations_least(),
         };
-        packed.deal(isa.lanes(), with_simd!(isa, s => lookup_registers(s)));
+        let lookup = deal::Lookup::new(isa.lanes(), with_simd!(isa, s => lookup_registers(s)), tuning);
+        packed.deal(lookup);
         Ok(packed)
     }
 
     /// How many values they read.
-    pub fn sources(&self) -> usize {
+    pub(crate) fn sources(&self) -> usize {
         self.sources
     }
     /// How many destinations each sum has.
-    pub fn segments(&self) -> usize {
+    pub(crate) fn segments(&self) -> usize {
         self.segments
     }
     /// How many sums there are: 1 or 2.
-    pub fn sums(&self) -> usize {
+    pub(crate) fn sums(&self) -> usize {
         self.sums
     }
     /// How many synapses.
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.records.len()
-    }
-    /// Whether there are none.
-    pub fn is_empty(&self) -> bool {
-        self.records.is_empty()
-    }
-    /// What happens to a synapse's input.
-    pub fn activation(&self) -> Activation {
-        self.activation
     }
     /// Bytes of the tables.
     pub fn bytes(&self) -> usize {
         self.records.len() * size_of::<Record>() + self.starts.len() * 4 + self.dealt.bytes()
     }
-    /// Evaluations of a whole register for one row, where lanes are destinations (`len` over the lanes is the least), and
-    /// how many of them gather their values from memory.
+    /// How many evaluations of a whole register one batch-first row takes (at least as many as there are synapses over the
+    /// number of lanes), and in how many of them values are gathered from memory.
     pub fn rounds(&self) -> (usize, usize) {
         let groups = &self.dealt.groups;
         let gathered = groups.iter().filter(|g| g.registers == 0).map(|g| g.slots).sum();
         (groups.iter().map(|g| g.slots).sum(), gathered)
     }
     /// Whether they are packed for `isa`.
-    pub fn is_for(&self, isa: Isa) -> bool {
+    pub(crate) fn is_for(&self, isa: Isa) -> bool {
         self.isa == isa
     }
 
@@ -234,69 +229,69 @@ impl Synapses {
     }
 
     /// Deals the synapses to lanes.
-    fn deal(&mut self, lanes: usize, most_registers: usize) {
+    fn deal(&mut self, lookup: deal::Lookup) {
         let lists: Vec<&[Record]> = (0..self.segments).map(|d| &self.records[self.list(d)]).collect();
-        self.dealt = deal::deal(&lists, self.sources, self.sums, deal::Lookup { lanes, most: most_registers });
+        self.dealt = deal::deal(&lists, self.sources, self.sums, lookup);
     }
 
     /// Whether a ratio of the sums makes sense: there are two, and every destination is a source.
-    pub fn has_ratio(&self) -> bool {
+    pub(crate) fn has_ratio(&self) -> bool {
         self.sums == 2 && self.segments == self.sources
     }
 
-    /// The sums of `rows` rows of values that lie as `[sources, rows]`; each result lies as `[segments, rows]`.
+    /// The sums of `rows` rows of batch-last values, `[sources, rows]`; each result lies as `[segments, rows]`.
     ///
     /// # Safety
     /// `x` must be readable for `sources · rows` floats, and what `finish` names (as many sums as there are, or the
     /// ratio, if there [can be one](Self::has_ratio)) writable for `segments · rows`, none of them overlapping another or
     /// anything that is read; so must the room between a ratio's times be, if there are several. A ratio's terms, or what
     /// sums start from, must be readable for every row and destination; from row to row they lie 0 or 1 floats apart.
-    pub unsafe fn run_columns(&self, team: &Team, rows: usize, x: *const f32, finish: &Finish) {
+    pub(crate) unsafe fn run_batch_last(&self, team: &Team, rows: usize, x: *const f32, finish: &Finish) {
         let job = &Job::new(self, rows, x, finish);
         let run = |part: Range<usize>| {
-            // SAFETY: the columns of this part, which only this thread writes.
+            // SAFETY: the rows of this part, which only this thread writes.
             with_simd!(self.isa, s => unsafe {
                 match (self.activation, self.sums) {
-                    (Activation::Identity, 1) => job.columns::<_, IDENTITY, 1>(s, part),
-                    (Activation::Identity, _) => job.columns::<_, IDENTITY, 2>(s, part),
-                    (Activation::Sigmoid, 1) => job.columns::<_, SIGMOID, 1>(s, part),
-                    (Activation::Sigmoid, _) => job.columns::<_, SIGMOID, 2>(s, part),
-                    (Activation::Tanh, 1) => job.columns::<_, TANH, 1>(s, part),
-                    (Activation::Tanh, _) => job.columns::<_, TANH, 2>(s, part),
+                    (Activation::Identity, 1) => job.batch_last::<_, IDENTITY, 1>(s, part),
+                    (Activation::Identity, _) => job.batch_last::<_, IDENTITY, 2>(s, part),
+                    (Activation::Sigmoid, 1) => job.batch_last::<_, SIGMOID, 1>(s, part),
+                    (Activation::Sigmoid, _) => job.batch_last::<_, SIGMOID, 2>(s, part),
+                    (Activation::Tanh, 1) => job.batch_last::<_, TANH, 1>(s, part),
+                    (Activation::Tanh, _) => job.batch_last::<_, TANH, 2>(s, part),
                 }
             })
         };
         if self.segments == 0 {
-            // However many rows there are, which no memory limits then.
-        } else if self.len().saturating_mul(rows).saturating_mul(finish.times()) >= PARALLEL {
+            // There is nothing to do, however many rows there are; no memory limits their number then.
+        } else if self.len().saturating_mul(rows).saturating_mul(finish.times()) >= self.threads_evaluations_least {
             team.split(rows, 2 * self.isa.lanes(), &|_, part| run(part));
         } else {
             run(0..rows);
         }
     }
 
-    /// The sums of `rows` rows of values that lie as `[rows, sources]`; each result lies as `[rows, segments]`.
+    /// The sums of `rows` rows of batch-first values, `[rows, sources]`; each result lies as `[rows, segments]`.
     ///
     /// # Safety
-    /// As [`Self::run_columns`], but terms and starts lie 1 float apart from destination to destination.
-    pub unsafe fn run_rows(&self, team: &Team, rows: usize, x: *const f32, finish: &Finish) {
+    /// As [`Self::run_batch_last`], but terms and starts lie 1 float apart from destination to destination.
+    pub(crate) unsafe fn run_batch_first(&self, team: &Team, rows: usize, x: *const f32, finish: &Finish) {
         let job = &Job::new(self, rows, x, finish);
         let run = |part: Range<usize>| {
             // SAFETY: the rows of this part, which only this thread writes.
             with_simd!(self.isa, s => unsafe {
                 match (self.activation, self.sums) {
-                    (Activation::Identity, 1) => job.rows::<_, IDENTITY, 1>(s, part),
-                    (Activation::Identity, _) => job.rows::<_, IDENTITY, 2>(s, part),
-                    (Activation::Sigmoid, 1) => job.rows::<_, SIGMOID, 1>(s, part),
-                    (Activation::Sigmoid, _) => job.rows::<_, SIGMOID, 2>(s, part),
-                    (Activation::Tanh, 1) => job.rows::<_, TANH, 1>(s, part),
-                    (Activation::Tanh, _) => job.rows::<_, TANH, 2>(s, part),
+                    (Activation::Identity, 1) => job.batch_first::<_, IDENTITY, 1>(s, part),
+                    (Activation::Identity, _) => job.batch_first::<_, IDENTITY, 2>(s, part),
+                    (Activation::Sigmoid, 1) => job.batch_first::<_, SIGMOID, 1>(s, part),
+                    (Activation::Sigmoid, _) => job.batch_first::<_, SIGMOID, 2>(s, part),
+                    (Activation::Tanh, 1) => job.batch_first::<_, TANH, 1>(s, part),
+                    (Activation::Tanh, _) => job.batch_first::<_, TANH, 2>(s, part),
                 }
             })
         };
         if self.segments == 0 {
-            // As above.
-        } else if self.len().saturating_mul(rows).saturating_mul(finish.times()) >= PARALLEL {
+            // There is nothing to do, as above.
+        } else if self.len().saturating_mul(rows).saturating_mul(finish.times()) >= self.threads_evaluations_least {
             team.split(rows, 1, &|_, part| run(part));
         } else {
             run(0..rows);
@@ -362,7 +357,8 @@ struct Job<'a> {
     x: *const f32,
     /// Where a ratio goes.
     out: *mut f32,
-    /// Not a copy: it was written word by word a moment ago, and wider loads would wait for that.
+    /// A reference and not a copy: the caller has just written it, word by word. Copying it would load several words at
+    /// once, and such a load has to wait until all of these stores have reached the cache.
     finish: &'a Finish,
 }
 // SAFETY: the values are only read, and the threads write disjoint parts of the results.
@@ -373,8 +369,8 @@ impl<'a> Job<'a> {
         Job { synapses, rows, x, out: std::ptr::null_mut(), finish }
     }
 
-    /// Calls `once` for every time, with where the values lie and go that time: to and fro between two places, so that
-    /// the last ends in the result.
+    /// Calls `once` for every time that a ratio is taken (or once, for sums). Values go to and fro between two places, so
+    /// that the last time writes to the result.
     #[inline(always)]
     fn each(&self, once: impl Fn(Job<'a>)) {
         let (out, times, between) = match *self.finish {
@@ -390,11 +386,11 @@ impl<'a> Job<'a> {
     }
 
     /// # Safety
-    /// The part must lie within the rows; memory as [`Synapses::run_columns`] says.
+    /// The part must lie within the rows; memory as [`Synapses::run_batch_last`] says.
     #[inline(always)]
-    unsafe fn columns<S: Simd, const ACT: u8, const K: usize>(&self, s: S, part: Range<usize>) {
+    unsafe fn batch_last<S: Simd, const ACT: u8, const K: usize>(&self, s: S, part: Range<usize>) {
         let mut c = part.start;
-        // SAFETY: columns below `part.end`, whole registers of them but for the last.
+        // SAFETY: rows below `part.end`, whole registers of them but for the last.
         unsafe {
             if S::REGISTERS >= 32 {
                 while c + 2 * S::LANES <= part.end {
@@ -424,7 +420,7 @@ impl<'a> Job<'a> {
     /// The sums of `W` registers of rows from `c` on, or of `left` rows if `PARTIAL`.
     ///
     /// # Safety
-    /// As [`Self::columns`].
+    /// As [`Self::batch_last`].
     #[inline(always)]
     unsafe fn block<S: Simd, const ACT: u8, const K: usize, const W: usize, const PARTIAL: bool>(
         &self,
@@ -433,7 +429,7 @@ impl<'a> Job<'a> {
         left: usize,
     ) {
         let Synapses { records, starts, segments, .. } = self.synapses;
-        // SAFETY: packing checked every source and destination; the columns are the caller's.
+        // SAFETY: packing checked every source and destination; the rows are the caller's.
         unsafe {
             let x = self.x.add(c);
             for d in 0..*segments {
@@ -486,7 +482,7 @@ impl<'a> Job<'a> {
         }
     }
 
-    /// Writes what sums become, a register or `n` of each, where `at` is their place among all results.
+    /// Writes what becomes of sums: a register, or `n` floats, of each result, from number `at` of its floats on.
     ///
     /// # Safety
     /// `at` must be the place of a register of results, or of `n`, and `term` load as many of a grid there.
@@ -523,9 +519,9 @@ impl<'a> Job<'a> {
     }
 
     /// # Safety
-    /// The part must lie within the rows; memory as [`Synapses::run_rows`] says.
+    /// The part must lie within the rows; memory as [`Synapses::run_batch_first`] says.
     #[inline(always)]
-    unsafe fn rows<S: Simd, const ACT: u8, const K: usize>(&self, s: S, part: Range<usize>) {
+    unsafe fn batch_first<S: Simd, const ACT: u8, const K: usize>(&self, s: S, part: Range<usize>) {
         for row in part {
             self.each(
                 #[inline(always)]
@@ -536,7 +532,7 @@ impl<'a> Job<'a> {
     }
 
     /// # Safety
-    /// It must be one of the rows; memory as [`Synapses::run_rows`] says.
+    /// It must be one of the rows; memory as [`Synapses::run_batch_first`] says.
     #[inline(always)]
     unsafe fn row<S: Simd, const ACT: u8, const K: usize>(&self, s: S, row: usize) {
         let Synapses { sources, segments, dealt, .. } = self.synapses;
@@ -621,7 +617,7 @@ impl<'a> Job<'a> {
         }
     }
 
-    /// Likewise, its values looked up in `R` registers or, with 0, gathered.
+    /// The same as [`Self::lanes`], where values are looked up in `R` registers or, if that is 0, gathered from memory.
     ///
     /// # Safety
     /// `x` must be one row of values.

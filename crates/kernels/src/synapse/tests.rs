@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::simd::portable::Portable;
+use crate::tuning::on;
 
 const ALL: [Activation; 3] = [Activation::Identity, Activation::Sigmoid, Activation::Tanh];
 
@@ -41,7 +42,7 @@ impl Table {
         let [scale, shift, c, e] = &self.numbers;
         let weights: [&[f32]; 2] = [c, e];
         let Table { sources, segments, src, dest, .. } = self;
-        Synapses::pack(isa, activation, *sources, *segments, src, dest, scale, shift, &weights[..sums])
+        Synapses::pack(on(isa), activation, *sources, *segments, src, dest, scale, shift, &weights[..sums])
     }
 
     /// The definition in `f64`, over `[rows, sources]`.
@@ -63,7 +64,7 @@ impl Table {
     }
 }
 
-fn turned(x: &[f32], rows: usize, columns: usize) -> Vec<f32> {
+fn transposed(x: &[f32], rows: usize, columns: usize) -> Vec<f32> {
     (0..rows * columns).map(|i| x[i % rows * columns + i / rows]).collect()
 }
 
@@ -93,14 +94,14 @@ fn check(
     activation: Activation,
     sums: usize,
     rows: usize,
-    by_row: bool,
+    batch_first: bool,
     run: impl Fn(*const f32, [*mut f32; 2]),
 ) {
     let x = spread(9, rows * table.sources, -2.0, 2.0);
-    let given = if by_row { x.clone() } else { turned(&x, rows, table.sources) };
+    let given = if batch_first { x.clone() } else { transposed(&x, rows, table.sources) };
     let rooms = into_rooms(rows * table.segments, |outs| run(given.as_ptr(), outs));
     for (k, room) in rooms.iter().enumerate().take(sums) {
-        let got = if by_row { room.clone() } else { turned(room, table.segments, rows) };
+        let got = if batch_first { room.clone() } else { transposed(room, table.segments, rows) };
         close(&format!("{what} sum {k}"), &got, &table.want(activation, rows, &x, k), 2e-5);
     }
     if sums == 1 {
@@ -130,11 +131,11 @@ fn both_loops_are_the_definition_on_every_instruction_set() {
                         let what = format!("{packed:?}, {rows} rows");
                         // SAFETY: the buffers have the sizes of the table.
                         check(&what, &table, activation, sums, rows, true, |x, outs| unsafe {
-                            packed.run_rows(&team, rows, x, &Finish::Plain(outs));
+                            packed.run_batch_first(&team, rows, x, &Finish::Plain(outs));
                         });
                         // SAFETY: as above.
                         check(&what, &table, activation, sums, rows, false, |x, outs| unsafe {
-                            packed.run_columns(&team, rows, x, &Finish::Plain(outs));
+                            packed.run_batch_last(&team, rows, x, &Finish::Plain(outs));
                         });
                     }
                 }
@@ -171,10 +172,10 @@ fn ratios_and_starts_are_made_of_the_sums_on_every_instruction_set() {
                     let x: Vec<f32> = repeated.iter().map(|v| *v as f32).collect();
                     repeated = next(&x, &[0, 1].map(|k| table.want(Activation::Sigmoid, rows, &x, k)));
                 }
-                for by_row in [true, false] {
-                    let lie = |v: &[f32]| if by_row { v.to_vec() } else { turned(v, rows, units) };
+                for batch_first in [true, false] {
+                    let lie = |v: &[f32]| if batch_first { v.to_vec() } else { transposed(v, rows, units) };
                     let (x, p, r) = (lie(&x), lie(&p), lie(&by_rows_r));
-                    let (row, destination) = if by_row { (units, 1) } else { (1, rows) };
+                    let (row, destination) = if batch_first { (units, 1) } else { (1, rows) };
                     let each = |v: &[f32]| Grid { at: v.as_ptr(), row, destination };
                     let terms = [each(&p), Grid { at: q.as_ptr(), row: 0, destination: 1 }, each(&r)];
                     for (times, want) in [(1, &want), (3, &repeated)] {
@@ -182,32 +183,37 @@ fn ratios_and_starts_are_made_of_the_sums_on_every_instruction_set() {
                             let finish = Finish::Ratio { out: outs[0], terms, times, between: outs[1] };
                             // SAFETY: the buffers have the sizes of the table, and the grids are theirs.
                             unsafe {
-                                match by_row {
-                                    true => packed.run_rows(&team, rows, x.as_ptr(), &finish),
-                                    false => packed.run_columns(&team, rows, x.as_ptr(), &finish),
+                                match batch_first {
+                                    true => packed.run_batch_first(&team, rows, x.as_ptr(), &finish),
+                                    false => packed.run_batch_last(&team, rows, x.as_ptr(), &finish),
                                 }
                             }
                         });
-                        let got = if by_row { got } else { turned(&got, units, rows) };
-                        close(&format!("{packed:?}, {rows} rows, by row: {by_row}, {times} times"), &got, want, 1e-6);
+                        let got = if batch_first { got } else { transposed(&got, units, rows) };
+                        close(
+                            &format!("{packed:?}, {rows} rows, by row: {batch_first}, {times} times"),
+                            &got,
+                            want,
+                            1e-6,
+                        );
                     }
                     // The same loops with sums that start from something.
                     let rooms = into_rooms(rows * units, |outs| {
                         let finish = Finish::From { starts: [terms[1], terms[2]], outs };
                         // SAFETY: as above.
                         unsafe {
-                            match by_row {
-                                true => packed.run_rows(&team, rows, x.as_ptr(), &finish),
-                                false => packed.run_columns(&team, rows, x.as_ptr(), &finish),
+                            match batch_first {
+                                true => packed.run_batch_first(&team, rows, x.as_ptr(), &finish),
+                                false => packed.run_batch_last(&team, rows, x.as_ptr(), &finish),
                             }
                         }
                     });
                     for (k, got) in rooms.into_iter().enumerate() {
-                        let got = if by_row { got } else { turned(&got, units, rows) };
+                        let got = if batch_first { got } else { transposed(&got, units, rows) };
                         let start = |i: usize| if k == 0 { q[i % units] } else { by_rows_r[i] };
                         let want: Vec<f64> =
                             sums[k].iter().enumerate().map(|(i, sum)| f64::from(start(i)) + sum).collect();
-                        close(&format!("{packed:?}, {rows} rows, by row: {by_row}, sum {k}"), &got, &want, 2e-5);
+                        close(&format!("{packed:?}, {rows} rows, by row: {batch_first}, sum {k}"), &got, &want, 2e-5);
                     }
                 }
             }
@@ -217,26 +223,26 @@ fn ratios_and_starts_are_made_of_the_sums_on_every_instruction_set() {
 
 #[test]
 fn every_width_of_lanes_deals_alike() {
-    fn on<const N: usize>(table: &Table) {
+    fn with_lanes<const N: usize>(table: &Table) {
         for activation in ALL {
             let mut packed = table.pack(Isa::PORTABLE, activation, 2).unwrap();
-            packed.deal(N, 0);
+            packed.deal(deal::Lookup::new(N, 0, on(Isa::PORTABLE).tuning));
             let s = Portable::<N>;
             for rows in [1, 21] {
-                for by_row in [true, false] {
+                for batch_first in [true, false] {
                     let what = format!("{N} lanes, {packed:?}");
-                    check(&what, table, activation, 2, rows, by_row, |x, outs| {
+                    check(&what, table, activation, 2, rows, batch_first, |x, outs| {
                         let finish = Finish::Plain(outs);
                         let job = Job::new(&packed, rows, x, &finish);
                         // SAFETY: the buffers have the sizes of the table.
                         unsafe {
-                            match (activation, by_row) {
-                                (Activation::Identity, true) => job.rows::<_, IDENTITY, 2>(s, 0..rows),
-                                (Activation::Sigmoid, true) => job.rows::<_, SIGMOID, 2>(s, 0..rows),
-                                (Activation::Tanh, true) => job.rows::<_, TANH, 2>(s, 0..rows),
-                                (Activation::Identity, false) => job.columns::<_, IDENTITY, 2>(s, 0..rows),
-                                (Activation::Sigmoid, false) => job.columns::<_, SIGMOID, 2>(s, 0..rows),
-                                (Activation::Tanh, false) => job.columns::<_, TANH, 2>(s, 0..rows),
+                            match (activation, batch_first) {
+                                (Activation::Identity, true) => job.batch_first::<_, IDENTITY, 2>(s, 0..rows),
+                                (Activation::Sigmoid, true) => job.batch_first::<_, SIGMOID, 2>(s, 0..rows),
+                                (Activation::Tanh, true) => job.batch_first::<_, TANH, 2>(s, 0..rows),
+                                (Activation::Identity, false) => job.batch_last::<_, IDENTITY, 2>(s, 0..rows),
+                                (Activation::Sigmoid, false) => job.batch_last::<_, SIGMOID, 2>(s, 0..rows),
+                                (Activation::Tanh, false) => job.batch_last::<_, TANH, 2>(s, 0..rows),
                             }
                         }
                     });
@@ -245,9 +251,9 @@ fn every_width_of_lanes_deals_alike() {
         }
     }
     for table in [Table::new(17, 15, 90, 3), Table::new(100, 100, 400, 2)] {
-        on::<4>(&table);
-        on::<8>(&table);
-        on::<16>(&table);
+        with_lanes::<4>(&table);
+        with_lanes::<8>(&table);
+        with_lanes::<16>(&table);
     }
 }
 
@@ -258,20 +264,20 @@ fn a_row_has_the_same_bits_among_any_number_of_rows() {
     let x = spread(5, rows * 64, -2.0, 2.0);
     for &isa in Isa::available() {
         let packed = table.pack(isa, Activation::Sigmoid, 2).unwrap();
-        for by_row in [true, false] {
+        for batch_first in [true, false] {
             let run = |rows: usize, x: &[f32]| {
-                let given = if by_row { x.to_vec() } else { turned(x, rows, 64) };
+                let given = if batch_first { x.to_vec() } else { transposed(x, rows, 64) };
                 let [room, _] = into_rooms(rows * 40, |outs| {
                     // SAFETY: the buffers have the sizes of the table.
                     unsafe {
-                        if by_row {
-                            packed.run_rows(Team::solo(), rows, given.as_ptr(), &Finish::Plain(outs));
+                        if batch_first {
+                            packed.run_batch_first(Team::solo(), rows, given.as_ptr(), &Finish::Plain(outs));
                         } else {
-                            packed.run_columns(Team::solo(), rows, given.as_ptr(), &Finish::Plain(outs));
+                            packed.run_batch_last(Team::solo(), rows, given.as_ptr(), &Finish::Plain(outs));
                         }
                     }
                 });
-                if by_row { room } else { turned(&room, 40, rows) }
+                if batch_first { room } else { transposed(&room, 40, rows) }
             };
             let all = run(rows, &x);
             for row in 0..rows {
@@ -293,10 +299,10 @@ fn the_sigmoid_is_within_a_millionth_and_right_at_its_ends() {
         let numbers = |v: &[f32]| v[..n * pair].to_vec();
         for &isa in Isa::available() {
             let (scale, shift, c) = (numbers(&ones), numbers(&zeros), numbers(&ones));
-            let packed = Synapses::pack(isa, Activation::Sigmoid, n, n, &src, &src, &scale, &shift, &[&c]).unwrap();
+            let packed = Synapses::pack(on(isa), Activation::Sigmoid, n, n, &src, &src, &scale, &shift, &[&c]).unwrap();
             let [room, _] = into_rooms(n, |outs| {
                 // SAFETY: n values and n sums.
-                unsafe { packed.run_columns(Team::solo(), 1, xs.as_ptr(), &Finish::Plain(outs)) }
+                unsafe { packed.run_batch_last(Team::solo(), 1, xs.as_ptr(), &Finish::Plain(outs)) }
             });
             for (x, y) in xs.iter().zip(room) {
                 let want = pair as f64 / (1.0 + (-f64::from(*x)).exp());
@@ -315,15 +321,16 @@ fn what_is_not_a_number_reaches_its_own_destinations_alone() {
     let (ones, zeros) = ([1.0f32; 9], [0.0f32; 9]);
     for &isa in Isa::available() {
         for activation in ALL {
-            let packed = Synapses::pack(isa, activation, 6, 7, &src, &dest, &ones, &zeros, &[&ones, &ones]).unwrap();
-            for by_row in [true, false] {
+            let packed =
+                Synapses::pack(on(isa), activation, 6, 7, &src, &dest, &ones, &zeros, &[&ones, &ones]).unwrap();
+            for batch_first in [true, false] {
                 let [got, _] = into_rooms(7, |outs| {
                     // SAFETY: 6 values and 7 sums each.
                     unsafe {
-                        if by_row {
-                            packed.run_rows(Team::solo(), 1, special.as_ptr(), &Finish::Plain(outs));
+                        if batch_first {
+                            packed.run_batch_first(Team::solo(), 1, special.as_ptr(), &Finish::Plain(outs));
                         } else {
-                            packed.run_columns(Team::solo(), 1, special.as_ptr(), &Finish::Plain(outs));
+                            packed.run_batch_last(Team::solo(), 1, special.as_ptr(), &Finish::Plain(outs));
                         }
                     }
                 });
@@ -347,7 +354,7 @@ fn what_is_not_a_number_reaches_its_own_destinations_alone() {
 fn tables_that_do_not_fit_are_refused() {
     let one = [1.0f32];
     let pack = |src: &[i32], dest: &[i32], weights: &[&[f32]]| {
-        Synapses::pack(Isa::PORTABLE, Activation::Tanh, 3, 2, src, dest, &one, &one, weights).map(|_| ())
+        Synapses::pack(on(Isa::PORTABLE), Activation::Tanh, 3, 2, src, dest, &one, &one, weights).map(|_| ())
     };
     assert_eq!(pack(&[2], &[1], &[&one]), Ok(()));
     assert_eq!(pack(&[3], &[1], &[&one]), Err("source 3 at position 0 is not in 0..3".into()));

@@ -10,6 +10,7 @@ use crate::gemm::{self, PackedB, Store};
 use crate::map::{Elem, Layout, MAX_OPERANDS, Operand, OperandMut, Prepared, Program};
 use crate::reduce::Reduce;
 use crate::synapse::{Finish as Sums, Grid, Synapses};
+use crate::tuning::Machine;
 use crate::{Isa, Team, copy, exact, gather, map, norm, reduce, softmax};
 use std::ops::Range;
 use std::sync::Arc;
@@ -51,7 +52,7 @@ pub struct Map {
 impl Map {
     /// A program of one output over `dims`; strides are in elements, the last 0 or 1; the output is contiguous.
     pub fn new(
-        isa: Isa,
+        on: Machine<'_>,
         program: Program,
         dims: [usize; 4],
         inputs: Vec<(Ref, Elem, [usize; 4])>,
@@ -70,7 +71,7 @@ impl Map {
             return Err(format!("sizes {dims:?} or strides of {inputs:?} that overflow"));
         }
         let layouts: Vec<Layout> = inputs.iter().map(|(_, elem, strides)| (*elem, *strides)).collect();
-        let prepared = Prepared::new(isa, program, dims, &layouts, &[(out.1, dense(dims))]);
+        let prepared = Prepared::new(on, program, dims, &layouts, &[(out.1, dense(dims))]);
         Ok(Map { prepared, dims, inputs, out, scratch })
     }
 }
@@ -107,7 +108,7 @@ impl Epilogue {
     /// A program whose input 0 is a product of `shape` rows and columns, its rows `product_row` floats apart. The others
     /// are given with strides from row to row and from column to column; the result is contiguous.
     pub fn new(
-        isa: Isa,
+        on: Machine<'_>,
         program: Program,
         shape: (usize, usize),
         product_row: usize,
@@ -133,7 +134,7 @@ impl Epilogue {
         let mut layouts: Vec<Layout> = vec![(Elem::F32, rect(product_row, 1))];
         layouts.extend(inputs.iter().map(|(_, elem, [row, col])| (*elem, rect(*row, *col))));
         let dims = [1, 1, shape.0, shape.1];
-        let whole = Prepared::new(isa, program.clone(), dims, &layouts, &[(out.1, rect(shape.1, 1))]);
+        let whole = Prepared::new(on, program.clone(), dims, &layouts, &[(out.1, rect(shape.1, 1))]);
         Ok(Epilogue { program, whole, shape, product_row, inputs, out, scratch })
     }
 }
@@ -141,19 +142,20 @@ impl Epilogue {
 /// A matrix product.
 #[derive(Debug)]
 pub struct Gemm {
-    /// How many, rows, columns, inner size.
+    /// How many products; rows and columns of each; length of the sums.
     pub shape: [usize; 4],
-    /// Left.
+    /// The left-hand side.
     pub a: Strided,
-    /// The last so many columns of a single row, if they lie elsewhere; see [`gemm::takes_parts`].
+    /// Where the last columns of a single row lie, and how many they are, if not after the others; see
+    /// [`crate::gemm::takes_parts`].
     pub a_rest: Option<(Ref, usize)>,
-    /// Right.
+    /// The right-hand side.
     pub b: GemmB,
     /// Result, with unit column stride.
     pub c: Strided,
-    /// One float a column, added.
+    /// One float for each column, added to all of it.
     pub bias: Option<Ref>,
-    /// One float a row, added.
+    /// One float for each row, added to all of it.
     pub row_bias: Option<Ref>,
     /// What runs on the product; only without a batch.
     pub epilogue: Option<Box<Epilogue>>,
@@ -176,53 +178,56 @@ pub struct Attend {
     pub scratch: Ref,
 }
 
-/// One kernel call.
+/// One kernel call. Sizes are in elements, and arrays are dense and row-major where no strides are given.
 #[derive(Debug)]
-#[expect(missing_docs, reason = "the fields are the kernel's arguments, documented there")]
+#[expect(missing_docs, reason = "each variant's text says what its fields are")]
 pub enum Call {
-    /// [`gemm::gemm`] or [`gemm::gemm_batched`].
+    /// A matrix product, or a batch of them.
     Gemm(Box<Gemm>),
-    /// [`map::Prepared::run`] of one output.
+    /// An elementwise program on floats, with one output.
     Map(Box<Map>),
-    /// [`exact::map`].
+    /// An elementwise operation on integers over `dims`, outermost first; each input has its strides, the output is dense.
     Int { op: IntOp, dims: [usize; 6], inputs: Vec<(Ref, Elem, [usize; 6])>, out: (Ref, Elem) },
-    /// [`reduce::reduce`].
+    /// A reduction of floats over the middle axis of `shape`.
     Reduce { op: Reduce, shape: [usize; 3], src: Ref, dst: Ref },
-    /// [`exact::reduce`].
+    /// A reduction of integers over the middle axis of `shape`.
     IntReduce { op: IntReduce, shape: [usize; 3], src: Ref, dst: Ref },
-    /// [`softmax::softmax`].
+    /// The softmax of each of `rows` rows of `len` floats.
     Softmax { rows: usize, len: usize, src: Ref, dst: Ref },
-    /// [`norm::layer_norm`].
+    /// (x − mean) / √(variance + `eps`) · `gamma` + `beta` of each of `rows` rows of `len` floats.
     LayerNorm { rows: usize, len: usize, eps: f32, gamma: Option<Ref>, beta: Option<Ref>, src: Ref, dst: Ref },
-    /// [`norm::rms_norm`].
+    /// x / √(mean of x² + `eps`) · `gamma` of each of `rows` rows of `len` floats.
     RmsNorm { rows: usize, len: usize, eps: f32, gamma: Option<Ref>, src: Ref, dst: Ref },
-    /// [`attention::attention`].
+    /// Scaled dot-product attention.
     Attention(Box<Attend>),
-    /// [`copy::copy`].
+    /// A copy of elements of `elem` bytes from and to any strides.
     Copy { elem: usize, dims: Vec<usize>, src: Ref, src_strides: Vec<isize>, dst: Ref, dst_strides: Vec<isize> },
-    /// Bytes as they are.
+    /// A copy of `bytes` bytes as they are.
     Move { bytes: usize, src: Ref, dst: Ref },
     /// Zeros.
     Zero { dst: Ref },
-    /// [`gather::gather`] over [outer, axis, inner], with that many indices.
+    /// The elements (of `elem` bytes) at `count` indices along the middle axis of `shape`.
     Gather { elem: usize, shape: [usize; 3], indices: Ref, count: usize, src: Ref, dst: Ref },
-    /// [`gather::segment_sum`] over [outer, axis, inner], into that many segments.
+    /// Sums of floats along the middle axis of `shape`, each element into one of `count` segments.
     SegmentSum { shape: [usize; 3], segments: Ref, count: usize, src: Ref, dst: Ref },
-    /// [`exact::segment_sum`].
+    /// The same of integers.
     IntSegmentSum { shape: [usize; 3], segments: Ref, count: usize, src: Ref, dst: Ref },
-    /// [`Synapses::run_columns`] if `columns`, else [`Synapses::run_rows`]. As many of `outs` as there are sums, and none
-    /// of `terms` or what each sum starts from; or, of a ratio, one and three, and so many times, with room `between` if
-    /// that is more than one. Terms lie so many floats apart from row to row and from destination to destination.
+    /// Sums over synapses, of values that are batch-last or batch-first.
+    ///
+    /// Without `ratio`, `outs` has one place for each sum, and `terms` is empty or has what each sum starts from. With it,
+    /// `outs` has one place, for (p · x + q + second sum) / (r + first sum), and `terms` are p, q and r; the number says
+    /// how often that is done, each time to the result of the time before, and if that is more than once, there must be
+    /// room for a result in between. A term has strides from row to row and from destination to destination.
     SynapseSum {
         synapses: Arc<Synapses>,
-        columns: bool,
+        batch_last: bool,
         rows: usize,
         src: Ref,
         ratio: Option<(usize, Option<Ref>)>,
         terms: Vec<(Ref, [usize; 2])>,
         outs: Vec<Ref>,
     },
-    /// [`Gated::run`] of two parts; the result goes to one or two places.
+    /// A step of a gated cell, whose inputs come in two parts; the result goes to one or two places.
     Gated { gated: Arc<Gated>, rows: usize, x: [Ref; 2], out: Ref, also: Option<Ref> },
     /// A loop.
     Scan(Box<Scan>),
@@ -230,7 +235,7 @@ pub enum Call {
 
 /// Runs an epilogue on finished rectangles.
 struct Finish<'a> {
-    isa: Isa,
+    on: Machine<'a>,
     epilogue: &'a Epilogue,
     shape: (usize, usize),
     ptrs: [*mut u8; MAX_OPERANDS],
@@ -276,7 +281,7 @@ impl gemm::Epilogue for Finish<'_> {
         // SAFETY: the rectangle lies within the product, over which the tape verified every operand.
         unsafe {
             map::run_rect(
-                self.isa,
+                self.on,
                 &e.program,
                 (rows.len(), cols.len()),
                 &inputs[..e.inputs.len() + 1],
@@ -322,13 +327,13 @@ impl Gemm {
     }
 
     /// Bytes of scratch memory that the product needs for packing.
-    pub fn scratch_bytes(&self, isa: Isa, threads: usize) -> usize {
-        gemm::scratch_bytes(isa, threads, &self.describe(|_| std::ptr::null_mut(), None))
+    pub fn scratch_bytes(&self, on: Machine<'_>, threads: usize) -> usize {
+        gemm::scratch_bytes(on, threads, &self.describe(|_| std::ptr::null_mut(), None))
     }
 
     /// What is known ahead of a product of a few rows; `None` if it is another.
-    pub(super) fn few_rows(&self, isa: Isa) -> Option<gemm::FewRows> {
-        let few = gemm::few_rows(isa, &self.describe(|_| std::ptr::null_mut(), None));
+    pub(super) fn few_rows(&self, on: Machine<'_>) -> Option<gemm::FewRows> {
+        let few = gemm::few_rows(on, &self.describe(|_| std::ptr::null_mut(), None));
         few.filter(|_| self.shape[0] == 1)
     }
 
@@ -362,7 +367,7 @@ impl Gemm {
 
     /// # Safety
     /// As [`Call::run`].
-    unsafe fn run(&self, isa: Isa, slots: Slots<'_>, team: &Team) {
+    unsafe fn run(&self, on: Machine<'_>, slots: Slots<'_>, team: &Team) {
         let [batch, m, n, _] = self.shape;
         let finish;
         let mut epilogue: Option<&dyn gemm::Epilogue> = None;
@@ -372,7 +377,7 @@ impl Gemm {
                 *ptr = slots.at(r);
             }
             finish = Finish {
-                isa,
+                on,
                 epilogue: e,
                 shape: (m, n),
                 ptrs,
@@ -389,11 +394,11 @@ impl Gemm {
         // SAFETY: verified; the batch strides likewise.
         unsafe {
             if batch == 1 {
-                gemm::gemm(isa, team, &g, scratch);
+                gemm::gemm(on, team, &g, scratch);
             } else {
                 let b = if let GemmB::Plain(b) = &self.b { b.batch * b.store.size() } else { 0 };
                 let (a, c) = (self.a.batch * self.a.store.size(), self.c.batch * self.c.store.size());
-                gemm::gemm_batched(isa, team, &g, batch, a, b, c, scratch);
+                gemm::gemm_batched(on, team, &g, batch, a, b, c, scratch);
             }
         }
     }
@@ -493,13 +498,13 @@ impl Call {
     /// # Safety
     /// The call must have passed verification, and the slots must point to memory as it was verified against.
     #[inline]
-    pub(super) unsafe fn run(&self, isa: Isa, slots: Slots<'_>, team: &Team) -> Result<(), Stopped> {
+    pub(super) unsafe fn run(&self, on: Machine<'_>, slots: Slots<'_>, team: &Team) -> Result<(), Stopped> {
         let f32s = |r: &Ref| slots.at(r).cast::<f32>();
         let maybe = |r: &Option<Ref>| r.as_ref().map_or(std::ptr::null(), |r| slots.at(r).cast_const().cast::<f32>());
         // SAFETY: each kernel's conditions are what `verify` checks for its call.
         unsafe {
             match self {
-                Call::Gemm(g) => g.run(isa, slots, team),
+                Call::Gemm(g) => g.run(on, slots, team),
                 Call::Map(map) => {
                     let mut ports = [std::ptr::null_mut(); MAX_OPERANDS];
                     for (port, (r, ..)) in ports.iter_mut().zip(&map.inputs) {
@@ -516,20 +521,20 @@ impl Call {
                     exact::map(*op, dims, &operands[..inputs.len()], (slots.at(&out.0), out.1));
                 }
                 Call::Reduce { op, shape: [outer, len, inner], src, dst } => {
-                    reduce::reduce(isa, team, *op, *outer, *len, *inner, f32s(src), f32s(dst));
+                    reduce::reduce(on, team, *op, *outer, *len, *inner, f32s(src), f32s(dst));
                 }
                 Call::IntReduce { op, shape: [outer, len, inner], src, dst } => {
                     exact::reduce(*op, *outer, *len, *inner, slots.at(src).cast(), slots.at(dst).cast());
                 }
-                Call::Softmax { rows, len, src, dst } => softmax::softmax(isa, team, *rows, *len, f32s(src), f32s(dst)),
+                Call::Softmax { rows, len, src, dst } => softmax::softmax(on, team, *rows, *len, f32s(src), f32s(dst)),
                 Call::LayerNorm { rows, len, eps, gamma, beta, src, dst } => {
-                    norm::layer_norm(isa, team, *rows, *len, *eps, maybe(gamma), maybe(beta), f32s(src), f32s(dst));
+                    norm::layer_norm(on, team, *rows, *len, *eps, maybe(gamma), maybe(beta), f32s(src), f32s(dst));
                 }
                 Call::RmsNorm { rows, len, eps, gamma, src, dst } => {
-                    norm::rms_norm(isa, team, *rows, *len, *eps, maybe(gamma), f32s(src), f32s(dst));
+                    norm::rms_norm(on, team, *rows, *len, *eps, maybe(gamma), f32s(src), f32s(dst));
                 }
                 Call::Attention(a) => attention::attention(
-                    isa,
+                    on,
                     team,
                     &a.shape,
                     f32s(&a.qkv[0]),
@@ -540,19 +545,19 @@ impl Call {
                     slots.at(&a.scratch),
                 ),
                 Call::Copy { elem, dims, src, src_strides, dst, dst_strides } => {
-                    copy::copy(isa, team, *elem, dims, slots.at(src), src_strides, slots.at(dst), dst_strides);
+                    copy::copy(on, team, *elem, dims, slots.at(src), src_strides, slots.at(dst), dst_strides);
                 }
                 Call::Move { bytes, src, dst } => slots.at(dst).copy_from_nonoverlapping(slots.at(src), *bytes),
                 Call::Zero { dst } => slots.at(dst).write_bytes(0, dst.len),
                 Call::Gather { elem, shape: [outer, axis, inner], indices, count, src, dst } => {
                     let indices = slots.at(indices).cast_const().cast::<i32>();
                     let (src, dst) = (slots.at(src), slots.at(dst));
-                    gather::gather(isa, team, *elem, *outer, *axis, *inner, indices, *count, src, dst)
+                    gather::gather(on, team, *elem, *outer, *axis, *inner, indices, *count, src, dst)
                         .map_err(|at| bad_index("index", indices.add(at).read(), at, *axis))?;
                 }
                 Call::SegmentSum { shape: [outer, n, inner], segments, count, src, dst } => {
                     let segments = slots.at(segments).cast_const().cast::<i32>();
-                    gather::segment_sum(isa, team, *outer, *n, *inner, segments, *count, f32s(src), f32s(dst))
+                    gather::segment_sum(on, team, *outer, *n, *inner, segments, *count, f32s(src), f32s(dst))
                         .map_err(|at| bad_index("segment", segments.add(at).read(), at, *count))?;
                 }
                 Call::IntSegmentSum { shape: [outer, n, inner], segments, count, src, dst } => {
@@ -561,7 +566,7 @@ impl Call {
                     exact::segment_sum((*outer, *n, *inner), segments, *count, src, dst)
                         .map_err(|at| bad_index("segment", segments.add(at).read(), at, *count))?;
                 }
-                Call::SynapseSum { synapses, columns, rows, src, ratio, terms, outs } => {
+                Call::SynapseSum { synapses, batch_last, rows, src, ratio, terms, outs } => {
                     let out = |k: usize| outs.get(k).map_or(std::ptr::null_mut(), f32s);
                     let nothing = Grid { at: std::ptr::null(), row: 0, destination: 0 };
                     let mut grids = [nothing; 3];
@@ -577,10 +582,10 @@ impl Call {
                         (None, 0) => Sums::Plain(outs),
                         (None, _) => Sums::From { starts: [grids[0], grids[1]], outs },
                     };
-                    if *columns {
-                        synapses.run_columns(team, *rows, f32s(src), &finish);
+                    if *batch_last {
+                        synapses.run_batch_last(team, *rows, f32s(src), &finish);
                     } else {
-                        synapses.run_rows(team, *rows, f32s(src), &finish);
+                        synapses.run_batch_first(team, *rows, f32s(src), &finish);
                     }
                 }
                 Call::Gated { gated, rows, x, out, also } => {

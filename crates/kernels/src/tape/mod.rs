@@ -18,6 +18,7 @@ pub use verify::LARGEST;
 pub use watch::{Event, Recorder, Time, Watch, Watching};
 
 use crate::gemm::FewRows;
+use crate::tuning::{Machine, Tuning};
 use crate::{Isa, Team};
 use scan::{Laid, Rooms};
 use std::ptr::NonNull;
@@ -96,7 +97,8 @@ fn slot_of(inputs: usize, outputs: usize, space: Space) -> u32 {
     u32::try_from(slot).unwrap_or(u32::MAX)
 }
 
-/// A constant's bytes, asked for once: another `as_ref` might answer with others.
+/// A constant, and where its bytes are. They are asked for only once, since another call of `as_ref` might give other
+/// bytes than those that the calls were checked against.
 struct Held {
     bytes: NonNull<[u8]>,
     _keep: Const,
@@ -180,9 +182,9 @@ fn start(ptr: *mut u8, bytes: usize) -> *mut u8 {
 pub enum Stopped {
     /// Somebody asked for it.
     Cancelled,
-    /// A value that its call cannot use, such as an index out of range: the call's number, inner ones last.
+    /// A value that a call cannot use, such as an index out of range.
     Value {
-        /// The call.
+        /// The call's number; in a loop the loop's number, and then the number in its body.
         call: Vec<usize>,
         /// What is wrong.
         problem: String,
@@ -194,17 +196,20 @@ pub enum Stopped {
 /// A verified program of kernel calls.
 pub struct Tape {
     isa: Isa,
+    tuning: Tuning,
     threads: usize,
     calls: Vec<Call>,
     /// Which slots the calls refer to.
     used: Vec<bool>,
     /// Where each scan's workers keep what, in order.
     rooms: Vec<Rooms>,
-    /// For each call, what is known ahead of a product of a few rows: such calls are so short that it counts.
+    /// For each call that is a product of a few rows, what can be worked out before the run: these calls are so short
+    /// that working it out in every run would cost a noticeable part of their time.
     few_rows: Vec<Option<FewRows>>,
-    /// Each call's place in a table of times: calls in order, each followed by those inside it; and the table's length.
+    /// Each call's place in a table of times, which holds the calls in order, each followed by those inside it.
     places: Vec<usize>,
-    extent: usize,
+    /// How many places that table has.
+    place_count: usize,
     memory: Spaces,
     /// Tells this tape's frames from those of another.
     id: u64,
@@ -235,7 +240,7 @@ impl std::fmt::Debug for Tape {
     }
 }
 
-/// Pointers that calls resolve references with, for references that were verified against as many.
+/// The start of each memory of a tape, by slot: what turns a verified reference into a pointer.
 #[derive(Clone, Copy)]
 pub(crate) struct Slots<'a>(&'a [*mut u8]);
 
@@ -250,7 +255,7 @@ impl Slots<'_> {
 
 impl Tape {
     /// Verifies calls against memories, for runs on up to `threads` threads.
-    pub fn new(isa: Isa, threads: usize, memory: Memory, mut calls: Vec<Call>) -> Result<Tape, String> {
+    pub fn new(on: Machine<'_>, threads: usize, memory: Memory, mut calls: Vec<Call>) -> Result<Tape, String> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let threads = threads.max(1);
         if threads > MAX_THREADS {
@@ -258,24 +263,41 @@ impl Tape {
         }
         let memory = Spaces::new(memory)?;
         for (i, call) in calls.iter().enumerate() {
-            verify::check(call, &memory, isa, threads).map_err(|problem| format!("call {i}: {problem}"))?;
+            verify::check(call, &memory, on, threads).map_err(|problem| format!("call {i}: {problem}"))?;
         }
         let mut used = vec![false; memory.slots()];
         // Verified: every slot exists.
         calls.iter_mut().for_each(|call| call.for_each_ref(&mut |r| used[r.slot as usize] = true));
         let scans = calls.iter().filter_map(|c| if let Call::Scan(scan) = c { Some(scan.rooms()) } else { None });
         let rooms = scans.collect();
-        let few_rows = calls.iter().map(|c| if let Call::Gemm(g) = c { g.few_rows(isa) } else { None }).collect();
-        let mut extent = 0;
+        let few_rows = calls.iter().map(|c| if let Call::Gemm(g) = c { g.few_rows(on) } else { None }).collect();
+        let mut place_count = 0;
         let places = calls.iter().map(|call| {
-            let place = extent;
-            let inside: usize = if let Call::Scan(scan) = call { scan.tapes().map(|t| t.extent).sum() } else { 0 };
-            extent += 1 + inside;
+            let place = place_count;
+            let inside: usize = if let Call::Scan(scan) = call { scan.tapes().map(|t| t.place_count).sum() } else { 0 };
+            place_count += 1 + inside;
             place
         });
         let places = places.collect();
         let id = NEXT.fetch_add(1, Ordering::Relaxed);
-        Ok(Tape { isa, threads, used, rooms, few_rows, places, extent, calls, memory, id })
+        Ok(Tape {
+            isa: on.isa,
+            tuning: *on.tuning,
+            threads,
+            used,
+            rooms,
+            few_rows,
+            places,
+            place_count,
+            calls,
+            memory,
+            id,
+        })
+    }
+
+    /// What its calls run on.
+    fn machine(&self) -> Machine<'_> {
+        Machine { isa: self.isa, tuning: &self.tuning }
     }
 
     /// Bytes of the arena.
@@ -288,7 +310,7 @@ impl Tape {
         self.memory.inputs.len()
     }
 
-    /// Whether any call reads (or writes to) an input of a run.
+    /// Whether any call refers to that input of a run.
     pub fn reads_input(&self, input: usize) -> bool {
         input < self.inputs() && self.used[self.memory.slot(Space::Input(input)) as usize]
     }
@@ -410,7 +432,7 @@ impl Tape {
                         let times = times.as_mut().map(|t| t.at(t.base + self.places[i]));
                         Laid { scan, rooms }.run(slots, workers, team, times, cancel)
                     }
-                    (other, _) => other.run(self.isa, slots, team),
+                    (other, _) => other.run(self.machine(), slots, team),
                 }
             };
             result.map_err(|stopped| match stopped {

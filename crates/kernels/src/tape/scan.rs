@@ -5,12 +5,14 @@
 //! two buffers of the worker's. Sequences are read and written in place where a step's rows lie together, and through a
 //! small copy where the time axis is inside the batch axis.
 //!
-//! A body may want its rows as columns: feature by feature, the block's rows side by side, so that they fill the lanes.
-//! Then states are turned at the start and the end of the block, and sequences in every step.
+//! States and sequences are batch-first. A body may be batch-last instead, so that the rows of its block fill the lanes
+//! (the crate's documentation explains the two). Then the loop transposes the states at the start and at the end of the
+//! block, and the sequences in every step.
 
 use super::watch::{Cursor, Lane};
 use super::{Frame, Ref, Slots, Space, Stopped, Tape};
-use crate::{Isa, Team, copy};
+use crate::tuning::Machine;
+use crate::{Team, copy};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -21,7 +23,7 @@ pub struct ScanState {
     pub init: Ref,
     /// After the last.
     pub last: Ref,
-    /// Rows, and bytes of one row.
+    /// Rows.
     pub rows: usize,
     /// Bytes of one row.
     pub row_bytes: usize,
@@ -43,8 +45,9 @@ pub struct Sequence {
 pub struct Body {
     /// Its calls.
     pub tape: Tape,
-    /// Whether it takes and gives [feature, row] rather than [row, feature]; rows are then whole 4-byte words.
-    pub columns: bool,
+    /// Whether it takes and gives batch-last values, [feature, row], rather than batch-first ones, [row, feature]. A row
+    /// then consists of whole 4-byte words.
+    pub batch_last: bool,
 }
 
 /// A loop over time.
@@ -74,7 +77,7 @@ pub struct Scan {
     pub scratch: Ref,
 }
 
-/// A scan and what its runs need to know of it.
+/// A scan, and where its workers' buffers lie.
 #[derive(Debug)]
 pub(super) struct Laid<'a> {
     pub(super) scan: &'a Scan,
@@ -135,7 +138,7 @@ impl Scan {
 }
 
 impl Laid<'_> {
-    /// `times` has the scan's own place as its base.
+    /// Runs all blocks. The base of `times` is the scan's own place.
     ///
     /// # Safety
     /// As [`super::Call::run`]; the frames must be this scan's.
@@ -220,23 +223,23 @@ impl Laid<'_> {
             (start, range.end.min(rows) - start)
         };
         let Laid { scan, rooms } = *self;
-        let Body { tape, columns } = body;
+        let Body { tape, batch_last } = body;
         let memory = &tape.memory;
         // The places of the body come after the loop's own, those of the tail after the body's.
-        let inside = 1 + if std::ptr::eq(body, &scan.body) { 0 } else { scan.body.tape.extent };
+        let inside = 1 + if std::ptr::eq(body, &scan.body) { 0 } else { scan.body.tape.place_count };
         frame.slots[0] = scratch;
         for &(i, slot) in &rooms.fixed {
             frame.slots[slot as usize] = slots.at(&scan.fixed[i]);
         }
         // SAFETY (every copy below): rows start..start + n of a step lie within the verified references, and within the
         // worker's buffers, which hold a block each and overlap nothing.
-        if *columns {
+        if *batch_last {
             for (s, [now, _]) in scan.states.iter().zip(&rooms.states) {
                 let (start, n) = part(s.rows);
                 // SAFETY: see above.
                 unsafe {
                     let from = slots.at(&s.init).add(start * s.row_bytes);
-                    turn(tape.isa, n, s.row_bytes, from, s.row_bytes, scratch.add(*now), false);
+                    transpose(tape.machine(), n, s.row_bytes, from, s.row_bytes, scratch.add(*now), false);
                 }
             }
         }
@@ -246,11 +249,11 @@ impl Laid<'_> {
             }
             let t = if scan.reverse { scan.steps - 1 - step } else { step };
             for (i, s) in scan.states.iter().enumerate() {
-                // States alternate between the worker's two buffers; rows that lie as the body wants them are read where
-                // they start, and written where they end.
+                // States alternate between the worker's two buffers. If the body is batch-first, no copy is needed at
+                // either end: the first step reads the initial state in place, and the last one writes the final state.
                 let at = |r: &Ref| slots.at(r).wrapping_add(part(s.rows).0 * s.row_bytes);
                 let buffer = |step: usize| scratch.wrapping_add(rooms.states[i][step % 2]);
-                let (first, last) = (!columns && step == 0, !columns && step + 1 == scan.steps);
+                let (first, last) = (!batch_last && step == 0, !batch_last && step + 1 == scan.steps);
                 frame.slots[memory.slot(Space::Input(i)) as usize] = if first { at(&s.init) } else { buffer(step) };
                 frame.slots[memory.slot(Space::Output(i)) as usize] = if last { at(&s.last) } else { buffer(step + 1) };
             }
@@ -259,9 +262,9 @@ impl Laid<'_> {
                 let copy = rooms.sequences[i];
                 let (first, apart) = scan.rows_at(s, start, t);
                 let base = slots.at(&s.at).wrapping_add(first);
-                let ptr = if *columns {
+                let ptr = if *batch_last {
                     // SAFETY: see above.
-                    unsafe { turn(tape.isa, n, s.row_bytes, base, apart, scratch.add(copy), false) };
+                    unsafe { transpose(tape.machine(), n, s.row_bytes, base, apart, scratch.add(copy), false) };
                     scratch.wrapping_add(copy)
                 } else if apart == s.row_bytes || n == 1 {
                     base
@@ -281,7 +284,7 @@ impl Laid<'_> {
                 let (start, n) = part(s.rows);
                 let copy = rooms.outputs[i];
                 let (first, apart) = scan.rows_at(s, start, t);
-                let in_place = !columns && (apart == s.row_bytes || n == 1);
+                let in_place = !batch_last && (apart == s.row_bytes || n == 1);
                 frame.slots[memory.slot(Space::Output(scan.states.len() + i)) as usize] =
                     if in_place { slots.at(&s.at).wrapping_add(first) } else { scratch.wrapping_add(copy) };
             }
@@ -298,8 +301,8 @@ impl Laid<'_> {
                 let to = slots.at(&s.at).wrapping_add(first);
                 // SAFETY: see above.
                 unsafe {
-                    if *columns {
-                        turn(tape.isa, n, s.row_bytes, copy, apart, to, true);
+                    if *batch_last {
+                        transpose(tape.machine(), n, s.row_bytes, copy, apart, to, true);
                     } else if apart != s.row_bytes && n > 1 {
                         for row in 0..n {
                             let from = copy.add(row * s.row_bytes);
@@ -314,9 +317,9 @@ impl Laid<'_> {
             // SAFETY: see above.
             unsafe {
                 let last = slots.at(&s.last).add(start * s.row_bytes);
-                if *columns {
+                if *batch_last {
                     let now = scratch.add(buffers[scan.steps % 2]);
-                    turn(tape.isa, n, s.row_bytes, now, s.row_bytes, last, true);
+                    transpose(tape.machine(), n, s.row_bytes, now, s.row_bytes, last, true);
                 } else if scan.steps == 0 {
                     last.copy_from_nonoverlapping(slots.at(&s.init).add(start * s.row_bytes), n * s.row_bytes);
                 }
@@ -337,16 +340,24 @@ impl Scan {
     }
 }
 
-/// Turns `rows` rows of words, `apart` bytes from one to the next, into columns that lie side by side, or `back`.
+/// Copies `rows` rows of words, which begin `apart` bytes from each other, from batch-first to batch-last, or `back`.
 ///
 /// # Safety
 /// Both sides must hold the rows, aligned to words, and not overlap.
-unsafe fn turn(isa: Isa, rows: usize, row_bytes: usize, from: *const u8, apart: usize, to: *mut u8, back: bool) {
+unsafe fn transpose(
+    on: Machine<'_>,
+    rows: usize,
+    row_bytes: usize,
+    from: *const u8,
+    apart: usize,
+    to: *mut u8,
+    back: bool,
+) {
     let words = row_bytes / 4;
-    let (side_by_side, in_rows) = ([1, rows as isize], [(apart / 4) as isize, 1]);
-    let (src, dst) = if back { (side_by_side, in_rows) } else { (in_rows, side_by_side) };
+    let (batch_last, batch_first) = ([1, rows as isize], [(apart / 4) as isize, 1]);
+    let (src, dst) = if back { (batch_last, batch_first) } else { (batch_first, batch_last) };
     // SAFETY: the caller's promise.
-    unsafe { copy::copy(isa, Team::solo(), 4, &[rows, words], from, &src, to, &dst) }
+    unsafe { copy::copy(on, Team::solo(), 4, &[rows, words], from, &src, to, &dst) }
 }
 
 /// What workers share.

@@ -10,6 +10,7 @@ use crate::exact::{IntOp, IntReduce};
 use crate::gemm::Store;
 use crate::map::{Binary, Elem, Instr, Program, Unary};
 use crate::reduce::Reduce;
+use crate::tuning::{finest, on};
 use std::sync::atomic::AtomicUsize;
 
 /// An arena under construction, with values already in it.
@@ -41,26 +42,28 @@ impl Board {
     /// Why one call is refused, on the portable path with two threads.
     #[track_caller]
     fn refused(&self, call: Call) -> String {
-        match Tape::new(Isa::PORTABLE, 2, self.memory(), vec![call]) {
+        match Tape::new(on(Isa::PORTABLE), 2, self.memory(), vec![call]) {
             Ok(tape) => panic!("{:?} was let through", tape.calls),
             Err(why) => why,
         }
     }
     #[track_caller]
     fn accepted(&self, call: Call) {
-        Tape::new(Isa::PORTABLE, 2, self.memory(), vec![call]).unwrap();
+        Tape::new(on(Isa::PORTABLE), 2, self.memory(), vec![call]).unwrap();
     }
-    /// Runs calls on every instruction set and on one to three threads.
+    /// Runs calls on every instruction set, on one to three threads, and tuned in two ways.
     #[track_caller]
     fn run(&self, calls: impl Fn(Isa, usize) -> Vec<Call>, check: impl Fn(&Memories)) {
         for &isa in Isa::available() {
-            for threads in 1..=3 {
-                let tape = Tape::new(isa, threads, self.memory(), calls(isa, threads)).unwrap();
-                let team = Team::new(threads).unwrap();
+            for (threads, machine) in (1..=3).flat_map(|threads| [(threads, on(isa)), (threads, finest(isa))]) {
+                let tape = Tape::new(machine, threads, self.memory(), calls(isa, threads)).unwrap();
+                let team = Team::with_tuning(threads, machine.tuning).unwrap();
                 let mut arena = Aligned::new(&self.data);
                 let mut frame = tape.frame();
                 tape.run(&mut frame, &team, arena.get(), [], [], None, &AtomicBool::new(false)).unwrap();
-                check(&Memories { arena: arena.get().to_vec(), what: format!("{isa}, {threads} threads") });
+                let tuned = if machine == on(isa) { "as usual" } else { "finely" };
+                let what = format!("{isa}, {threads} threads, tuned {tuned}");
+                check(&Memories { arena: arena.get().to_vec(), what });
             }
         }
     }
@@ -141,8 +144,8 @@ fn body(isa: Isa, threads: usize, rows: usize, width: usize) -> Body {
     body_of(isa, threads, rows, width, false)
 }
 
-/// The same with rows as columns, if wanted.
-fn body_of(isa: Isa, threads: usize, rows: usize, width: usize, columns: bool) -> Body {
+/// The same, for values that are batch-last if wanted.
+fn body_of(isa: Isa, threads: usize, rows: usize, width: usize, batch_last: bool) -> Body {
     let wide = Extent { bytes: 4 * rows * width, align: 4 };
     let program =
         Program::new(vec![Instr::Input(0), Instr::Input(1), Instr::Input(2), Instr::MulAdd(0, 1, 2)], vec![3], 3);
@@ -158,19 +161,20 @@ fn body_of(isa: Isa, threads: usize, rows: usize, width: usize, columns: bool) -
     let w = of(Space::Input(2), memory.inputs[2]);
     let (next, y) = (of(Space::Output(0), wide), of(Space::Output(1), wide));
     let scratch = Ref { slot: 0, offset: 0, len: 64 << 10 };
-    let (dims, rowwise, shared) = if columns {
+    let (dims, rowwise, shared) = if batch_last {
         ([1, 1, width, rows], [0, 0, rows, 1], [0, 0, 1, 0])
     } else {
         ([1, 1, rows, width], [0, 0, width, 1], [0, 0, 0, 1])
     };
     let inputs = vec![(h, Elem::F32, rowwise), (x, Elem::F32, rowwise), (w, Elem::F32, shared)];
     let calls = vec![
-        Call::Map(Box::new(Map::new(isa, program.unwrap(), dims, inputs, (next, Elem::F32), scratch).unwrap())),
+        Call::Map(Box::new(Map::new(on(isa), program.unwrap(), dims, inputs, (next, Elem::F32), scratch).unwrap())),
         Call::Map(Box::new(
-            Map::new(isa, square.unwrap(), dims, vec![(next, Elem::F32, rowwise)], (y, Elem::F32), scratch).unwrap(),
+            Map::new(on(isa), square.unwrap(), dims, vec![(next, Elem::F32, rowwise)], (y, Elem::F32), scratch)
+                .unwrap(),
         )),
     ];
-    Body { tape: Tape::new(isa, threads, memory, calls).unwrap(), columns }
+    Body { tape: Tape::new(on(isa), threads, memory, calls).unwrap(), batch_last }
 }
 
 const WIDTH: usize = 3;

@@ -5,9 +5,10 @@ use super::scan::{Body, Scan, ScanState, Sequence};
 use super::{Ref, Spaces};
 use crate::Isa;
 use crate::attention::{Attention, attention_scratch_bytes};
-use crate::gated::Lanes;
+use crate::gated::Batch;
 use crate::gemm::{Store, takes_parts};
 use crate::map::{self, Elem};
+use crate::tuning::Machine;
 
 type Check = Result<(), String>;
 
@@ -53,7 +54,7 @@ impl Accesses<'_> {
         self.write_aligned(r, elements, size, size)
     }
 
-    /// So many bytes for each of so many threads.
+    /// Working memory: `bytes` for each thread.
     fn scratch(&mut self, r: &Ref, bytes: usize, threads: usize) -> Check {
         if bytes == 0 {
             return self.memory.len(r.slot).map(|_| ()).ok_or_else(|| format!("no memory {}", r.slot));
@@ -99,11 +100,12 @@ impl Accesses<'_> {
     }
 }
 
-pub(super) fn check(call: &Call, memory: &Spaces, isa: Isa, threads: usize) -> Check {
+pub(super) fn check(call: &Call, memory: &Spaces, on: Machine<'_>, threads: usize) -> Check {
+    let isa = on.isa;
     let mut a = Accesses { memory, reads: Vec::new(), writes: Vec::new() };
     let product = |dims: &[usize]| dims.iter().try_fold(1usize, |n, d| n.checked_mul(*d));
     match call {
-        Call::Gemm(g) => return gemm(g, a, isa, threads),
+        Call::Gemm(g) => return gemm(g, a, on, threads),
         Call::Map(m) => return elementwise(m, a, threads),
         Call::Int { op, dims, inputs, out } => {
             if inputs.len() != op.operands() || inputs.iter().any(|(_, e, _)| is_float(*e)) || is_float(out.1) {
@@ -168,7 +170,7 @@ pub(super) fn check(call: &Call, memory: &Spaces, isa: Isa, threads: usize) -> C
             a.read(src, product(shape), 4)?;
             a.write(dst, product(&[shape[0], *count, shape[2]]), 4)?;
         }
-        Call::SynapseSum { synapses, columns, rows, src, ratio, terms, outs } => {
+        Call::SynapseSum { synapses, batch_last, rows, src, ratio, terms, outs } => {
             let fits = match ratio {
                 None => outs.len() == synapses.sums() && (terms.is_empty() || terms.len() == synapses.sums()),
                 Some((times, between)) => {
@@ -182,8 +184,9 @@ pub(super) fn check(call: &Call, memory: &Spaces, isa: Isa, threads: usize) -> C
             a.read(src, product(&[*rows, synapses.sources()]), 4)?;
             for (term, strides) in terms {
                 moderate(strides)?;
-                // What the loops load as registers.
-                if if *columns { strides[0] > 1 } else { strides[1] != 1 } {
+                // The loops load a register of neighbouring rows (batch-last; or one number for all rows), or of
+                // neighbouring destinations (batch-first).
+                if if *batch_last { strides[0] > 1 } else { strides[1] != 1 } {
                     return Err(format!("a term with strides {strides:?}"));
                 }
                 a.read(term, reach(&[*rows, synapses.segments()], strides), 4)?;
@@ -193,7 +196,7 @@ pub(super) fn check(call: &Call, memory: &Spaces, isa: Isa, threads: usize) -> C
             }
         }
         Call::Gated { gated, rows, x, out, also } => {
-            if !gated.is_for(isa) || (gated.lanes() == Lanes::Units && *rows != 1) {
+            if !gated.is_for(isa) || (gated.batch() == Batch::First && *rows != 1) {
                 return Err(format!("{gated:?} for {rows} rows on {isa}"));
             }
             for (part, inputs) in x.iter().zip(gated.inputs()) {
@@ -208,8 +211,10 @@ pub(super) fn check(call: &Call, memory: &Spaces, isa: Isa, threads: usize) -> C
     a.finish(|_| false)
 }
 
-/// Sizes and strides beyond this reach nothing in memory; below it, a kernel's sums of a few products do not overflow.
-pub const LARGEST: usize = 1 << 40;
+/// The largest size or stride that a call may have, in elements. What is larger reaches nothing in memory. What is not
+/// can be multiplied by small constants, and a few such products added, without overflow; where an address has only 32
+/// bits, products of two sizes are checked or saturate.
+pub const LARGEST: usize = if usize::BITS > 32 { 1 << (usize::BITS - 24) } else { 1 << 26 };
 
 /// Numbers that a kernel may multiply with small constants, whether or not they describe any element.
 pub(super) fn moderate<'a>(numbers: impl IntoIterator<Item = &'a usize>) -> Check {
@@ -235,7 +240,7 @@ fn distinct(dims: &[usize], strides: &[usize]) -> Check {
     Ok(())
 }
 
-fn gemm(g: &Gemm, mut a: Accesses<'_>, isa: Isa, threads: usize) -> Check {
+fn gemm(g: &Gemm, mut a: Accesses<'_>, on: Machine<'_>, threads: usize) -> Check {
     let [batch, m, n, k] = g.shape;
     let plain = if let GemmB::Plain(b) = &g.b { Some(b) } else { None };
     let strides = [Some(&g.a), plain, Some(&g.c)].into_iter().flatten().flat_map(|s| [&s.batch, &s.row, &s.col]);
@@ -245,7 +250,7 @@ fn gemm(g: &Gemm, mut a: Accesses<'_>, isa: Isa, threads: usize) -> Check {
     if let Some((r, _)) = &g.a_rest {
         let plain = g.a.store == Store::F32 && g.c.store == Store::F32 && g.a.col == 1 && batch == 1 && m == 1;
         let packed = matches!(&g.b, GemmB::Packed(b) if b.store() == Store::F32);
-        if !plain || !packed || rest > k || !takes_parts(n, k) {
+        if !plain || !packed || rest > k || !takes_parts(on.tuning, n, k) {
             return Err("a product that takes no parts".into());
         }
         a.read(r, Some(rest), 4)?;
@@ -253,8 +258,8 @@ fn gemm(g: &Gemm, mut a: Accesses<'_>, isa: Isa, threads: usize) -> Check {
     let (elements, size) = a.matrix(&g.a, batch, m, k - rest);
     a.read(&g.a.at, elements, size)?;
     match &g.b {
-        GemmB::Packed(b) if (b.k(), b.n()) == (k, n) && b.is_for(isa) => {}
-        GemmB::Packed(b) => return Err(format!("{b:?} where a {k} × {n} matrix for {isa} is wanted")),
+        GemmB::Packed(b) if (b.k(), b.n()) == (k, n) && b.is_for(on.isa) => {}
+        GemmB::Packed(b) => return Err(format!("{b:?} where a {k} × {n} matrix for {} is wanted", on.isa)),
         GemmB::Plain(b) => {
             let (elements, size) = a.matrix(b, batch, k, n);
             a.read(&b.at, elements, size)?;
@@ -272,7 +277,7 @@ fn gemm(g: &Gemm, mut a: Accesses<'_>, isa: Isa, threads: usize) -> Check {
     if let Some(bias) = &g.row_bias {
         a.read(bias, Some(m), 4)?;
     }
-    a.scratch(&g.scratch, g.scratch_bytes(isa, 1), threads)?;
+    a.scratch(&g.scratch, g.scratch_bytes(on, 1), threads)?;
     let Some(e) = &g.epilogue else { return a.finish(|_| false) };
     epilogue(e, g, &mut a, threads)?;
     // The result may take the product's place: the program reads an element before it writes it.
@@ -329,6 +334,7 @@ fn attend(t: &Attend, a: &mut Accesses<'_>, isa: Isa, threads: usize) -> Check {
         [rows(s.heads, s.queries, s.dim), rows(s.kv_heads, s.keys, s.dim), rows(s.kv_heads, s.keys, s.value_dim)];
     for ((r, dims), strides) in t.qkv.iter().zip(dims).zip([s.q, s.k, s.v]) {
         let mut strides = forward(&strides)?;
+        moderate(&strides)?;
         strides.push(1);
         a.read(r, reach(&dims, &strides), 4)?;
     }
@@ -375,8 +381,8 @@ fn scan(s: &Scan, a: &mut Accesses<'_>, threads: usize) -> Check {
             if s.tail.is_some() || s.body.tape.threads < threads {
                 return Err("a scan over all rows has one body, for every thread".into());
             }
-            if s.body.columns {
-                return Err("only blocks of rows can lie in columns".into());
+            if s.body.batch_last {
+                return Err("only blocks of rows can be batch-last".into());
             }
             body(s, &s.body, a, |rows| rows)
         }
@@ -397,14 +403,14 @@ fn scan(s: &Scan, a: &mut Accesses<'_>, threads: usize) -> Check {
 /// The body's memories are what the scan will point them to.
 fn body(s: &Scan, body: &Body, a: &Accesses<'_>, rows: impl Fn(usize) -> usize) -> Check {
     let memory = &body.tape.memory;
-    if body.columns {
-        // Rows are turned into columns, and back, by words.
+    if body.batch_last {
+        // Rows are transposed by words.
         let words = |r: &Ref, row_bytes: usize| {
             row_bytes.is_multiple_of(4) && r.offset.is_multiple_of(4) && a.memory.align(r.slot).is_multiple_of(4)
         };
         let states = s.states.iter().all(|s| words(&s.init, s.row_bytes) && words(&s.last, s.row_bytes));
         if !states || !s.sequences.iter().chain(&s.outputs).all(|q| words(&q.at, q.row_bytes)) {
-            return Err("rows that are not whole words cannot lie in columns".into());
+            return Err("rows that are not whole words cannot be batch-last".into());
         }
     }
     let inputs = s.states.len() + s.sequences.len() + s.fixed.len();
@@ -438,7 +444,7 @@ fn body(s: &Scan, body: &Body, a: &Accesses<'_>, rows: impl Fn(usize) -> usize) 
     }
     for (n, r) in s.fixed.iter().enumerate() {
         let i = s.states.len() + s.sequences.len() + n;
-        // What no call reads need not be there: weights that are packed are not.
+        // What no call reads need not be there: weights that are only used packed are not.
         if body.tape.reads_input(i) {
             same("input", i, r.len, memory.inputs[i].bytes)?;
             aligned("input", i, r, 0, memory.inputs[i].align)?;

@@ -2,7 +2,7 @@
 //!
 //! A call may take 50 ns, so watching must cost next to nothing: each thread has a table of its own with a cell for
 //! every call of the tape and of the bodies in it, and one reading of the tick counter ends a call and begins the next.
-//! What lies between (turning and copying rows, setting up states) is read off too, and is the loop's own. The tables
+//! What lies between (transposing and copying rows, setting up states) is timed too, and counts as the loop's own. The tables
 //! are made at the first run; later ones write into them and allocate nothing.
 
 use super::{Call, Tape};
@@ -28,14 +28,15 @@ pub enum Watching<'a> {
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(align(64))]
 struct Cell {
-    /// In itself: a loop without the calls of its body.
+    /// Ticks of the call itself; for a loop, without those of the calls in its body.
     ticks: u64,
+    /// How often it ran.
     calls: u64,
-    /// Readings of the counter that are in the ticks.
+    /// How often the counter was read in these ticks.
     readings: u64,
-    /// A loop on several threads: from its beginning to its end, all inside.
+    /// For a loop on several threads: ticks from its beginning to its end, calls in its body included.
     span: u64,
-    /// On so many.
+    /// For a loop on several threads: how many.
     workers: u32,
 }
 
@@ -56,10 +57,10 @@ pub struct Event {
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(super) struct Lane {
-    /// When what is running began.
+    /// The latest reading of the counter, which is when what runs now began.
     last: u64,
     cells: Vec<Cell>,
-    /// The first events, up to the capacity.
+    /// The first events (place, start, ticks), as many as there is capacity for.
     events: Vec<(u32, u64, u64)>,
 }
 
@@ -74,13 +75,13 @@ impl Lane {
         self.last = ticks();
     }
 
-    /// When what is running began.
+    /// The latest reading of the counter, which is when what runs now began.
     #[inline(always)]
     pub(super) fn last(&self) -> u64 {
         self.last
     }
 
-    /// Counts what passed since the last reading for `place`.
+    /// Reads the counter, and adds what has passed since the last reading to the ticks of `place`.
     #[inline(always)]
     pub(super) fn lap(&mut self, place: usize) {
         let now = ticks();
@@ -91,7 +92,7 @@ impl Lane {
         self.last = now;
     }
 
-    /// Likewise, and the call of `place` that began at `began` is over.
+    /// The same, where the call of `place` that began at `began` is over now.
     #[inline(always)]
     pub(super) fn end(&mut self, place: usize, began: u64) {
         self.lap(place);
@@ -101,7 +102,7 @@ impl Lane {
         }
     }
 
-    /// Counts what passed since the last reading as the whole of a loop on several threads.
+    /// Reads the counter, and adds what has passed since the last reading as the whole time of a loop on several threads.
     pub(super) fn span(&mut self, place: usize, workers: usize) {
         let now = ticks();
         let cell = &mut self.cells[place];
@@ -137,11 +138,13 @@ pub struct Recorder {
     places: Vec<Place>,
     main: Lane,
     workers: Vec<Lane>,
-    /// Ticks of runs that were in no call, readings of the counter in them, and how many runs.
+    /// Ticks of runs that were in no call.
     outside: u64,
+    /// How often the counter was read in these.
     outside_readings: u64,
+    /// How many runs have ended.
     runs: u64,
-    /// Whether what lies between two runs is counted too.
+    /// Whether the time between two runs is counted too.
     linked: bool,
     /// Events to keep for each thread.
     events: usize,
@@ -201,7 +204,7 @@ impl Recorder {
         self.runs += 1;
     }
 
-    /// Counts what passed since the last reading as no call's.
+    /// Reads the counter, and counts what has passed since the last reading as in no call.
     #[inline]
     fn leave(&mut self) {
         let now = ticks();

@@ -85,109 +85,120 @@ impl Activation {
         }
     }
 
+    /// Its name, as its JSON has it.
+    pub(crate) fn word(self) -> String {
+        match serde_json::to_value(self) {
+            Ok(serde_json::Value::String(name)) => name,
+            Ok(serde_json::Value::Object(with_options)) => with_options.keys().next().cloned().unwrap_or_default(),
+            _ => "activation".to_owned(),
+        }
+    }
+
+    /// The function of `x`, as the part of the network that is being built: its last operation has the part's own name.
     pub(crate) fn build(self, b: &mut GraphBuilder, x: Value) -> Result<Value> {
         Ok(match self {
             Activation::LecunTanh => {
-                let x = scaled(b, x, 0.666)?;
-                let x = b.tanh(x)?;
-                scaled(b, x, 1.7159)?
+                let x = scaled(b, "scaled", x, 0.666)?;
+                let x = b.named("tanh").tanh(x)?;
+                scaled(b, "", x, 1.7159)?
             }
-            Activation::Silu => b.silu(x)?,
-            Activation::Relu => b.relu(x)?,
-            Activation::Tanh => b.tanh(x)?,
-            Activation::Gelu => b.gelu(x)?,
+            Activation::Silu => b.named("").silu(x)?,
+            Activation::Relu => b.named("").relu(x)?,
+            Activation::Tanh => b.named("").tanh(x)?,
+            Activation::Gelu => b.named("").gelu(x)?,
             Activation::GeluTanh => {
                 // x/2·(1 + tanh(√(2/π)·(x + 0.044715·x³)))
-                let square = b.square(x)?;
-                let cubic = scaled(b, square, 0.044_715)?;
-                let cubic = shifted(b, cubic, 1.0)?;
-                let inner = b.mul(x, cubic)?;
-                let inner = scaled(b, inner, (2.0 / std::f32::consts::PI).sqrt())?;
-                let inner = b.tanh(inner)?;
-                let inner = shifted(b, inner, 1.0)?;
-                let half = scaled(b, x, 0.5)?;
-                b.mul(half, inner)?
+                let square = b.named("square").square(x)?;
+                let cubic = scaled(b, "cubic.scaled", square, 0.044_715)?;
+                let cubic = shifted(b, "cubic.shifted", cubic, 1.0)?;
+                let inner = b.named("cubic").mul(x, cubic)?;
+                let inner = scaled(b, "tanh.scaled", inner, (2.0 / std::f32::consts::PI).sqrt())?;
+                let inner = b.named("tanh").tanh(inner)?;
+                let inner = shifted(b, "tanh.shifted", inner, 1.0)?;
+                let half = scaled(b, "half", x, 0.5)?;
+                b.named("").mul(half, inner)?
             }
-            Activation::Sigmoid => b.sigmoid(x)?,
+            Activation::Sigmoid => b.named("").sigmoid(x)?,
             Activation::LogSigmoid => {
-                let x = b.neg(x)?;
-                let x = b.softplus(x)?;
-                b.neg(x)?
+                let x = b.named("neg").neg(x)?;
+                let x = b.named("softplus").softplus(x)?;
+                b.named("").neg(x)?
             }
             Activation::Softplus { beta } => {
-                let x = scaled(b, x, beta)?;
-                let x = b.softplus(x)?;
-                scaled(b, x, 1.0 / beta)?
+                let x = scaled(b, "scaled", x, beta)?;
+                let name = if beta == 1.0 { "" } else { "softplus" };
+                let x = b.named(name).softplus(x)?;
+                scaled(b, "", x, 1.0 / beta)?
             }
             Activation::Softsign => {
-                let size = b.abs(x)?;
-                let size = shifted(b, size, 1.0)?;
-                b.div(x, size)?
+                let size = b.named("size").abs(x)?;
+                let size = shifted(b, "shifted", size, 1.0)?;
+                b.named("").div(x, size)?
             }
             Activation::LeakyRelu { slope } => {
                 let (above, below) = halves(b, x)?;
-                let below = scaled(b, below, slope)?;
-                b.add(above, below)?
+                let below = scaled(b, "below.scaled", below, slope)?;
+                b.named("").add(above, below)?
             }
-            Activation::Elu { alpha } => elu(b, x, alpha)?,
+            Activation::Elu { alpha } => elu(b, "", x, alpha)?,
             Activation::Selu => {
-                let x = elu(b, x, 1.673_263_2)?;
-                scaled(b, x, 1.050_701)?
+                let x = elu(b, "elu", x, 1.673_263_2)?;
+                scaled(b, "", x, 1.050_701)?
             }
-            Activation::Hardtanh { low, high } => within(b, x, low, high)?,
-            Activation::Hardsigmoid => hard_sigmoid(b, x)?,
+            Activation::Hardtanh { low, high } => within(b, "", x, low, high)?,
+            Activation::Hardsigmoid => hard_sigmoid(b, "", x)?,
             Activation::Hardswish => {
-                let gate = hard_sigmoid(b, x)?;
-                b.mul(x, gate)?
+                let gate = hard_sigmoid(b, "gate", x)?;
+                b.named("").mul(x, gate)?
             }
             Activation::Mish => {
-                let gate = b.softplus(x)?;
-                let gate = b.tanh(gate)?;
-                b.mul(x, gate)?
+                let gate = b.named("softplus").softplus(x)?;
+                let gate = b.named("gate").tanh(gate)?;
+                b.named("").mul(x, gate)?
             }
         })
     }
 }
 
 /// x·factor; nothing is built where the factor is 1.
-fn scaled(b: &mut GraphBuilder, x: Value, factor: f32) -> Result<Value> {
+fn scaled(b: &mut GraphBuilder, name: &str, x: Value, factor: f32) -> Result<Value> {
     if factor == 1.0 {
         return Ok(x);
     }
-    let factor = b.scalar(factor)?;
-    Ok(b.mul(x, factor)?)
+    let factor = b.named("factor").scalar(factor)?;
+    Ok(b.named(name).mul(x, factor)?)
 }
 
-fn shifted(b: &mut GraphBuilder, x: Value, by: f32) -> Result<Value> {
-    let by = b.scalar(by)?;
-    Ok(b.add(x, by)?)
+fn shifted(b: &mut GraphBuilder, name: &str, x: Value, by: f32) -> Result<Value> {
+    let by = b.named("shift").scalar(by)?;
+    Ok(b.named(name).add(x, by)?)
 }
 
 /// max(x, 0) and min(x, 0), which sum to x.
 fn halves(b: &mut GraphBuilder, x: Value) -> Result<(Value, Value)> {
-    let above = b.relu(x)?;
-    let below = b.neg(x)?;
-    let below = b.relu(below)?;
-    Ok((above, b.neg(below)?))
+    let above = b.named("above").relu(x)?;
+    let below = b.named("below.neg").neg(x)?;
+    let below = b.named("below.relu").relu(below)?;
+    Ok((above, b.named("below").neg(below)?))
 }
 
 /// max(x, 0) + alpha·(exp(min(x, 0)) − 1)
-fn elu(b: &mut GraphBuilder, x: Value, alpha: f32) -> Result<Value> {
+fn elu(b: &mut GraphBuilder, name: &str, x: Value, alpha: f32) -> Result<Value> {
     let (above, below) = halves(b, x)?;
-    let below = b.exp(below)?;
-    let below = shifted(b, below, -1.0)?;
-    let below = scaled(b, below, alpha)?;
-    Ok(b.add(above, below)?)
+    let below = b.named("below.exp").exp(below)?;
+    let below = shifted(b, "below.shifted", below, -1.0)?;
+    let below = scaled(b, "below.scaled", below, alpha)?;
+    Ok(b.named(name).add(above, below)?)
 }
 
-fn within(b: &mut GraphBuilder, x: Value, low: f32, high: f32) -> Result<Value> {
-    let (low, high) = (b.scalar(low)?, b.scalar(high)?);
-    let x = b.min(x, high)?;
-    Ok(b.max(x, low)?)
+fn within(b: &mut GraphBuilder, name: &str, x: Value, low: f32, high: f32) -> Result<Value> {
+    let (low, high) = (b.named("low").scalar(low)?, b.named("high").scalar(high)?);
+    let x = b.named("capped").min(x, high)?;
+    Ok(b.named(name).max(x, low)?)
 }
 
-fn hard_sigmoid(b: &mut GraphBuilder, x: Value) -> Result<Value> {
-    let x = shifted(b, x, 3.0)?;
-    let x = within(b, x, 0.0, 6.0)?;
-    scaled(b, x, 1.0 / 6.0)
+fn hard_sigmoid(b: &mut GraphBuilder, name: &str, x: Value) -> Result<Value> {
+    let x = shifted(b, "shifted", x, 3.0)?;
+    let x = within(b, "clipped", x, 0.0, 6.0)?;
+    scaled(b, name, x, 1.0 / 6.0)
 }

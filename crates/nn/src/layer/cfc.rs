@@ -259,44 +259,44 @@ impl Built<'_> {
         elapsed: Elapsed,
         mask: Option<&Tensor>,
     ) -> Result<Value> {
-        let ff1 = masked(scope, &format!("{cell}.ff1"), z, mask)?;
+        let ff1 = masked(scope, "heads.ff1", &format!("{cell}.ff1"), z, mask)?;
         if self.cfc.mode == CfcMode::Pure {
             return pure(scope, cell, ff1, elapsed);
         }
-        let ff2 = masked(scope, &format!("{cell}.ff2"), z, mask)?;
-        let a = scope.linear(&format!("{cell}.time_a"), z)?;
-        let time_b = scope.linear(&format!("{cell}.time_b"), z)?;
+        let ff2 = masked(scope, "heads.ff2", &format!("{cell}.ff2"), z, mask)?;
+        let a = scope.linear("heads.time.a", &format!("{cell}.time_a"), z)?;
+        let time_b = scope.linear("heads.time.b", &format!("{cell}.time_b"), z)?;
         let b = &mut scope.body;
-        let (ff1, ff2) = (b.tanh(ff1)?, b.tanh(ff2)?);
-        let a = times(b, a, elapsed)?;
-        let gate = b.add(a, time_b)?;
-        let gate = b.sigmoid(gate)?;
+        let (ff1, ff2) = (b.named("gate.from").tanh(ff1)?, b.named("gate.to").tanh(ff2)?);
+        let a = times(b, "heads.time.a.elapsed", a, elapsed)?;
+        let time = b.named("heads.time").add(a, time_b)?;
+        let share = b.named("gate.share").sigmoid(time)?;
         // ff1·(1 − τ) + τ·ff2 = ff1 + τ·(ff2 − ff1)
-        let toward = if self.cfc.mode == CfcMode::NoGate { ff2 } else { b.sub(ff2, ff1)? };
-        let change = b.mul(gate, toward)?;
-        Ok(b.add(ff1, change)?)
+        let toward = if self.cfc.mode == CfcMode::NoGate { ff2 } else { b.named("gate.way").sub(ff2, ff1)? };
+        let change = b.named("gate.change").mul(share, toward)?;
+        Ok(b.named("gate").add(ff1, change)?)
     }
 }
 
 /// A linear layer whose weights are zero where `mask` is. The product with the mask is made outside the loop.
-fn masked(scope: &mut Inner<'_, '_>, name: &str, z: Value, mask: Option<&Tensor>) -> Result<Value> {
-    let Some(mask) = mask else { return scope.linear(name, z) };
+fn masked(scope: &mut Inner<'_, '_>, part: &str, name: &str, z: Value, mask: Option<&Tensor>) -> Result<Value> {
+    let Some(mask) = mask else { return scope.linear(part, name, z) };
     let bias = scope.param(&format!("{name}.bias"))?;
     let weight = scope.outer.param(&format!("{name}.weight"))?;
-    let mask = scope.outer.b.constant(mask.clone())?;
-    let weight = scope.outer.b.named(&format!("{name}.masked")).mul(weight, mask)?;
+    let mask = scope.outer.b.named(&format!("{part}.mask")).constant(mask.clone())?;
+    let weight = scope.outer.b.named(&format!("{part}.masked")).mul(weight, mask)?;
     let weight = scope.fixed(weight)?;
-    Ok(scope.body.linear(z, weight, Some(bias))?)
+    Ok(scope.body.named(part).linear(z, weight, Some(bias))?)
 }
 
 /// x·Δt; nothing is built where Δt is 1.
-fn times(b: &mut schwann_core::GraphBuilder, x: Value, elapsed: Elapsed) -> Result<Value> {
+fn times(b: &mut schwann_core::GraphBuilder, name: &str, x: Value, elapsed: Elapsed) -> Result<Value> {
     let dt = match elapsed {
         Elapsed::Constant(1.0) => return Ok(x),
-        Elapsed::Constant(dt) => b.scalar(dt)?,
+        Elapsed::Constant(dt) => b.named("elapsed").scalar(dt)?,
         Elapsed::Input(dt) => dt,
     };
-    Ok(b.mul(x, dt)?)
+    Ok(b.named(name).mul(x, dt)?)
 }
 
 /// h′ = A − A·exp(−Δt·(|w_tau| + |ff1|))·ff1
@@ -304,14 +304,14 @@ fn pure(scope: &mut Inner<'_, '_>, cell: &str, ff1: Value, elapsed: Elapsed) -> 
     let w_tau = scope.param(&format!("{cell}.w_tau"))?;
     let a = scope.param(&format!("{cell}.A"))?;
     let b = &mut scope.body;
-    let (w_tau, size) = (b.abs(w_tau)?, b.abs(ff1)?);
-    let rate = b.add(w_tau, size)?;
-    let rate = times(b, rate, elapsed)?;
-    let rate = b.neg(rate)?;
-    let decay = b.exp(rate)?;
-    let decayed = b.mul(a, decay)?;
-    let decayed = b.mul(decayed, ff1)?;
-    Ok(b.sub(a, decayed)?)
+    let (w_tau, size) = (b.named("decay.w_tau").abs(w_tau)?, b.named("decay.ff1").abs(ff1)?);
+    let rate = b.named("decay.rate").add(w_tau, size)?;
+    let rate = times(b, "decay.rate.elapsed", rate, elapsed)?;
+    let rate = b.named("decay.exponent").neg(rate)?;
+    let decay = b.named("decay").exp(rate)?;
+    let decayed = b.named("solution.scaled").mul(a, decay)?;
+    let decayed = b.named("solution.decayed").mul(decayed, ff1)?;
+    Ok(b.named("solution").sub(a, decayed)?)
 }
 
 /// Which weights of a circuit's layer are there, `[units, inputs + units]`: from inputs as wired, among themselves all.
@@ -338,15 +338,16 @@ impl Cell for Built<'_> {
 
     fn step(&self, scope: &mut Inner<'_, '_>, at: &Step, h: Value) -> Result<(Value, Value)> {
         let Some(wiring) = &self.wiring else {
-            let mut z = scope.body.concat(&[at.x, h], 1)?;
+            let mut z = scope.body.named("joined").concat(&[at.x, h], 1)?;
             let mut masks = at.masks.iter();
             for (place, drop) in self.cfc.backbone_places() {
-                z = scope.linear(&format!("rnn_cell.backbone.{place}"), z)?;
-                z = self.cfc.activation.build(&mut scope.body, z)?;
-                if drop.is_some()
+                z = scope.linear(&format!("backbone.{place}"), &format!("rnn_cell.backbone.{place}"), z)?;
+                // Its function is next in PyTorch's list.
+                z = scope.body.within(&format!("backbone.{}", place + 1), |b| self.cfc.activation.build(b, z))?;
+                if let Some(drop) = drop
                     && let Some(&mask) = masks.next()
                 {
-                    z = scope.body.mul(z, mask)?;
+                    z = scope.body.named(&format!("backbone.{drop}")).mul(z, mask)?;
                 }
             }
             let h = self.cell(scope, "rnn_cell", z, at.elapsed, None)?;
@@ -357,23 +358,25 @@ impl Cell for Built<'_> {
         let mut from = 0;
         for i in 0..wiring.layer_count() {
             let to = from + wiring.layer(i).len();
-            let h = if wiring.layer_count() == 1 { h } else { scope.body.slice(h, 1, from, to)? };
-            let z = scope.body.concat(&[x, h], 1)?;
-            let mask = layer_mask(wiring, i)?;
-            x = self.cell(scope, &format!("rnn_cell.layer_{i}"), z, at.elapsed, Some(&mask))?;
+            x = scope.within(&wiring.layer_name(i), |scope| {
+                let h = if wiring.layer_count() == 1 { h } else { scope.body.named("state").slice(h, 1, from, to)? };
+                let z = scope.body.named("joined").concat(&[x, h], 1)?;
+                let mask = layer_mask(wiring, i)?;
+                self.cell(scope, &format!("rnn_cell.layer_{i}"), z, at.elapsed, Some(&mask))
+            })?;
             states.push(x);
             from = to;
         }
-        let h = if let [one] = states[..] { one } else { scope.body.concat(&states, 1)? };
+        let h = if let [one] = states[..] { one } else { scope.body.named("state").concat(&states, 1)? };
         Ok((h, x))
     }
 
     fn part(&self, scope: &mut Outer<'_>, h: Value) -> Result<Value> {
         let (units, last) = (self.cfc.state_size(), self.cfc.part_size());
-        if last == units { Ok(h) } else { Ok(scope.b.slice(h, 1, units - last, units)?) }
+        if last == units { Ok(h) } else { Ok(scope.b.named("motor").slice(h, 1, units - last, units)?) }
     }
 
     fn readout(&self, scope: &mut impl Scope, part: Value) -> Result<Value> {
-        if self.cfc.proj_size.is_some() { scope.linear("fc", part) } else { Ok(part) }
+        if self.cfc.proj_size.is_some() { scope.linear("projection", "fc", part) } else { Ok(part) }
     }
 }

@@ -40,7 +40,7 @@ impl Linear {
     pub(crate) fn build(&self, outer: &mut Outer<'_>, x: Value) -> Result<Value> {
         let weight = outer.param("weight")?;
         let bias = if self.bias { Some(outer.param("bias")?) } else { None };
-        Ok(outer.b.linear(x, weight, bias)?)
+        Ok(outer.b.named("").linear(x, weight, bias)?)
     }
 }
 
@@ -69,7 +69,7 @@ impl Embedding {
 
     pub(crate) fn build(&self, outer: &mut Outer<'_>, x: Value) -> Result<Value> {
         let weight = outer.param("weight")?;
-        Ok(outer.b.gather(weight, x, 0)?)
+        Ok(outer.b.named("").gather(weight, x, 0)?)
     }
 }
 
@@ -97,8 +97,8 @@ impl Affine {
 
     pub(crate) fn build(&self, outer: &mut Outer<'_>, x: Value) -> Result<Value> {
         let (weight, bias) = (outer.param("weight")?, outer.param("bias")?);
-        let x = outer.b.mul(x, weight)?;
-        Ok(outer.b.add(x, bias)?)
+        let x = outer.b.named("scaled").mul(x, weight)?;
+        Ok(outer.b.named("").add(x, bias)?)
     }
 }
 
@@ -148,7 +148,7 @@ impl LayerNorm {
     pub(crate) fn build(&self, outer: &mut Outer<'_>, x: Value) -> Result<Value> {
         let weight = if self.elementwise_affine { Some(outer.param("weight")?) } else { None };
         let bias = if self.elementwise_affine && self.bias { Some(outer.param("bias")?) } else { None };
-        Ok(outer.b.layer_norm(x, weight, bias, self.eps)?)
+        Ok(outer.b.named("").layer_norm(x, weight, bias, self.eps)?)
     }
 }
 
@@ -166,14 +166,14 @@ impl Softmax {
         let b = &mut outer.b;
         let last = b.ty(x).shape.rank() - 1;
         if !self.log {
-            return Ok(b.softmax(x, last)?);
+            return Ok(b.named("").softmax(x, last)?);
         }
         // x − max − ln Σ exp(x − max): nothing overflows.
-        let most = b.reduce_max(x, &[last], true)?;
-        let below = b.sub(x, most)?;
-        let all = b.exp(below)?;
-        let all = b.sum(all, &[last], true)?;
-        let all = b.log(all)?;
-        Ok(b.sub(below, all)?)
+        let most = b.named("max").reduce_max(x, &[last], true)?;
+        let below = b.named("below").sub(x, most)?;
+        let all = b.named("exp").exp(below)?;
+        let all = b.named("sum").sum(all, &[last], true)?;
+        let all = b.named("log").log(all)?;
+        Ok(b.named("").sub(below, all)?)
     }
 }

@@ -204,11 +204,12 @@ impl Ltc {
 fn mapped(scope: &mut impl Scope, kind: &str, mapping: Mapping, mut x: Value) -> Result<Value> {
     if mapping != Mapping::None {
         let w = scope.param(&format!("rnn_cell.{kind}_w"))?;
-        x = scope.b().mul(x, w)?;
+        let scaled = format!("{kind}.scaled");
+        x = scope.b().named(if mapping == Mapping::Affine { &scaled } else { kind }).mul(x, w)?;
     }
     if mapping == Mapping::Affine {
         let bias = scope.param(&format!("rnn_cell.{kind}_b"))?;
-        x = scope.b().add(x, bias)?;
+        x = scope.b().named(kind).add(x, bias)?;
     }
     Ok(x)
 }
@@ -237,11 +238,12 @@ struct Synapses {
 
 impl Built<'_> {
     /// P(x): softplus where parameters are kept positive that way.
-    fn positive(&self, outer: &mut Outer<'_>, x: Value) -> Result<Value> {
-        if self.ltc.implicit_param_constraints { Ok(outer.b.softplus(x)?) } else { Ok(x) }
+    fn positive(&self, outer: &mut Outer<'_>, name: &str, x: Value) -> Result<Value> {
+        if self.ltc.implicit_param_constraints { Ok(outer.b.named(name).softplus(x)?) } else { Ok(x) }
     }
 
-    /// The synapses of the neurons (`kind` is empty) or of the inputs (`sensory_`); `None` where there are none.
+    /// The synapses of the neurons (`kind` is empty) or of the inputs (`sensory_`); `None` where there are none. They are
+    /// the part of the network that is being built.
     fn synapses(&self, scope: &mut Inner<'_, '_>, kind: &str) -> Result<Option<Synapses>> {
         let units = self.wiring.units();
         let mut ends: Vec<(usize, usize)> = match kind {
@@ -258,32 +260,32 @@ impl Built<'_> {
             Tensor::new(&[values.len()], &values)
         };
         let outer = &mut *scope.outer;
-        let places = outer.b.constant(index(&|&(dest, src)| src * units + dest)?)?;
+        let places = outer.b.named("places").constant(index(&|&(dest, src)| src * units + dest)?)?;
         let mut gathered = |name: &str| -> Result<Value> {
             let matrix = outer.param(&format!("rnn_cell.{kind}{name}"))?;
             let count = outer.b.ty(matrix).shape.as_fixed().map_or(0, |sizes| sizes.iter().product());
-            let flat = outer.b.reshape(matrix, [count])?;
-            Ok(outer.b.named(&format!("synapses.{kind}{name}")).gather(flat, places, 0)?)
+            let flat = outer.b.named(&format!("{name}.flat")).reshape(matrix, [count])?;
+            Ok(outer.b.named(name).gather(flat, places, 0)?)
         };
         let (sigma, mu, w, erev) = (gathered("sigma")?, gathered("mu")?, gathered("w")?, gathered("erev")?);
-        let w = self.positive(outer, w)?;
-        let w_erev = outer.b.mul(w, erev)?;
+        let w = self.positive(outer, "w.positive", w)?;
+        let w_erev = outer.b.named("w_erev").mul(w, erev)?;
         let mut mapping = [None; 2];
         if kind == "sensory_" {
-            let sources = outer.b.constant(index(&|&(_, src)| src)?)?;
+            let sources = outer.b.named("sources").constant(index(&|&(_, src)| src)?)?;
             let parts = [("input_w", Mapping::None), ("input_b", Mapping::Linear)];
             for (list, (name, without)) in mapping.iter_mut().zip(parts) {
                 if self.ltc.input_mapping != Mapping::None && self.ltc.input_mapping != without {
                     let whole = scope.outer.param(&format!("rnn_cell.{name}"))?;
-                    let each = scope.outer.b.gather(whole, sources, 0)?;
+                    let each = scope.outer.b.named(name).gather(whole, sources, 0)?;
                     *list = Some(scope.fixed(each)?);
                 }
             }
         }
         Ok(Some(Synapses {
             mapping,
-            src: scope.body.constant(index(&|&(_, src)| src)?)?,
-            dest: scope.body.constant(index(&|&(dest, _)| dest)?)?,
+            src: scope.body.named("sources").constant(index(&|&(_, src)| src)?)?,
+            dest: scope.body.named("destinations").constant(index(&|&(dest, _)| dest)?)?,
             sigma: scope.fixed(sigma)?,
             mu: scope.fixed(mu)?,
             w: scope.fixed(w)?,
@@ -295,20 +297,20 @@ impl Built<'_> {
     fn sums(&self, scope: &mut Inner<'_, '_>, v: Value, s: &Synapses) -> Result<(Value, Value)> {
         let units = self.wiring.units();
         let b = &mut scope.body;
-        let mut pre = b.gather(v, s.src, 1)?;
+        let mut pre = b.named("before").gather(v, s.src, 1)?;
         if let Some(w) = s.mapping[0] {
-            pre = b.mul(pre, w)?;
+            pre = b.named("before.scaled").mul(pre, w)?;
         }
         if let Some(bias) = s.mapping[1] {
-            pre = b.add(pre, bias)?;
+            pre = b.named("before.shifted").add(pre, bias)?;
         }
-        let above = b.sub(pre, s.mu)?;
-        let scaled = b.mul(s.sigma, above)?;
-        let act = b.sigmoid(scaled)?;
-        let conducted = b.mul(act, s.w)?;
-        let den = b.segment_sum(conducted, s.dest, 1, units)?;
-        let driven = b.mul(act, s.w_erev)?;
-        let num = b.segment_sum(driven, s.dest, 1, units)?;
+        let above = b.named("open.above_mu").sub(pre, s.mu)?;
+        let scaled = b.named("open.scaled").mul(s.sigma, above)?;
+        let act = b.named("open").sigmoid(scaled)?;
+        let conducted = b.named("conductance").mul(act, s.w)?;
+        let den = b.named("conductance.sum").segment_sum(conducted, s.dest, 1, units)?;
+        let driven = b.named("current").mul(act, s.w_erev)?;
+        let num = b.named("current.sum").segment_sum(driven, s.dest, 1, units)?;
         Ok((num, den))
     }
 }
@@ -321,13 +323,13 @@ impl Cell for Built<'_> {
     fn step(&self, scope: &mut Inner<'_, '_>, at: &Step, h: Value) -> Result<(Value, Value)> {
         // What depends on parameters alone.
         let gleak = scope.outer.param("rnn_cell.gleak")?;
-        let gleak = self.positive(scope.outer, gleak)?;
+        let gleak = self.positive(scope.outer, "gleak", gleak)?;
         let vleak = scope.outer.param("rnn_cell.vleak")?;
-        let leak = scope.outer.b.mul(gleak, vleak)?;
+        let leak = scope.outer.b.named("leak").mul(gleak, vleak)?;
         let cm = scope.outer.param("rnn_cell.cm")?;
-        let cm = self.positive(scope.outer, cm)?;
-        let epsilon = scope.outer.b.scalar(self.ltc.epsilon)?;
-        let gleak_epsilon = scope.outer.b.add(gleak, epsilon)?;
+        let cm = self.positive(scope.outer, "cm", cm)?;
+        let epsilon = scope.outer.b.named("epsilon").scalar(self.ltc.epsilon)?;
+        let gleak_epsilon = scope.outer.b.named("gleak.epsilon").add(gleak, epsilon)?;
         let leak = scope.fixed(leak)?;
 
         // cm/Δt′ and cm/Δt′ + gleak + ε, once a step, or once for all where Δt is the same in each.
@@ -335,41 +337,45 @@ impl Cell for Built<'_> {
         let (cm_t, rest) = match at.elapsed {
             Elapsed::Constant(dt) => {
                 let outer = &mut scope.outer.b;
-                let per_unfold = outer.scalar(dt / unfolds)?;
-                let cm_t = outer.div(cm, per_unfold)?;
-                let rest = outer.add(cm_t, gleak_epsilon)?;
+                let per_unfold = outer.named("elapsed").scalar(dt / unfolds)?;
+                let cm_t = outer.named("cm.elapsed").div(cm, per_unfold)?;
+                let rest = outer.named("rest").add(cm_t, gleak_epsilon)?;
                 (scope.fixed(cm_t)?, scope.fixed(rest)?)
             }
             Elapsed::Input(dt) => {
                 let (cm, gleak_epsilon) = (scope.fixed(cm)?, scope.fixed(gleak_epsilon)?);
                 let b = &mut scope.body;
-                let unfolds = b.scalar(unfolds)?;
-                let per_unfold = b.div(dt, unfolds)?;
-                let cm_t = b.div(cm, per_unfold)?;
-                (cm_t, b.add(cm_t, gleak_epsilon)?)
+                let unfolds = b.named("unfolds").scalar(unfolds)?;
+                let per_unfold = b.named("elapsed").div(dt, unfolds)?;
+                let cm_t = b.named("cm.elapsed").div(cm, per_unfold)?;
+                (cm_t, b.named("rest").add(cm_t, gleak_epsilon)?)
             }
         };
 
         // What inputs do is the same in each unfolding.
         let (mut num, mut den) = (leak, rest);
-        if let Some(sensory) = self.synapses(scope, "sensory_")? {
+        scope.within("sensory", |scope| {
+            let Some(sensory) = self.synapses(scope, "sensory_")? else { return Ok(()) };
             let sums = self.sums(scope, at.x, &sensory)?;
-            num = scope.body.add(leak, sums.0)?;
-            den = scope.body.add(rest, sums.1)?;
-        }
+            num = scope.body.named("above").add(leak, sums.0)?;
+            den = scope.body.named("below").add(rest, sums.1)?;
+            Ok(())
+        })?;
 
-        let synapses = self.synapses(scope, "")?;
+        let synapses = scope.within("synapses", |scope| self.synapses(scope, ""))?;
         let mut v = h;
-        for _ in 0..self.ltc.ode_unfolds {
-            let charge = scope.body.mul(cm_t, v)?;
-            let mut over = scope.body.add(charge, num)?;
-            let mut under = den;
-            if let Some(synapses) = &synapses {
+        for i in 0..self.ltc.ode_unfolds {
+            let part = format!("unfold.{i}");
+            let (over, under) = scope.within(&part, |scope| {
+                let charge = scope.body.named("charge").mul(cm_t, v)?;
+                let over = scope.body.named("charge.above").add(charge, num)?;
+                let Some(synapses) = &synapses else { return Ok((over, den)) };
                 let sums = self.sums(scope, v, synapses)?;
-                over = scope.body.add(over, sums.0)?;
-                under = scope.body.add(den, sums.1)?;
-            }
-            v = scope.body.div(over, under)?;
+                Ok((scope.body.named("above").add(over, sums.0)?, scope.body.named("below").add(den, sums.1)?))
+            })?;
+            // The compiler makes one call of all unfoldings, and calls it after the last.
+            let name = if i + 1 < self.ltc.ode_unfolds { part + ".voltage" } else { "voltage".to_owned() };
+            v = scope.body.named(&name).div(over, under)?;
         }
         Ok((v, v))
     }
@@ -380,7 +386,7 @@ impl Cell for Built<'_> {
 
     fn readout(&self, scope: &mut impl Scope, v: Value) -> Result<Value> {
         let (units, outputs) = (self.wiring.units(), self.wiring.output_dim());
-        let out = if outputs < units { scope.b().slice(v, 1, 0, outputs)? } else { v };
+        let out = if outputs < units { scope.b().named("motor").slice(v, 1, 0, outputs)? } else { v };
         mapped(scope, "output", self.ltc.output_mapping, out)
     }
 }

@@ -192,6 +192,16 @@ impl Layer {
         }
     }
 
+    /// What operations of it are called by where the model has no name for the layer: its class in small letters, or
+    /// the function of an activation.
+    pub fn word(&self) -> String {
+        match self {
+            Layer::Activation { function } => function.word(),
+            Layer::LayerNorm(_) => "layer_norm".to_owned(),
+            other => other.class().to_ascii_lowercase(),
+        }
+    }
+
     /// Its parameters; options that cannot be are refused.
     pub fn params(&self) -> Result<Vec<Param>> {
         match self {

@@ -118,18 +118,21 @@ impl Lstm {
         let states = [("h", self.output_size()), ("c", self.hidden_size)];
         run(outer, x, self.input_size, self.batch_first, self.return_sequences, &states, |scope, step| {
             let (h, c) = (step.states[0], step.states[1]);
-            let z = joined(scope, step.x, h, self.bias)?;
+            let z = joined(scope, "gates", step.x, h, self.bias)?;
             let b = &mut scope.body;
-            let mut part = |i: usize| b.slice(z, 1, i * self.hidden_size, (i + 1) * self.hidden_size);
-            let (i, f, g, o) = (part(0)?, part(1)?, part(2)?, part(3)?);
-            let (i, f, g, o) = (b.sigmoid(i)?, b.sigmoid(f)?, b.tanh(g)?, b.sigmoid(o)?);
-            let (kept, added) = (b.mul(f, c)?, b.mul(i, g)?);
-            let c = b.add(kept, added)?;
-            let squashed = b.tanh(c)?;
-            let mut h = b.mul(o, squashed)?;
+            let size = self.hidden_size;
+            let mut part = |name: &str, i: usize| b.named(name).slice(z, 1, i * size, (i + 1) * size);
+            let (i, f) = (part("input_gate.part", 0)?, part("forget_gate.part", 1)?);
+            let (g, o) = (part("candidate.part", 2)?, part("output_gate.part", 3)?);
+            let (i, f) = (b.named("input_gate").sigmoid(i)?, b.named("forget_gate").sigmoid(f)?);
+            let (g, o) = (b.named("candidate").tanh(g)?, b.named("output_gate").sigmoid(o)?);
+            let (kept, added) = (b.named("cell.kept").mul(f, c)?, b.named("cell.added").mul(i, g)?);
+            let c = b.named("cell").add(kept, added)?;
+            let squashed = b.named("hidden.squashed").tanh(c)?;
+            let mut h = b.named("hidden").mul(o, squashed)?;
             if self.proj_size.is_some() {
                 let projection = scope.param(PROJECTION)?;
-                h = scope.body.linear(h, projection, None)?;
+                h = scope.body.named("projection").linear(h, projection, None)?;
             }
             Ok(vec![h, c])
         })
@@ -150,22 +153,25 @@ impl Gru {
         let hidden = self.hidden_size;
         run(outer, x, self.input_size, self.batch_first, self.return_sequences, &[("h", hidden)], |scope, step| {
             let h = step.states[0];
-            let from_x = product(scope, FROM_X, BIAS_X, step.x, self.bias)?;
-            let from_h = product(scope, FROM_H, BIAS_H, h, self.bias)?;
+            let from_x = product(scope, "from_x", [FROM_X, BIAS_X], step.x, self.bias)?;
+            let from_h = product(scope, "from_h", [FROM_H, BIAS_H], h, self.bias)?;
             let b = &mut scope.body;
+            let mut part =
+                |name: &str, of: Value, from: usize, to: usize| b.named(name).slice(of, 1, from * hidden, to * hidden);
             // r and z, which add both, in one piece.
-            let (gates_x, gates_h) = (b.slice(from_x, 1, 0, 2 * hidden)?, b.slice(from_h, 1, 0, 2 * hidden)?);
-            let gates = b.add(gates_x, gates_h)?;
-            let gates = b.sigmoid(gates)?;
-            let (r, z) = (b.slice(gates, 1, 0, hidden)?, b.slice(gates, 1, hidden, 2 * hidden)?);
-            let (n_x, n_h) = (b.slice(from_x, 1, 2 * hidden, 3 * hidden)?, b.slice(from_h, 1, 2 * hidden, 3 * hidden)?);
-            let recalled = b.mul(r, n_h)?;
-            let candidate = b.add(n_x, recalled)?;
-            let candidate = b.tanh(candidate)?;
+            let (gates_x, gates_h) = (part("gates.from_x", from_x, 0, 2)?, part("gates.from_h", from_h, 0, 2)?);
+            let (n_x, n_h) = (part("candidate.from_x", from_x, 2, 3)?, part("candidate.from_h", from_h, 2, 3)?);
+            let gates = b.named("gates.sum").add(gates_x, gates_h)?;
+            let gates = b.named("gates").sigmoid(gates)?;
+            let r = b.named("reset_gate").slice(gates, 1, 0, hidden)?;
+            let z = b.named("update_gate").slice(gates, 1, hidden, 2 * hidden)?;
+            let recalled = b.named("candidate.recalled").mul(r, n_h)?;
+            let candidate = b.named("candidate.sum").add(n_x, recalled)?;
+            let candidate = b.named("candidate").tanh(candidate)?;
             // (1 − z)·candidate + z·h = candidate + z·(h − candidate)
-            let back = b.sub(h, candidate)?;
-            let back = b.mul(z, back)?;
-            Ok(vec![b.add(candidate, back)?])
+            let back = b.named("hidden.way").sub(h, candidate)?;
+            let back = b.named("hidden.kept").mul(z, back)?;
+            Ok(vec![b.named("hidden").add(candidate, back)?])
         })
     }
 }
@@ -193,8 +199,8 @@ impl Rnn {
     pub(crate) fn build(&self, outer: &mut Outer<'_>, x: Value) -> Result<Value> {
         let states = [("h", self.hidden_size)];
         run(outer, x, self.input_size, self.batch_first, self.return_sequences, &states, |scope, step| {
-            let z = joined(scope, step.x, step.states[0], self.bias)?;
-            Ok(vec![self.nonlinearity.build(&mut scope.body, z)?])
+            let z = joined(scope, "sum", step.x, step.states[0], self.bias)?;
+            Ok(vec![scope.body.within("hidden", |b| self.nonlinearity.build(b, z))?])
         })
     }
 }
@@ -233,26 +239,26 @@ fn run(
     Ok(sequence.unwrap_or(last[0]))
 }
 
-/// W x + b + U h + b′ as one product: [W, U] and b + b′ are made outside the loop.
-fn joined(scope: &mut Inner<'_, '_>, x: Value, h: Value, bias: bool) -> Result<Value> {
+/// W x + b + U h + b′ as one product, the part of the layer called `part`: [W, U] and b + b′ are made outside the loop.
+fn joined(scope: &mut Inner<'_, '_>, part: &str, x: Value, h: Value, bias: bool) -> Result<Value> {
     let outer = &mut *scope.outer;
     let (from_x, from_h) = (outer.param(FROM_X)?, outer.param(FROM_H)?);
-    let weight = outer.b.concat(&[from_x, from_h], 1)?;
+    let weight = outer.b.named(&format!("{part}.weights")).concat(&[from_x, from_h], 1)?;
     let bias = match bias {
         true => {
             let (b_x, b_h) = (outer.param(BIAS_X)?, outer.param(BIAS_H)?);
-            Some(outer.b.add(b_x, b_h)?)
+            Some(outer.b.named(&format!("{part}.biases")).add(b_x, b_h)?)
         }
         false => None,
     };
     let weight = scope.fixed(weight)?;
     let bias = bias.map(|b| scope.fixed(b)).transpose()?;
-    let z = scope.body.concat(&[x, h], 1)?;
-    Ok(scope.body.linear(z, weight, bias)?)
+    let z = scope.body.named("joined").concat(&[x, h], 1)?;
+    Ok(scope.body.named(part).linear(z, weight, bias)?)
 }
 
-fn product(scope: &mut Inner<'_, '_>, weight: &str, bias: &str, x: Value, has_bias: bool) -> Result<Value> {
+fn product(scope: &mut Inner<'_, '_>, part: &str, [weight, bias]: [&str; 2], x: Value, biased: bool) -> Result<Value> {
     let weight = scope.param(weight)?;
-    let bias = if has_bias { Some(scope.param(bias)?) } else { None };
-    Ok(scope.body.linear(x, weight, bias)?)
+    let bias = if biased { Some(scope.param(bias)?) } else { None };
+    Ok(scope.body.named(part).linear(x, weight, bias)?)
 }

@@ -101,8 +101,7 @@ pub(crate) fn over_time(
     }
     let (body, fixed) = scope.finish()?;
 
-    let name = format!("{}steps", outer.prefix);
-    let mut out = outer.b.named(&name).scan(body, &states, &sequences, &fixed, time_axis)?;
+    let mut out = outer.b.named("steps").scan(body, &states, &sequences, &fixed, time_axis)?;
     for ((name, _), value) in shape.states.iter().zip(&out) {
         outer.last_state(name, *value);
     }
@@ -136,7 +135,7 @@ pub(crate) fn build(outer: &mut Outer<'_>, x: Value, layer: &Recurrent, cell: &i
         let mut h = at.states[0];
         let mut memory = None;
         if let Some(&c) = at.states.get(1) {
-            let (new_h, new_c) = lstm(scope, at.x, h, c, layer.units)?;
+            let (new_h, new_c) = scope.within("lstm", |scope| lstm(scope, at.x, h, c, layer.units))?;
             (h, memory) = (new_h, Some(new_c));
         }
         let (new, part) = cell.step(scope, at, h)?;
@@ -152,23 +151,24 @@ pub(crate) fn build(outer: &mut Outer<'_>, x: Value, layer: &Recurrent, cell: &i
 
 /// ncps' memory cell: z = W x + b + U h in four parts, c′ = c·σ(z₃ + 1) + tanh(z₁)·σ(z₂), h′ = tanh(c′)·σ(z₄).
 fn lstm(scope: &mut Inner<'_, '_>, x: Value, h: Value, c: Value, units: usize) -> Result<(Value, Value)> {
-    let from_x = scope.linear("lstm.input_map", x)?;
+    let from_x = scope.linear("input_map", "lstm.input_map", x)?;
     let recurrent = scope.param("lstm.recurrent_map.weight")?;
     let b = &mut scope.body;
-    let from_h = b.linear(h, recurrent, None)?;
-    let z = b.add(from_x, from_h)?;
-    let mut part = |i: usize| b.slice(z, 1, i * units, (i + 1) * units);
-    let (candidate, input_gate, forget_gate, output_gate) = (part(0)?, part(1)?, part(2)?, part(3)?);
-    let candidate = b.tanh(candidate)?;
-    let input_gate = b.sigmoid(input_gate)?;
-    let one = b.scalar(1.0)?;
-    let forget_gate = b.add(forget_gate, one)?;
-    let forget_gate = b.sigmoid(forget_gate)?;
-    let output_gate = b.sigmoid(output_gate)?;
-    let (kept, added) = (b.mul(c, forget_gate)?, b.mul(candidate, input_gate)?);
-    let c = b.add(kept, added)?;
-    let squashed = b.tanh(c)?;
-    Ok((b.mul(squashed, output_gate)?, c))
+    let from_h = b.named("recurrent_map").linear(h, recurrent, None)?;
+    let z = b.named("gates").add(from_x, from_h)?;
+    let mut part = |name: &str, i: usize| b.named(name).slice(z, 1, i * units, (i + 1) * units);
+    let (candidate, input_gate) = (part("candidate.part", 0)?, part("input_gate.part", 1)?);
+    let (forget_gate, output_gate) = (part("forget_gate.part", 2)?, part("output_gate.part", 3)?);
+    let candidate = b.named("candidate").tanh(candidate)?;
+    let input_gate = b.named("input_gate").sigmoid(input_gate)?;
+    let one = b.named("forget_gate.one").scalar(1.0)?;
+    let forget_gate = b.named("forget_gate.shifted").add(forget_gate, one)?;
+    let forget_gate = b.named("forget_gate").sigmoid(forget_gate)?;
+    let output_gate = b.named("output_gate").sigmoid(output_gate)?;
+    let (kept, added) = (b.named("cell.kept").mul(c, forget_gate)?, b.named("cell.added").mul(candidate, input_gate)?);
+    let c = b.named("cell").add(kept, added)?;
+    let squashed = b.named("hidden.squashed").tanh(c)?;
+    Ok((b.named("hidden").mul(squashed, output_gate)?, c))
 }
 
 /// The memory cell's parameters.

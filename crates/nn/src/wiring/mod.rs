@@ -170,6 +170,20 @@ impl Wiring {
         self.layers.get(index).map_or(&[], Vec::as_slice)
     }
 
+    /// What a layer is called: the last is `motor`, the one before it `command`, and those before them `inter`, with a
+    /// number where there are several. Circuits of one layer have no name for it.
+    pub fn layer_name(&self, index: usize) -> String {
+        let layers = self.layers.len();
+        if layers < 2 || index >= layers {
+            return String::new();
+        }
+        let role = picture::Role::of_layer(index, layers);
+        match role {
+            picture::Role::Inter if layers > 3 => format!("inter.{}", index + 1),
+            _ => role.name().to_owned(),
+        }
+    }
+
     /// How many synapses there are between neurons.
     pub fn synapse_count(&self) -> usize {
         count(&self.adjacency)

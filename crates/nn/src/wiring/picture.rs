@@ -24,6 +24,15 @@ pub(super) enum Role {
 }
 
 impl Role {
+    /// What the neurons of a layer are there for, in a circuit of several layers.
+    pub(super) fn of_layer(layer: usize, layers: usize) -> Role {
+        match layers - 1 - layer {
+            0 => Role::Motor,
+            1 if layers > 2 => Role::Command,
+            _ => Role::Inter,
+        }
+    }
+
     pub(super) fn name(self) -> &'static str {
         match self {
             Role::Input => "input",
@@ -75,11 +84,7 @@ impl<'a> Picture<'a> {
             groups.push(Group { role: Role::Motor, name: "motor".into(), nodes: nodes(&mut (0..wiring.output_dim)) });
         } else {
             for layer in 0..layers {
-                let role = match layers - 1 - layer {
-                    0 => Role::Motor,
-                    1 if layers > 2 => Role::Command,
-                    _ => Role::Inter,
-                };
+                let role = Role::of_layer(layer, layers);
                 let name = if role == Role::Inter && layers > 3 {
                     format!("inter {}", layer + 1)
                 } else {

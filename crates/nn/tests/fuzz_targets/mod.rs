@@ -1,5 +1,5 @@
 //! What the fuzzers run on each input, shared with the ordinary test that replays their corpora: reading anything is an error
-//! or a value, and a value that was read can be written and reads back.
+//! or a value, and a value that was read can be written and reads back. Each says how many values there were to check.
 #![allow(dead_code, reason = "each fuzzer uses one of these")]
 
 use schwann_core::io::safetensors;
@@ -10,15 +10,18 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 
 /// The JSON of a wiring, or of how one is drawn.
-pub(crate) fn wiring(data: &[u8]) {
-    let Ok(text) = std::str::from_utf8(data) else { return };
+pub(crate) fn wiring(data: &[u8]) -> usize {
+    let Ok(text) = std::str::from_utf8(data) else { return 0 };
+    let mut checked = 0;
     if let Ok(wiring) = Wiring::from_json(text) {
         let again = Wiring::from_json(&wiring.to_json()).expect("what was written reads back");
         assert_eq!(wiring, again);
+        checked += 1;
     }
     if let Ok(config) = WiringConfig::from_json(text) {
         let again = WiringConfig::from_json(&config.to_json()).expect("what was written reads back");
         assert_eq!(config, again);
+        checked += 1;
         // A circuit that is drawn takes memory by the square of its neurons; a fuzzer has none to spare.
         if serde_json::from_str(text).is_ok_and(|json| small(&json))
             && let Ok(wiring) = config.to_wiring()
@@ -26,31 +29,33 @@ pub(crate) fn wiring(data: &[u8]) {
             assert_eq!(Wiring::from_json(&wiring.to_json()).expect("what was drawn reads back"), wiring);
         }
     }
+    checked
 }
 
 /// A model's file, or the JSON of its layers alone: what is read can be written, reads back, and compiles and runs.
-pub(crate) fn model(data: &[u8]) {
-    for read in [Model::from_bytes(data), import_ncps_bytes(data)] {
-        read.iter().for_each(holds);
+pub(crate) fn model(data: &[u8]) -> usize {
+    let mut checked = 0;
+    for model in [Model::from_bytes(data), import_ncps_bytes(data)].iter().flatten() {
+        checked += holds(model);
     }
-    let Ok(text) = std::str::from_utf8(data) else { return };
+    let Ok(text) = std::str::from_utf8(data) else { return checked };
     let weight = Tensor::scalar(1.0f32);
     for key in [MODEL_KEY, CONFIG_KEY] {
         let metadata = BTreeMap::from([(key.to_owned(), text.to_owned())]);
         let bytes = safetensors::to_bytes([("w", &weight)], &metadata).expect("one number and a text");
-        for read in [Model::from_bytes(&*bytes), import_ncps_bytes(&*bytes)] {
-            read.iter().for_each(holds);
+        for model in [Model::from_bytes(&*bytes), import_ncps_bytes(&*bytes)].iter().flatten() {
+            checked += holds(model);
         }
     }
     // Layers without their weights, which are drawn; what a file of weights would refuse for its size is left out.
-    let Ok(json) = serde_json::from_str::<Value>(text) else { return };
+    let Ok(json) = serde_json::from_str::<Value>(text) else { return checked };
     let layers = json.get("layers").unwrap_or(&json).clone();
     let layers = if layers.is_array() { layers } else { Value::Array(vec![layers]) };
     if !small(&layers) {
-        return;
+        return checked;
     }
-    let Ok(layers) = serde_json::from_value::<Vec<Layer>>(layers) else { return };
-    Model::new(layers, 1).iter().for_each(holds);
+    let Ok(layers) = serde_json::from_value::<Vec<Layer>>(layers) else { return checked };
+    checked + Model::new(layers, 1).iter().map(holds).sum::<usize>()
 }
 
 /// Whether no number in it is large.
@@ -63,10 +68,11 @@ fn small(json: &Value) -> bool {
     }
 }
 
-fn holds(model: &Model) {
+/// Whether it ran, as a number.
+fn holds(model: &Model) -> usize {
     let written = model.to_bytes().expect("what was read can be written");
     assert_eq!(&Model::from_bytes(written).expect("what was written reads back"), model);
-    let Ok(graph) = model.graph(&GraphOptions::default()) else { return };
+    let Ok(graph) = model.graph(&GraphOptions::default()) else { return 0 };
     graph.verify().expect("layers build a graph that is well formed");
     let program = Program::compile(&graph, &CompileOptions::default().threads(1)).expect("what layers build compiles");
     let bindings = graph.symbols().iter().fold(Bindings::new(), |b, symbol| b.with(symbol, 2));
@@ -76,4 +82,5 @@ fn holds(model: &Model) {
     let inputs = inputs.expect("sizes of 2");
     let given: Vec<(&str, &Tensor)> = inputs.iter().map(|(name, t)| (*name, t)).collect();
     program.session().run(&given).expect("what compiles runs");
+    1
 }

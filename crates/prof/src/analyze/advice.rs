@@ -5,7 +5,6 @@ use super::share_of;
 use crate::profile::{Bound, Profile, Recommendation, Verdict};
 use crate::profiler::{Error, Profiler, Way};
 use schwann_core::{DType, Figure};
-use schwann_kernels::Isa;
 
 /// A recommendation, and how to try it where that can be done here.
 #[derive(Clone, Debug, PartialEq)]
@@ -22,6 +21,8 @@ const MUCH_OVERHEAD: f64 = 15.0;
 const MANY_PRODUCTS: f64 = 30.0;
 /// So many % of a run must be spent on lanes that hold nothing.
 const MUCH_WASTE: f64 = 5.0;
+/// Fewer idle lanes than this are not worth another size, in %.
+const IDLE_LANES: f64 = 15.0;
 /// bfloat16 is worth its lost digits from this gain on.
 pub(super) const LEAST_BF16_GAIN: f64 = 1.1;
 
@@ -77,7 +78,7 @@ pub fn recommend(profile: &Profile) -> Vec<Advice> {
             Some(Way::Batch(more)),
         ));
     }
-    let products = share_of(profile, |op| op.kernel.starts_with("gem"));
+    let products = share_of(profile, |op| op.kind.multiplies_weights());
     if w.dtype == "f32"
         && products > MANY_PRODUCTS
         && let Some(gain) = bf16_gain(profile).filter(|g| *g > LEAST_BF16_GAIN)
@@ -94,10 +95,10 @@ pub fn recommend(profile: &Profile) -> Vec<Advice> {
             Some(Way::Products(DType::Bf16)),
         ));
     }
-    if let Some((op, padded)) = ragged(profile) {
+    if let Some(evidence) = ragged(profile) {
         all.push(advice(
             "Choose a size that fills the registers",
-            format!("{op} has {padded}; the remaining lanes are computed and not used"),
+            format!("{evidence}; the remaining lanes are computed and not used"),
             "change the layer's size where the model allows it, and measure both",
             Figure::unavailable("×", "sizes", "another size is another model: it must be trained again to be compared"),
             None,
@@ -112,18 +113,15 @@ pub(super) fn bf16_gain(profile: &Profile) -> Option<f64> {
     profile.roof.bf16_gain.as_ref()?.value
 }
 
-/// The costliest product with a ragged last register: its name, and its columns in words.
-fn ragged(profile: &Profile) -> Option<(String, String)> {
-    let lanes = Isa::detect().lanes();
-    let products = profile.compute.ops.iter().filter(|op| op.kernel.starts_with("gem"));
-    let waste = products.filter_map(|op| {
-        let columns: usize = op.shape.trim_end_matches(']').rsplit([',', '[']).next()?.trim().parse().ok()?;
-        let wasted = 1.0 - columns as f64 / columns.next_multiple_of(lanes) as f64;
-        let share = op.share.value? * wasted;
-        (wasted > 0.15).then_some((share, op, columns))
+/// The operation that loses most to lanes that hold nothing, in words.
+fn ragged(profile: &Profile) -> Option<String> {
+    let waste = profile.compute.ops.iter().filter_map(|op| {
+        let idle = op.idle_lanes.as_ref()?;
+        let share = op.share.value? * idle.value? / 100.0;
+        (idle.value? > IDLE_LANES).then_some((share, op, idle))
     });
-    let (_, op, columns) = waste.max_by(|a, b| a.0.total_cmp(&b.0)).filter(|(share, ..)| *share > MUCH_WASTE)?;
-    Some((op.name.clone(), format!("{columns} columns where registers have {lanes} lanes")))
+    let (_, op, idle) = waste.max_by(|a, b| a.0.total_cmp(&b.0)).filter(|(share, ..)| *share > MUCH_WASTE)?;
+    Some(format!("{} has {}", op.name, idle.source))
 }
 
 /// Applies each change that can be applied, measures it in turns with the workload as it is, and writes down what came
@@ -150,6 +148,7 @@ mod tests {
     use super::*;
     use crate::example::{nothing, profile as complete};
     use crate::models;
+    use crate::profile::KernelKind;
     use crate::profiler::Options;
 
     #[test]
@@ -162,7 +161,7 @@ mod tests {
     fn bfloat16_is_advised_only_where_it_was_measured_to_be_faster() {
         let mut profile = complete();
         profile.workload.dtype = "f32".into();
-        profile.compute.ops[1].kernel = "gemm packed 32×64×16".into();
+        profile.compute.ops[1].kind = KernelKind::GatedCell;
         profile.compute.ops[1].share = Figure::measured(60.0, "%", "a test");
         let found = |gain: Option<f64>, profile: &Profile| {
             let mut profile = profile.clone();

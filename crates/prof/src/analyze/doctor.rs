@@ -162,7 +162,7 @@ fn model(list: &mut Checklist, p: &Profile) {
     let advice = (!fused).then_some("leave out --node-by-node");
     let finding = format!("{}, {} kernel calls in the plan", p.workload.compilation, p.compute.ops.len());
     list.note("kernel fusion", if fused { State::Good } else { State::Problem }, finding, advice);
-    let products = share_of(p, |op| op.kernel.starts_with("gem"));
+    let products = share_of(p, |op| op.kind.multiplies_weights());
     let dtype = &p.workload.dtype;
     // Only what calibration measured says which type is fast: having the instructions does not.
     let (state, finding) = match advice::bf16_gain(p) {

@@ -11,6 +11,7 @@ use crate::stats::{Effect, Size, median};
 use crate::{Profile, export};
 use schemars::JsonSchema;
 use schwann_core::figure::{Ends, Spread};
+use schwann_core::graph::is_automatic;
 use schwann_core::{Figure, Provenance};
 use serde::{Deserialize, Serialize};
 
@@ -401,18 +402,29 @@ fn counted(sense: Sense, base: &Figure, candidate: &Figure) -> Word {
     }
 }
 
-/// Operations of both sides, matched by node, kernel's place and order of appearance.
+/// Operations of both sides, matched by name; what is left, by place, if one side's name says no more than the place:
+/// earlier versions of this program had numbers for names (`add_26`), or names without the layer's (`steps`).
 fn ops(base: &[Op], candidate: &[Op]) -> Vec<OpChange> {
     let mut left: Vec<&Op> = base.iter().collect();
-    let mut rows = vec![];
-    let absent = |side: &str| Figure::unavailable("s", "observer", format!("the {side} has no such operation"));
-    for op in candidate {
-        let same = |other: &&&Op| other.name == op.name && other.op == op.op && other.within == op.within;
-        // The same place first: a name may come twice.
-        let at = left.iter().position(|o| same(&o) && o.path == op.path).or_else(|| left.iter().position(|o| same(&o)));
-        let before = at.map(|i| left.remove(i).self_time.clone()).unwrap_or_else(|| absent("baseline"));
-        rows.push(row(op, before, op.self_time.clone()));
+    let mut before: Vec<Option<&Op>> = vec![None; candidate.len()];
+    let by_name = |a: &Op, b: &Op| a.name == b.name && a.op == b.op && a.within == b.within;
+    // The same place first: a name may come twice.
+    let by_name_and_place = |a: &Op, b: &Op| by_name(a, b) && a.path == b.path;
+    let ends_with = |a: &Op, b: &Op| a.name.strip_suffix(&b.name).is_some_and(|path| path.ends_with('.'));
+    let renamed = |a: &Op, b: &Op| is_automatic(&a.name) || is_automatic(&b.name) || ends_with(a, b) || ends_with(b, a);
+    let by_place = |a: &Op, b: &Op| a.path == b.path && a.op == b.op && a.shape == b.shape && renamed(a, b);
+    type Rule<'a> = &'a dyn Fn(&Op, &Op) -> bool;
+    let rules: [Rule<'_>; 3] = [&by_name_and_place, &by_name, &by_place];
+    for same in rules {
+        for (op, found) in candidate.iter().zip(&mut before).filter(|(_, found)| found.is_none()) {
+            *found = left.iter().position(|other| same(other, op)).map(|i| left.remove(i));
+        }
     }
+    let absent = |side: &str| Figure::unavailable("s", "observer", format!("the {side} has no such operation"));
+    let time = |op: &Op| op.self_time.clone();
+    let both = candidate.iter().zip(before);
+    let mut rows: Vec<OpChange> =
+        both.map(|(op, before)| row(op, before.map_or_else(|| absent("baseline"), time), time(op))).collect();
     rows.extend(left.into_iter().map(|op| row(op, op.self_time.clone(), absent("candidate"))));
     let size = |r: &OpChange| r.difference.value.map_or(0.0, f64::abs);
     rows.sort_by(|a, b| size(b).total_cmp(&size(a)));

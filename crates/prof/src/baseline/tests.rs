@@ -323,6 +323,21 @@ fn what_is_unlike_is_named() {
 }
 
 #[test]
+fn operations_that_had_a_number_for_a_name_are_matched_by_their_place() {
+    let base = example::profile();
+    let mut before = base.clone();
+    before.compute.ops[1].name = "tanh_8".into();
+    before.compute.ops[4].name = "matmul_3.merged".into();
+    let mut now = base.clone();
+    now.compute.ops[0].name = "cfc.x.turned".into();
+    let compared = compare(&before, &now);
+    assert_eq!(compared.ops.len(), base.compute.ops.len());
+    assert!(compared.ops.iter().all(|op| op.change.value == Some(0.0)));
+    let names: Vec<&str> = compared.ops.iter().map(|op| op.name.as_str()).collect();
+    assert!(["cfc.x.turned", "backbone.0", "projected"].iter().all(|name| names.contains(name)), "{names:?}");
+}
+
+#[test]
 fn operations_that_came_and_went_are_kept_apart() {
     let base = example::profile();
     let mut other = base.clone();

@@ -25,7 +25,7 @@ pub const VERSION: u32 = 2;
 
 /// Counts the changes of what is priced (`fit::Unit`) and of the kernels behind it: prices of another count are of no use,
 /// and part of a machine's fingerprint.
-const PRICED: u32 = 3;
+const PRICED: u32 = 4;
 
 /// Rounds over the suite.
 const ROUNDS: usize = 4;
@@ -603,6 +603,14 @@ pub(super) mod tests {
             (Unit::SynapseRound, 4e-9),
             (Unit::SynapseGather, 8e-9),
             (Unit::GatedCall, 30e-9),
+            (Unit::AttentionCall, 60e-9),
+            (Unit::AttentionWork, 0.02e-9),
+            (Unit::AttentionScore, 0.5e-9),
+            (Unit::Bf16Work, 0.01e-9),
+            (Unit::Bf16RowByte, 0.02e-9),
+            (Unit::F16Work, 0.03e-9),
+            (Unit::F16RowByte, 0.02e-9),
+            (Unit::Converted, 0.05e-9),
             (Unit::GatedWork, 0.02e-9),
             (Unit::GatedFunction, 0.5e-9),
             (Unit::CopyCall, 10e-9),

@@ -11,7 +11,9 @@
 //! part, and a sum whose prices were measured together absorbs the part that does. For data beyond the second-level
 //! cache the bandwidth of the level that holds it is a second bound ([`mod@super::predict`]).
 
-use schwann_core::plan::{Loop, Place, Plan, Step};
+use schwann_core::DType;
+use schwann_core::plan::kernel::{BatchAxis, Elementwise, Format, GatedCell, MapWork, Product, Rounds, Synapses};
+use schwann_core::plan::{Kernel, Loop, Place, Plan, Step};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -91,6 +93,22 @@ pub enum Unit {
     GatherCall,
     /// A byte of it, read or written.
     GatherByte,
+    /// Attention.
+    AttentionCall,
+    /// A multiply-add of its two products.
+    AttentionWork,
+    /// A score of it: scale, exponential, sum.
+    AttentionScore,
+    /// A multiply-add of a product of several rows whose weights are bfloat16.
+    Bf16Work,
+    /// A byte of such weights in a product of one row.
+    Bf16RowByte,
+    /// A multiply-add of a product of several rows whose weights are f16.
+    F16Work,
+    /// A byte of such weights in a product of one row.
+    F16RowByte,
+    /// An element that a map or product reads or writes in another type than f32.
+    Converted,
 }
 
 /// What bounds a unit's price on another machine.
@@ -104,6 +122,8 @@ pub enum Kind {
     Cache,
     /// What a call costs: the core's clock.
     Overhead,
+    /// Arithmetic in a type narrower than f32: each chip has its own way, or none, and its f32 peak says nothing of it.
+    Narrow,
 }
 
 impl Unit {
@@ -115,13 +135,17 @@ impl Unit {
             | Unit::MapPlain
             | Unit::MapDivide
             | Unit::NormElement
+            | Unit::AttentionWork
+            | Unit::Converted
             | Unit::ReduceElement => Kind::Compute,
             Unit::MapFunction
             | Unit::GatedFunction
             | Unit::SynapseRow
             | Unit::SynapseRound
             | Unit::SynapseGather
+            | Unit::AttentionScore
             | Unit::SoftmaxElement => Kind::Functions,
+            Unit::Bf16Work | Unit::Bf16RowByte | Unit::F16Work | Unit::F16RowByte => Kind::Narrow,
             Unit::RowByteL1
             | Unit::RowByteL2
             | Unit::RowByteFar
@@ -130,7 +154,23 @@ impl Unit {
             | Unit::CopyByte
             | Unit::GatherByte
             | Unit::TurnedByte => Kind::Cache,
-            _ => Kind::Overhead,
+            Unit::Run
+            | Unit::Operand
+            | Unit::LoopBlock
+            | Unit::LoopStep
+            | Unit::RowCall
+            | Unit::RowRound
+            | Unit::ProductCall
+            | Unit::ProductTile
+            | Unit::MapCall
+            | Unit::SynapseCall
+            | Unit::GatedCall
+            | Unit::CopyCall
+            | Unit::SoftmaxCall
+            | Unit::NormCall
+            | Unit::ReduceCall
+            | Unit::GatherCall
+            | Unit::AttentionCall => Kind::Overhead,
         }
     }
 }
@@ -222,11 +262,12 @@ fn working_set(plan: &Plan) -> usize {
 }
 
 fn weight_bytes(step: &Step) -> usize {
-    match Form::of(step) {
-        Some(Form::Product { batch: 1, packed: true, n, k, .. }) => 4 * n * k,
-        Some(Form::Product { batch: 1, m, k, .. }) => 4 * m * k,
-        Some(Form::Synapses { count, sums, .. }) => count * 4 * (3 + sums),
-        Some(Form::Gated { units, k, .. }) => 12 * units * k,
+    match &step.kernel {
+        Kernel::Product(p) if p.batch == 1 && p.format == Format::Panels => p.weight_bytes(),
+        // Batch-last, the weights are the left operand.
+        Kernel::Product(p) if p.batch == 1 => p.left.size() * p.m * p.k,
+        Kernel::Synapses(s) => s.count * 4 * (3 + s.sums),
+        Kernel::GatedCell(c) => 12 * c.units * c.inputs,
         _ => 0,
     }
 }
@@ -239,14 +280,14 @@ fn count_loop<'a>(
     target: &Target,
     all: &mut Vec<Counted<'a>>,
 ) {
-    let (rows, columns) = loop_rows(&step.kernel);
-    let (blocks, work) = match (looped.block_rows, rows) {
-        (Some(block), Some(rows)) if block > 0 => (rows.div_ceil(block), rows as f64 / block as f64),
-        _ => (1, 1.0),
+    let (cut, turned) = match &step.kernel {
+        Kernel::Scan(scan) => (scan.blocks.filter(|b| b.block_rows > 0), scan.batch == BatchAxis::Last),
+        _ => (None, false),
     };
+    let (blocks, work) = cut.map_or((1, 1.0), |b| (b.rows.div_ceil(b.block_rows), b.rows as f64 / b.block_rows as f64));
     let calls = times * looped.steps as f64 * blocks as f64;
     let mut own = Counts::from([(Unit::LoopBlock, times * blocks as f64), (Unit::LoopStep, calls)]);
-    if columns {
+    if turned {
         own.insert(Unit::TurnedByte, times * step.cost.bytes_written as f64);
     }
     let set = working_set(&looped.body);
@@ -289,11 +330,13 @@ fn count_loop<'a>(
 
 fn is_call(unit: Unit) -> bool {
     use Unit::{
-        CopyCall, GatedCall, GatherCall, MapCall, NormCall, ProductCall, ReduceCall, RowCall, SoftmaxCall, SynapseCall,
+        AttentionCall, CopyCall, GatedCall, GatherCall, MapCall, NormCall, ProductCall, ReduceCall, RowCall,
+        SoftmaxCall, SynapseCall,
     };
     matches!(
         unit,
         RowCall
+            | AttentionCall
             | ProductCall
             | MapCall
             | SynapseCall
@@ -306,264 +349,167 @@ fn is_call(unit: Unit) -> bool {
     )
 }
 
-/// What a kernel's description says of its shape.
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum Form {
-    Product {
-        batch: usize,
-        m: usize,
-        n: usize,
-        k: usize,
-        packed: bool,
-        bias: bool,
-        then: bool,
-    },
-    /// With rounds a row (gathered, of all), destinations fill the lanes; without, rows do.
-    Synapses {
-        count: usize,
-        sums: usize,
-        rounds: Option<[usize; 2]>,
-    },
-    /// With weights that are skipped, rows fill the lanes; without, units do.
-    Gated {
-        rows: usize,
-        units: usize,
-        k: usize,
-        skipped: Option<usize>,
-    },
-    /// Rows or axes of so many elements in all.
-    Softmax(usize),
-    Norm(usize),
-    Reduce(usize),
-    Gather,
-    Copy,
-    Map,
-}
-
-/// What the text of a kernel that only moves bytes begins with.
-const COPIES: [&str; 8] =
-    ["copy ", "transpose ", "broadcast", "slice axis", "join axis", "stretch", "zero", "copy to output"];
-
-/// What the kernel's text of a ratio of sums over synapses ends with; how often may follow.
-const RATIO: &str = ", then their ratio";
-
-impl Form {
-    /// Reads what the backend writes: `gemm packed 32×64×16 + bias, then tanh(x0)`, `423 synapses, 64 to 2 × 64, …`,
-    /// `gated cell 32×3·29×37 less 240 weights, lanes are rows`.
-    fn of(step: &Step) -> Option<Form> {
-        let kernel = &step.kernel;
-        let found = Form::product(kernel).or_else(|| Form::synapses(kernel)).or_else(|| Form::gated(kernel));
-        found.or_else(|| Form::rows(kernel)).or_else(|| {
-            let copies = COPIES.iter().any(|c| kernel.starts_with(c));
-            let map = step.op == "map" || kernel.starts_with("map of ");
-            if copies && step.cost.flops == 0 { Some(Form::Copy) } else { map.then_some(Form::Map) }
-        })
-    }
-
-    /// `softmax 8×10`, `layer norm 8×64`, `sum 8×64×1`, `gather 3 of 10`.
-    fn rows(kernel: &str) -> Option<Form> {
-        let elements = |sizes: &str| {
-            sizes.split('×').try_fold(1usize, |product, size| product.checked_mul(size.parse::<usize>().ok()?))
-        };
-        for (name, form) in [
-            ("softmax ", Form::Softmax as fn(usize) -> Form),
-            ("layer norm ", Form::Norm),
-            ("rms norm ", Form::Norm),
-            ("sum ", Form::Reduce),
-            ("mean ", Form::Reduce),
-            ("max ", Form::Reduce),
-            ("min ", Form::Reduce),
-        ] {
-            if let Some(sizes) = kernel.strip_prefix(name) {
-                return elements(sizes).map(form);
-            }
-        }
-        kernel.starts_with("gather ").then_some(Form::Gather)
-    }
-
-    fn gated(kernel: &str) -> Option<Form> {
-        let (shape, lanes) = kernel.strip_prefix("gated cell ")?.split_once(", lanes are ")?;
-        let (sizes, less) = shape.split_once(" less ").unwrap_or((shape, "0 weights"));
-        let (rows, rest) = sizes.split_once("×3·")?;
-        let (units, k) = rest.split_once('×')?;
-        let skipped = if lanes == "rows" { Some(less.strip_suffix(" weights")?.parse().ok()?) } else { None };
-        Some(Form::Gated { rows: rows.parse().ok()?, units: units.parse().ok()?, k: k.parse().ok()?, skipped })
-    }
-
-    fn product(kernel: &str) -> Option<Form> {
-        let rest = kernel.strip_prefix("gemm ").or_else(|| kernel.strip_prefix("gemv "))?;
-        let (packed, rest) = rest.strip_prefix("packed ").map_or((false, rest), |rest| (true, rest));
-        let (batch, rest) = match rest.split_once(" × ") {
-            Some((batch, rest)) if batch.bytes().all(|b| b.is_ascii_digit()) => (batch.parse().ok()?, rest),
-            _ => (1, rest),
-        };
-        let sizes = rest.split([' ', ',']).next()?;
-        let mut sizes = sizes.split('×').map(str::parse);
-        let mut next = || sizes.next()?.ok();
-        let (m, n, k) = (next()?, next()?, next()?);
-        let (bias, then) = (rest.contains(" + bias"), rest.contains(", then "));
-        Some(Form::Product { batch, m, n, k, packed, bias, then })
-    }
-
-    fn synapses(kernel: &str) -> Option<Form> {
-        let (count, rest) = kernel.split_once(" synapses, ")?;
-        let (_, sums) = rest.split_once(" to ")?;
-        let sums = sums.split_once(" × ")?.0.parse().ok()?;
-        let kernel = kernel.split_once(RATIO).map_or(kernel, |(sums, _)| sums);
-        let rounds = kernel.strip_suffix(" rounds gathered").and_then(|k| k.rsplit_once(", ")).and_then(|(_, n)| {
-            let (gathered, all) = n.split_once(" of ")?;
-            Some([gathered.parse().ok()?, all.parse().ok()?])
-        });
-        Some(Form::Synapses { count: count.parse().ok()?, sums, rounds })
-    }
-}
-
-/// Rows of a blocked loop, and whether its body wants them as columns: `scan of 16 steps, 32 rows by 16 as columns`.
-fn loop_rows(kernel: &str) -> (Option<usize>, bool) {
-    let rows = kernel.split_once(" steps, ").and_then(|(_, rest)| rest.split_once(" rows by "));
-    (rows.and_then(|(rows, _)| rows.parse().ok()), kernel.ends_with(" as columns"))
-}
-
 /// Units of one call of a step that is no loop, or why its kernel has no price.
 fn priced(step: &Step, working_set: usize, target: &Target) -> (Counts, Option<String>) {
-    let kernel = &step.kernel;
-    let Some(form) = Form::of(step) else {
-        return (Counts::new(), Some(format!("no price is known for the kernel `{kernel}` of `{}`", step.name)));
-    };
-    // Prices are of f32. A product whose operands are fewer bytes than its weights would be has others.
-    let narrow = match form {
-        Form::Product { n, k, .. } => step.cost.bytes_read < 4 * (n * k) as u64,
-        Form::Copy | Form::Gather => false,
-        _ => !step.out.starts_with("f32"),
-    };
-    if narrow {
-        let what = format!("prices are of f32, and `{}` ({kernel}) computes with another type", step.name);
-        return (Counts::new(), Some(what));
-    }
-    (step_counts(step, form, working_set, target), None)
-}
-
-fn step_counts(step: &Step, form: Form, working_set: usize, target: &Target) -> Counts {
+    let mut units = Units { counts: Counts::new(), working_set, target };
     let cost = &step.cost;
-    let plain = cost.flops.saturating_sub(cost.transcendentals) as f64;
-    let mut counts = Counts::new();
-    let mut add = |unit, n: f64| {
-        if n > 0.0 {
-            *counts.entry(unit).or_insert(0.0) += n;
+    let unpriced = |what: &str| Some(format!("{what} (`{}`, {})", step.name, step.kernel));
+    let why = match &step.kernel {
+        Kernel::Product(p) => units.product(p),
+        Kernel::GatedCell(c) => units.gated(c),
+        Kernel::Synapses(s) => units.synapses(s),
+        Kernel::Map(m) => {
+            units.map(m, cost.bytes());
+            None
         }
+        Kernel::Attention(a) => {
+            let pairs = (a.batch * a.heads * a.pairs) as f64;
+            units.add(Unit::AttentionCall, 1.0);
+            units.add(Unit::AttentionWork, pairs * (a.dim + a.value_dim) as f64);
+            units.add(Unit::AttentionScore, pairs);
+            None
+        }
+        Kernel::Softmax(r) => units.call(Unit::SoftmaxCall, Unit::SoftmaxElement, r.elements()),
+        Kernel::Norm(n) => units.call(Unit::NormCall, Unit::NormElement, n.rows.elements()),
+        Kernel::Reduce(r) if r.dtype == DType::F32 => {
+            units.call(Unit::ReduceCall, Unit::ReduceElement, r.shape.iter().product())
+        }
+        Kernel::Gather(_) => units.call(Unit::GatherCall, Unit::GatherByte, cost.bytes() as usize),
+        Kernel::Move(_) => units.call(Unit::CopyCall, Unit::CopyByte, cost.bytes() as usize),
+        Kernel::Reduce(_) | Kernel::Integer(_) => Some("no price is known for integer arithmetic"),
+        Kernel::SegmentSum(_) => Some("no price is known for sums by segment"),
+        Kernel::Scan(_) => Some("no price is known for a loop without a body"),
+        Kernel::Other(_) => Some("no price is known for a kernel of another backend"),
     };
-    let row_bytes = |add: &mut dyn FnMut(Unit, f64), bytes: usize| {
-        let units = [Unit::RowByteL1, Unit::RowByteL2, Unit::RowByteFar];
-        for (unit, part) in units.into_iter().zip(residence(working_set, target)) {
-            add(unit, bytes as f64 * part);
-        }
-    };
-    let lanes = target.lanes;
-    let width = lanes * target.panel;
-    match form {
-        Form::Product { batch, m, n, k, packed, bias, then } => {
-            let padded = n.next_multiple_of(lanes);
-            if m == 1 && batch == 1 {
-                add(Unit::RowCall, 1.0);
-                add(Unit::RowRound, (n.div_ceil(width) * k) as f64);
-                row_bytes(&mut add, 4 * padded * k);
-            } else {
-                let b = batch as f64;
-                add(Unit::ProductCall, b);
-                add(Unit::ProductTile, b * (m.div_ceil(TILE_ROWS) * n.div_ceil(width)) as f64);
-                add(Unit::ProductWork, b * (m * padded * k) as f64);
-                if !packed {
-                    add(Unit::ProductPacked, b * (k * padded) as f64);
-                }
-            }
-            if then {
-                let elements = (batch * m * n) as f64;
-                add(Unit::MapCall, 1.0);
-                let product = 2.0 * (batch * m * n * k) as f64;
-                add(Unit::MapPlain, plain - product - if bias { elements } else { 0.0 });
-                add(Unit::MapFunction, cost.transcendentals as f64);
-                add(Unit::MapByte, 8.0 * elements);
-            }
-        }
-        Form::Synapses { count, rounds, sums } => {
-            // Two for the affine map, one function where there is one, two a sum: see the operation's cost.
-            let each = 2 + u64::from(cost.transcendentals > 0) + 2 * sums as u64;
-            let synapses = match cost.transcendentals {
-                0 => cost.flops as f64 / each as f64,
-                functions => functions as f64,
-            };
-            add(Unit::SynapseCall, 1.0);
-            // What they start from, or become: of a ratio's five operations one is a division.
-            let more = cost.flops as f64 - synapses * each as f64;
-            add(Unit::MapPlain, more);
-            if step.kernel.contains(RATIO) {
-                add(Unit::MapDivide, more / 5.0);
-            }
-            match rounds {
-                Some([gathered, all]) => {
-                    let rows = synapses / count.max(1) as f64;
-                    add(Unit::SynapseRound, all.saturating_sub(gathered) as f64 * rows);
-                    add(Unit::SynapseGather, gathered as f64 * rows);
-                }
-                None => add(Unit::SynapseRow, synapses),
-            }
-        }
-        Form::Gated { rows, units, k, skipped } => {
-            add(Unit::GatedCall, 1.0);
-            match skipped {
-                Some(skipped) => {
-                    let rows = rows.next_multiple_of(lanes);
-                    add(Unit::GatedWork, (rows * (3 * units * k).saturating_sub(skipped)) as f64);
-                    add(Unit::GatedFunction, (3 * units * rows) as f64);
-                }
-                None => {
-                    // Whole registers of units, and what is left of the three heads together.
-                    let registers = 3 * (units / lanes) + (3 * (units % lanes)).div_ceil(lanes);
-                    row_bytes(&mut add, 4 * registers * lanes * k);
-                    add(Unit::GatedFunction, 3.0 * units.next_multiple_of(lanes) as f64);
-                }
-            }
-        }
-        Form::Softmax(elements) => {
-            add(Unit::SoftmaxCall, 1.0);
-            add(Unit::SoftmaxElement, elements as f64);
-        }
-        Form::Norm(elements) => {
-            add(Unit::NormCall, 1.0);
-            add(Unit::NormElement, elements as f64);
-        }
-        Form::Reduce(elements) => {
-            add(Unit::ReduceCall, 1.0);
-            add(Unit::ReduceElement, elements as f64);
-        }
-        Form::Gather => {
-            add(Unit::GatherCall, 1.0);
-            add(Unit::GatherByte, cost.bytes() as f64);
-        }
-        Form::Copy => {
-            add(Unit::CopyCall, 1.0);
-            add(Unit::CopyByte, cost.bytes() as f64);
-        }
-        Form::Map => {
-            add(Unit::MapCall, 1.0);
-            let divisions = step.kernel.matches(" / ").count() as f64;
-            add(Unit::MapPlain, plain);
-            add(Unit::MapFunction, cost.transcendentals as f64);
-            if divisions > 0.0 {
-                let operations = operations(&step.kernel);
-                add(Unit::MapDivide, divisions * cost.flops as f64 / operations.max(1) as f64);
-            }
-            add(Unit::MapByte, cost.bytes() as f64);
-        }
+    match why {
+        Some(why) => (Counts::new(), unpriced(why)),
+        None => (units.counts, None),
     }
-    counts
 }
 
-/// Operations of a map that is written out: `(x0 * x1 + x2) / x3` has three.
-fn operations(kernel: &str) -> usize {
-    let signs = [" + ", " - ", " * ", " / "].iter().map(|s| kernel.matches(s).count()).sum::<usize>();
-    let functions = kernel.as_bytes().windows(2).filter(|w| w[0].is_ascii_alphabetic() && w[1] == b'(').count();
-    signs + functions
+/// Units of a call, being counted.
+struct Units<'a> {
+    counts: Counts,
+    working_set: usize,
+    target: &'a Target,
+}
+
+impl Units<'_> {
+    fn add(&mut self, unit: Unit, n: f64) {
+        if n > 0.0 {
+            *self.counts.entry(unit).or_insert(0.0) += n;
+        }
+    }
+
+    /// A call and so many of what it works on.
+    fn call(&mut self, call: Unit, each: Unit, n: usize) -> Option<&'static str> {
+        self.add(call, 1.0);
+        self.add(each, n as f64);
+        None
+    }
+
+    /// Bytes of f32 weights that are read once, from the caches that hold them.
+    fn row_bytes(&mut self, bytes: usize) {
+        let parts = residence(self.working_set, self.target);
+        for (unit, part) in [Unit::RowByteL1, Unit::RowByteL2, Unit::RowByteFar].into_iter().zip(parts) {
+            self.add(unit, bytes as f64 * part);
+        }
+    }
+
+    /// An elementwise program on so many elements.
+    fn work(&mut self, work: &MapWork, elements: f64) {
+        self.add(Unit::MapCall, 1.0);
+        self.add(Unit::MapPlain, elements * (work.operations - work.functions) as f64);
+        self.add(Unit::MapFunction, elements * work.functions as f64);
+        self.add(Unit::MapDivide, elements * work.divisions as f64);
+    }
+
+    fn map(&mut self, map: &Elementwise, bytes: u64) {
+        let elements = map.elements as f64;
+        self.work(&map.work, elements);
+        self.add(Unit::MapByte, bytes as f64);
+        let others = map.inputs.iter().chain([&map.out]).filter(|t| **t != DType::F32).count();
+        self.add(Unit::Converted, elements * others as f64);
+    }
+
+    fn product(&mut self, p: &Product) -> Option<&'static str> {
+        let Target { lanes, panel, .. } = *self.target;
+        let (padded, width) = (p.n.next_multiple_of(lanes), lanes * panel);
+        let (batch, one_row) = (p.batch as f64, p.m == 1 && p.batch == 1);
+        let work = batch * (p.m * padded * p.k) as f64;
+        let narrow = match (p.left, p.right) {
+            (DType::F32, DType::F32) => None,
+            (DType::F32 | DType::Bf16, DType::Bf16) => Some((Unit::Bf16Work, Unit::Bf16RowByte)),
+            (DType::F32 | DType::F16, DType::F16) => Some((Unit::F16Work, Unit::F16RowByte)),
+            _ => return Some("no price is known for a product of these types"),
+        };
+        if one_row {
+            self.add(Unit::RowCall, 1.0);
+            self.add(Unit::RowRound, (p.n.div_ceil(width) * p.k) as f64);
+            match narrow {
+                Some((_, byte)) => self.add(byte, (p.right.size() * padded * p.k) as f64),
+                None => self.row_bytes(4 * padded * p.k),
+            }
+        } else {
+            self.add(Unit::ProductCall, batch);
+            self.add(Unit::ProductTile, batch * (p.m.div_ceil(TILE_ROWS) * p.n.div_ceil(width)) as f64);
+            self.add(narrow.map_or(Unit::ProductWork, |(work, _)| work), work);
+            if p.format == Format::Dense {
+                self.add(Unit::ProductPacked, batch * (p.k * padded) as f64);
+            }
+        }
+        let results = batch * (p.m * p.n) as f64;
+        if let Some(then) = &p.then {
+            self.work(then, results);
+            self.add(Unit::MapByte, 8.0 * results);
+        }
+        if p.left != DType::F32 {
+            self.add(Unit::Converted, batch * (p.m * p.k) as f64);
+        }
+        if p.out != DType::F32 {
+            self.add(Unit::Converted, results);
+        }
+        None
+    }
+
+    fn synapses(&mut self, s: &Synapses) -> Option<&'static str> {
+        self.add(Unit::SynapseCall, 1.0);
+        let times = s.ratios.max(1) as f64;
+        let (rows, results) = (times * s.rows as f64, times * (s.rows * s.destinations) as f64);
+        // What the sums start from, or become: of a ratio's five operations one is a division.
+        let more = if s.ratios > 0 { 5 } else { s.starts };
+        self.add(Unit::MapPlain, results * more as f64);
+        if s.ratios > 0 {
+            self.add(Unit::MapDivide, results);
+        }
+        match s.rounds {
+            Some(Rounds { all, gathered }) => {
+                self.add(Unit::SynapseRound, rows * all.saturating_sub(gathered) as f64);
+                self.add(Unit::SynapseGather, rows * gathered as f64);
+            }
+            None => self.add(Unit::SynapseRow, rows * s.count as f64),
+        }
+        None
+    }
+
+    fn gated(&mut self, c: &GatedCell) -> Option<&'static str> {
+        let lanes = self.target.lanes;
+        self.add(Unit::GatedCall, 1.0);
+        match c.batch {
+            BatchAxis::Last => {
+                let rows = c.rows.next_multiple_of(lanes);
+                self.add(Unit::GatedWork, (rows * (3 * c.units * c.inputs).saturating_sub(c.skipped)) as f64);
+                self.add(Unit::GatedFunction, (3 * c.units * rows) as f64);
+            }
+            BatchAxis::First => {
+                // Whole registers of units, and what is left of the three heads together.
+                let registers = 3 * (c.units / lanes) + (3 * (c.units % lanes)).div_ceil(lanes);
+                self.row_bytes(c.rows * 4 * registers * lanes * c.inputs);
+                self.add(Unit::GatedFunction, (c.rows * 3 * c.units.next_multiple_of(lanes)) as f64);
+            }
+        }
+        None
+    }
 }
 
 /// Which part of a working set that is gone over again and again is found in the first level, the second, and beyond.

@@ -127,10 +127,13 @@ impl Speed {
         let peak = per_core / host.flops_per_s;
         let tempo = clock.value * 1e9 / calibration.clock_hz;
         let scale = |kind: Kind| match kind {
-            Kind::Compute | Kind::Functions | Kind::Cache => peak,
-            Kind::Overhead => tempo,
+            Kind::Compute | Kind::Functions | Kind::Cache => Some(peak),
+            Kind::Overhead => Some(tempo),
+            // Nothing that is published tells how fast it is there.
+            Kind::Narrow => None,
         };
-        let prices = calibration.prices.iter().map(|(unit, p)| (*unit, p / scale(unit.kind()))).collect();
+        let scaled = |(unit, price): (&Unit, &f64)| Some((*unit, price / scale(unit.kind())?));
+        let prices = calibration.prices.iter().filter_map(scaled).collect();
         let (error, mut reasons) = calibration_error(calibration);
         let (better, worse) = (peak.max(tempo), peak.min(tempo));
         let widened = |scale: f64| (scale / better / DESIGN / error.exp(), scale / worse * DESIGN * error.exp());
@@ -211,7 +214,13 @@ impl Speed {
         if let Some(why) = &step.unpriced {
             return Err(why.clone());
         }
-        let name = |unit: Unit| format!("the calibration has no price for {unit:?} of `{}`", step.step.kernel);
+        let name = |unit: Unit| match unit.kind() {
+            Kind::Narrow if !self.host => format!(
+                "how fast {} multiplies types narrower than f32 is not published (`{}`, {})",
+                self.device, step.step.name, step.step.kernel
+            ),
+            _ => format!("the calibration has no price for {unit:?} of `{}`", step.step.kernel),
+        };
         let mut by = [0.0f64; KINDS];
         let beyond = || {
             let set = schwann_core::plan::bytes(step.working_set as u64);
@@ -346,7 +355,7 @@ pub fn rounded(value: f64) -> f64 {
 
 fn kind_index(kind: Kind) -> usize {
     match kind {
-        Kind::Compute => 0,
+        Kind::Compute | Kind::Narrow => 0,
         Kind::Functions => 1,
         Kind::Cache => 2,
         Kind::Overhead => 3,
@@ -465,7 +474,7 @@ pub fn predict(plan: &Plan, speed: &Speed) -> Prediction {
         OpTime {
             name: step.step.name.clone(),
             op: step.step.op.clone(),
-            kernel: step.step.kernel.clone(),
+            kernel: step.step.kernel.to_string(),
             path: step.path.clone(),
             within: step.within.map(str::to_owned),
             calls: Figure::derived(step.calls, "calls", "the plan"),
@@ -683,13 +692,14 @@ pub(super) mod tests {
     #[test]
     fn a_kernel_without_a_price_is_named_and_nothing_is_predicted() {
         let mut b = GraphBuilder::new();
-        let q = b.input("q", DType::F32, &[1, 2, 8, 16][..]).unwrap();
-        let y = b.attention(q, q, q, None, false).unwrap();
+        let x = b.input("x", DType::F32, &[4, 8][..]).unwrap();
+        let to = b.input("to", DType::I32, &[8][..]).unwrap();
+        let y = b.push(schwann_core::op::Op::SegmentSum { axis: 1, segments: 3.into() }, &[x, to]).unwrap();
         b.output("y", y).unwrap();
         let program = Program::compile(&b.build().unwrap(), &CompileOptions::default().threads(1)).unwrap();
         let p = predict(&program.plan(&Bindings::new()).unwrap(), &Speed::host(&made_up(), 1));
         let why = p.time.reason.unwrap();
-        assert!(p.host && p.time.value.is_none() && why.contains("attention 1×2×8×16"), "{why}");
+        assert!(p.host && p.time.value.is_none() && why.contains("segment sum 8 into 3"), "{why}");
         // A price that the calibration lacks is no 0 either.
         let mut c = made_up();
         c.prices.remove(&Unit::MapFunction);
@@ -698,15 +708,26 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn bfloat16_products_are_not_priced_as_f32() {
+    fn bfloat16_products_have_a_price_of_their_own_and_none_on_chips_nobody_measured() {
         let mut b = GraphBuilder::new();
         let x = b.input("x", DType::Bf16, &[4, 32][..]).unwrap();
         let w = b.weight("w", Tensor::zeros(DType::Bf16, &[32, 64]).unwrap()).unwrap();
         let y = b.matmul(x, w).unwrap();
         b.output("y", y).unwrap();
         let program = Program::compile(&b.build().unwrap(), &CompileOptions::default().threads(1)).unwrap();
-        let p = predict(&program.plan(&Bindings::new()).unwrap(), &Speed::host(&made_up(), 1));
-        assert!(p.time.reason.is_some_and(|r| r.contains("another type")));
+        let plan = program.plan(&Bindings::new()).unwrap();
+        let time = |c: &Calibration| predict(&plan, &Speed::host(c, 1)).time;
+        let mut c = made_up();
+        let usual = time(&c).value.unwrap();
+        c.prices.entry(Unit::ProductWork).and_modify(|p| *p *= 100.0);
+        assert_eq!(time(&c).value, Some(usual), "no part of it is priced as f32");
+        c.prices.entry(Unit::Bf16Work).and_modify(|p| *p *= 100.0);
+        assert!(time(&c).value.unwrap() > 5.0 * usual);
+        c.prices.remove(&Unit::Bf16Work);
+        assert!(time(&c).reason.is_some_and(|r| r.contains("Bf16Work")));
+        let catalog = Catalog::own().unwrap();
+        let there = predict(&plan, &Speed::catalogued(catalog.find("M1").unwrap(), &made_up(), 1).unwrap()).time;
+        assert!(there.reason.as_deref().is_some_and(|r| r.contains("narrower than f32")), "{there:?}");
     }
 
     #[test]

@@ -161,6 +161,54 @@ fn rows(
     piece(format!("{name} of {}×{}", shape[0], shape[1]), b, inputs)
 }
 
+/// Attention over the same queries, keys and values in each order of them.
+fn attentions(heads: usize, length: usize, width: usize, causal: bool) -> Result<Piece> {
+    let mut b = GraphBuilder::new();
+    let shape = [1, heads, length, width];
+    let mut inputs = vec![];
+    let mut all = vec![];
+    for name in ["a", "b", "c"] {
+        all.push(b.input(name, DType::F32, &shape[..])?);
+        inputs.push((name, data(&shape)?));
+    }
+    for (i, order) in [[0, 1, 2], [1, 2, 0], [2, 0, 1]].into_iter().enumerate() {
+        let [q, k, v] = order.map(|j| all[j]);
+        let y = b.attention(q, k, v, None, causal)?;
+        b.output(&format!("y{i}"), y)?;
+    }
+    let which = if causal { "causal " } else { "" };
+    piece(format!("{which}attention of {heads} heads, {length}×{width}"), b, inputs)
+}
+
+/// Products with weights of a narrower type, there and back, of rows of f32.
+fn narrow(dtype: DType, rows: usize, [k, n]: [usize; 2], bytes: usize) -> Result<Piece> {
+    let pairs = (bytes / (4 * k * n)).clamp(1, 12);
+    let mut b = GraphBuilder::new();
+    let mut x = b.input("x", dtype, &[rows, k][..])?;
+    for pair in 0..pairs {
+        for (half, [from, to]) in [[k, n], [n, k]].into_iter().enumerate() {
+            let weights = numbers(dtype, &[from, to], -0.1, 0.1)?;
+            let w = b.weight(&format!("w{pair}.{half}"), weights)?;
+            x = b.matmul(x, w)?;
+        }
+    }
+    b.output("y", x)?;
+    let name = format!("{} products of {rows} rows of {dtype}, {k} to {n}", 2 * pairs);
+    piece(name, b, vec![("x", numbers(dtype, &[rows, k], -1.0, 1.0)?)])
+}
+
+/// Sums of two values of a narrower type.
+fn converted(dtype: DType, shape: [usize; 2]) -> Result<Piece> {
+    let mut b = GraphBuilder::new();
+    let (one, two) = (b.input("a", dtype, &shape[..])?, b.input("b", dtype, &shape[..])?);
+    for (i, [x, y]) in [[one, two], [two, one], [one, one], [two, two]].into_iter().enumerate() {
+        let y = b.add(x, y)?;
+        b.output(&format!("y{i}"), y)?;
+    }
+    let value = || numbers(dtype, &shape, -1.0, 1.0);
+    piece(format!("sums of {dtype}, {}×{}", shape[0], shape[1]), b, vec![("a", value()?), ("b", value()?)])
+}
+
 /// Rows of a table, looked up.
 fn lookups(count: usize, width: usize) -> Result<Piece> {
     const ROWS: usize = 256;
@@ -300,6 +348,19 @@ pub(super) fn all(l1: Option<usize>, l2: Option<usize>) -> Result<Vec<Piece>> {
     }
     for (count, width) in [(1, 16), (8, 64), (32, 32), (64, 128)] {
         all.push(lookups(count, width)?);
+    }
+    for (heads, length, width, causal) in
+        [(1, 8, 16, false), (4, 16, 32, false), (2, 64, 32, false), (4, 48, 16, true), (8, 96, 64, false)]
+    {
+        all.push(attentions(heads, length, width, causal)?);
+    }
+    for dtype in [DType::Bf16, DType::F16] {
+        for rows in [1, 8, 32] {
+            for sizes in [[64, 64], [128, 192]] {
+                all.push(narrow(dtype, rows, sizes, l2 / 8)?);
+            }
+        }
+        all.push(converted(dtype, [64, 48])?);
     }
     for (shape, axis) in [([1, 16], 1), ([1, 64], 1), ([16, 32], 0), ([64, 32], 0), ([40, 48], 0)] {
         all.push(joins(shape, axis)?);

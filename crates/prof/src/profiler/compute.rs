@@ -5,11 +5,13 @@ use super::sample::{Block, Samples};
 use super::{Profiler, Result};
 use crate::device::levels::least_seconds;
 use crate::device::roof::of_limit;
-use crate::profile::{Bound, Compute, Op, Roof};
+use crate::profile::{Bound, Compute, KernelKind, Op, Roof};
 use crate::stats;
 use schwann_core::backend::Totals;
-use schwann_core::plan::{Plan, Step};
+use schwann_core::plan::kernel::BatchAxis;
+use schwann_core::plan::{Kernel, Plan, Step};
 use schwann_core::{Cost, DType, Error, Figure, Series};
+use schwann_kernels::Isa;
 use std::collections::{BTreeMap, HashMap};
 
 /// The machine's limits, and what its levels of memory hold.
@@ -255,6 +257,7 @@ impl Profiler<'_> {
             (time, share, Figure::measured(taken.calls, "calls", "calls counted while watched"))
         };
         let mut ops = vec![];
+        let lanes = self.options.isa.unwrap_or_else(Isa::detect).lanes();
         // The limit of arithmetic is that of f32; narrower products may be faster.
         let gain = self.ceiling().and_then(|c| c.roof.bf16_gain.as_ref()?.value);
         let narrow = gain.filter(|g| self.options.dtype == DType::Bf16 && *g > 1.0).unwrap_or(1.0);
@@ -297,7 +300,9 @@ impl Profiler<'_> {
             ops.push(Op {
                 name: step.name.clone(),
                 op: step.op.clone(),
-                kernel: step.kernel.clone(),
+                kernel: step.kernel.to_string(),
+                kind: KernelKind::of(&step.kernel),
+                idle_lanes: idle_lanes(&step.kernel, lanes),
                 shape: shape.into(),
                 dtype: dtype.into(),
                 within: site.within.map(|s| s.name.clone()),
@@ -369,6 +374,24 @@ impl Profiler<'_> {
     }
 }
 
+/// Of the lanes that a product computes with, how many hold nothing, in %.
+fn idle_lanes(kernel: &Kernel, lanes: usize) -> Option<Figure> {
+    let (used, registers, what) = match kernel {
+        Kernel::Product(p) => (p.n, p.n.div_ceil(lanes), format!("{} columns", p.n)),
+        Kernel::GatedCell(c) if c.batch == BatchAxis::Last => {
+            (c.rows, c.rows.div_ceil(lanes), format!("{} rows", c.rows))
+        }
+        Kernel::GatedCell(c) => {
+            // Whole registers of each head, and what is left of the three together.
+            let registers = 3 * (c.units / lanes) + (3 * (c.units % lanes)).div_ceil(lanes);
+            (3 * c.units, registers, format!("3 × {} units", c.units))
+        }
+        _ => return None,
+    };
+    let idle = 1.0 - used as f64 / (registers * lanes).max(1) as f64;
+    Some(Figure::derived(idle * 100.0, "%", format!("{what} where registers have {lanes} lanes")))
+}
+
 /// What a run does outside its steps.
 fn run_op((self_time, share, calls): (Figure, Figure, Figure)) -> Op {
     let none = |unit: &str| Figure::unavailable(unit, "roofline", "a run's own work is not counted");
@@ -376,6 +399,8 @@ fn run_op((self_time, share, calls): (Figure, Figure, Figure)) -> Op {
         name: "(run)".into(),
         op: "run".into(),
         kernel: "the call itself: checks, inputs, outputs, states".into(),
+        kind: KernelKind::Call,
+        idle_lanes: None,
         shape: String::new(),
         dtype: String::new(),
         path: vec![],

@@ -34,7 +34,6 @@ use schwann_core::{DType, Figure, Graph};
 use schwann_kernels::Isa;
 use schwann_nn::Model;
 use serde::{Deserialize, Serialize};
-use start::STARTS;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -500,7 +499,7 @@ impl<'a> Profiler<'a> {
             (
                 self.starter.is_some() && no_starts && self.check_cancelled().is_err(),
                 0,
-                STARTS,
+                crate::stats::verdict::RECORD_STARTS.start,
                 "starts of the process",
             ),
             (compared < self.ways.len(), compared, self.ways.len(), "comparisons"),

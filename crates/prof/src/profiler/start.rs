@@ -11,7 +11,7 @@ use super::compare::start_seconds;
 use super::rig::Rig;
 use super::{Error, Options, Profiler, Result, Subject};
 use crate::profile::Starts;
-use crate::stats::verdict::Reading;
+use crate::stats::verdict::{RECORD_STARTS, Reading, enough_starts};
 use crate::stats::{Random, median};
 use schwann_core::Series;
 use schwann_kernels::{Isa, peak};
@@ -26,8 +26,6 @@ const LONG_RUN: f64 = 0.01;
 const MOST_TURNS: usize = 4000;
 /// Turns of even the slowest thing.
 const LEAST_TURNS: usize = 2;
-/// Starts that a profile keeps.
-pub(super) const STARTS: usize = 24;
 /// The part of a start's time that goes into warming up.
 const WARM_UP: f64 = 0.2;
 
@@ -145,8 +143,11 @@ impl<'a> Profiler<'a> {
         let seconds = start_seconds(self.options.seconds);
         let options = [self.options.clone()];
         let (mut times, mut yardsticks, mut readings) = (vec![], vec![], vec![]);
-        for i in 0..STARTS {
-            self.tell("other starts of the process", i as f64 / STARTS as f64);
+        while !enough_starts(&readings) {
+            let usual = readings.len() as f64 / RECORD_STARTS.start as f64;
+            // Where it takes more than the usual number, the rest of the bar is for those.
+            let most = readings.len() as f64 / RECORD_STARTS.end as f64;
+            self.tell("other starts of the process", (0.7 * usual).min(0.7) + 0.3 * most);
             let found = self.start(&options, true, seconds)?;
             let times_of = found.sides.first().map_or(&[][..], |s| s);
             let reading = Reading::over_yardstick(&found.yardstick, times_of);
@@ -154,7 +155,7 @@ impl<'a> Profiler<'a> {
             times.extend(median(times_of));
             yardsticks.extend(median(&found.yardstick));
         }
-        let source = format!("system clock, median of each of {STARTS} starts of the process");
+        let source = format!("system clock, median of each of {} starts of the process", readings.len());
         let over = "run over yardstick, each the time that a tenth of a start's turns stay below";
         Ok(Some(Starts {
             time: Series::measured(times, "s", source.clone()),

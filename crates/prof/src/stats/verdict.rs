@@ -17,7 +17,8 @@
 //! two records do not, and disturbances only ever add time: another program on the same core costs 30%, and half of a
 //! record's starts may meet one. So a record is read by its undisturbed part: of each start the time that one turn in ten
 //! stays below, over that of a yardstick timed in turns with it ([`crate::profiler::YARDSTICK`]), and of the starts the
-//! lowest six of 24. Where fewer are undisturbed, those six scatter widely, and the interval is wide.
+//! lowest six. 24 are made, and more while those six still scatter, up to 96: on a machine that others use as well it takes
+//! longer to meet six quiet moments. Where fewer are undisturbed even so, the interval is wide.
 //! What the yardstick does not see of the machine's changes is added.
 
 use super::{Interval, median, quantile_sorted, sorted};
@@ -35,11 +36,13 @@ pub const LEAST_CHANGE: f64 = 0.01;
 const LOOKS: [usize; 4] = [4, 8, 13, 20];
 /// How many times as long as wanted it may take to come to the first look.
 const PATIENCE: f64 = 8.0;
-/// Starts after which an answer is looked for where one side is a record.
-const LOOKS_AT_RECORD: [usize; 1] = [24];
+/// Starts of a record: at least, and at most where they do not settle before.
+pub const RECORD_STARTS: Range<usize> = 24..96;
+/// A record has settled when its own part of the interval is this wide at most, to either side.
+const SETTLED: f64 = 0.008;
 /// The part of the starts that is left out at each end, where both sides ran in turns.
 const TRIM: f64 = 0.2;
-/// So many of a record's starts, the lowest, are taken for undisturbed: a quarter of what a profile keeps.
+/// So many of a record's starts, the lowest, are taken for undisturbed.
 const QUIET_STARTS: usize = 6;
 /// And this part of a start's turns.
 const QUIET_TURNS: f64 = 0.1;
@@ -163,7 +166,8 @@ impl Question {
         tick: &mut dyn FnMut(f64),
     ) -> Result<Option<Judgement>, E> {
         let clock = Instant::now();
-        let looks = if record.is_some() { &LOOKS_AT_RECORD[..] } else { &LOOKS };
+        // With a record one look is taken, once the starts have settled.
+        let looks: &[usize] = if record.is_some() { &[RECORD_STARTS.start] } else { &LOOKS };
         let mut readings = vec![];
         loop {
             readings.push(start()?);
@@ -173,8 +177,11 @@ impl Question {
             // is very slow ends before it.
             let enough = if readings.len() < looks[0] { seconds * PATIENCE } else { seconds };
             let over = readings.len() >= 2 && spent * (1.0 + 1.0 / readings.len() as f64) > enough;
-            let last = readings.len() >= looks[looks.len() - 1];
-            if !(over || last || looks.contains(&readings.len())) {
+            let last = match record {
+                Some(_) => enough_starts(&readings),
+                None => readings.len() >= looks[looks.len() - 1],
+            };
+            if !(over || last || record.is_none() && looks.contains(&readings.len())) {
                 continue;
             }
             let chance = self.chance(looks.len());
@@ -192,6 +199,15 @@ impl Question {
             }
         }
     }
+}
+
+/// Whether a record has as many starts as it needs: its undisturbed ones lie close together, or there are very many.
+pub fn enough_starts(starts: &[Reading]) -> bool {
+    let settled = || {
+        let wide = |m: Mean| student(m.freedom, 1.0 - CONFIDENCE) * m.variance.sqrt();
+        Mean::undisturbed(starts).is_some_and(|m| wide(m) <= SETTLED)
+    };
+    starts.len() >= RECORD_STARTS.end || starts.len() >= RECORD_STARTS.start && settled()
 }
 
 /// An answer with what it rests on.

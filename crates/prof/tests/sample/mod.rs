@@ -51,6 +51,8 @@ fn op(i: usize, row: &Row, whole: f64) -> Op {
         Figure::predicted((flops / PEAK + functions / 4.17e9).max(bytes / 140e9), "s", "made up: this machine's roof");
     let loop_at = 1;
     Op {
+        kind: KernelKind::default(),
+        idle_lanes: None,
         name: name.into(),
         op: op.into(),
         kernel: kernel.into(),
@@ -424,7 +426,7 @@ pub(crate) fn hostile() -> Profile {
         match value {
             serde_json::Value::Object(map) => {
                 for (key, value) in map {
-                    if !matches!(key.as_str(), "provenance" | "bound" | "verdict" | "ends") {
+                    if !matches!(key.as_str(), "provenance" | "bound" | "verdict" | "ends" | "kind") {
                         poison(value);
                     }
                 }

@@ -5,7 +5,9 @@ use super::matmul;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::graph::{Node, Value};
-use crate::op::{Binary, Compare, Map, MapInstr, Op, Reduction, Unary};
+use crate::op::{Binary, Compare, Map, MapInstr, Op, Reduction, Unary, visible_pairs};
+use crate::plan::Kernel;
+use crate::plan::kernel::{self as kernels, Gather, MapWork, Move, Norm, Rows, SegmentSum};
 use schwann_kernels::attention::{Attention, attention_scratch_bytes};
 use schwann_kernels::exact::{IntOp, IntReduce};
 use schwann_kernels::map::{self as kernel, Elem, Instr, Program};
@@ -43,7 +45,8 @@ pub(super) fn copy(sized: &Sized, src: Ref, from: &[usize], dst: Ref, to: &[usiz
 pub(super) fn lower(l: &mut Lower<'_>, value: Value, node: &Node) -> Result<()> {
     let out = l.sized(value)?;
     let cost = l.graph.node_cost(node, l.bindings)?;
-    let label = |kernel: String| Label { kernel, cost, in_place: false, looped: None };
+    let label = |kernel: Kernel| Label { kernel, cost, in_place: false, looped: None };
+    let moved = |how: Move| label(Kernel::Move(how));
     if out.count() == 0 {
         l.write(value)?;
         return Ok(());
@@ -75,8 +78,7 @@ pub(super) fn lower(l: &mut Lower<'_>, value: Value, node: &Node) -> Result<()> 
                 };
                 Call::Reduce { op, shape, src, dst }
             };
-            let [outer, len, inner] = shape;
-            l.call(value, call, label(format!("{} {outer}×{len}×{inner}", kind.name())))
+            l.call(value, call, label(Kernel::Reduce(kernels::Reduce { by: *kind, shape, dtype: x.dtype })))
         }
         Op::Softmax { .. } => {
             let len = *out.shape.last().unwrap_or(&1);
@@ -84,7 +86,7 @@ pub(super) fn lower(l: &mut Lower<'_>, value: Value, node: &Node) -> Result<()> 
             let src = l.read(node.inputs[0])?;
             let (dst, in_place) = l.write_over(value, &node.inputs[..1])?;
             let call = Call::Softmax { rows, len, src, dst };
-            l.call(value, call, Label { in_place, ..label(format!("softmax {rows}×{len}")) })
+            l.call(value, call, Label { in_place, ..label(Kernel::Softmax(Rows { rows, len })) })
         }
         Op::LayerNorm { eps } | Op::RmsNorm { eps } => {
             let len = *out.shape.last().unwrap_or(&1);
@@ -93,26 +95,36 @@ pub(super) fn lower(l: &mut Lower<'_>, value: Value, node: &Node) -> Result<()> 
             let mut extra = |i: usize| node.inputs.get(i).map(|v| l.read(*v)).transpose();
             let (gamma, beta) = (extra(1)?, extra(2)?);
             let (dst, in_place) = l.write_over(value, &node.inputs[..1])?;
-            let (call, name) = match node.op {
-                Op::LayerNorm { .. } => {
-                    (Call::LayerNorm { rows, len, eps: eps.0, gamma, beta, src, dst }, "layer norm")
-                }
-                _ => (Call::RmsNorm { rows, len, eps: eps.0, gamma, src, dst }, "rms norm"),
+            let (call, centred) = match node.op {
+                Op::LayerNorm { .. } => (Call::LayerNorm { rows, len, eps: eps.0, gamma, beta, src, dst }, true),
+                _ => (Call::RmsNorm { rows, len, eps: eps.0, gamma, src, dst }, false),
             };
-            l.call(value, call, Label { in_place, ..label(format!("{name} {rows}×{len}")) })
+            let kernel = Kernel::Norm(Norm { centred, rows: Rows { rows, len } });
+            l.call(value, call, Label { in_place, ..label(kernel) })
         }
         Op::Attention { causal, scale } => {
             let call = attention(l, value, node, *causal, scale.map(|s| s.0))?;
             let Call::Attention(a) = &call else { unreachable!("attention lowers to attention") };
             let s = &a.shape;
-            let kernel = format!("attention {}×{}×{}×{}, {} keys", s.batch, s.heads, s.queries, s.dim, s.keys);
-            l.call(value, call, label(kernel))
+            let pairs =
+                if s.causal { visible_pairs(s.queries as u64, s.keys as u64) as usize } else { s.queries * s.keys };
+            let kernel = kernels::Attention {
+                batch: s.batch,
+                heads: s.heads,
+                queries: s.queries,
+                keys: s.keys,
+                dim: s.dim,
+                value_dim: s.value_dim,
+                pairs,
+                masked: s.mask.is_some(),
+            };
+            l.call(value, call, label(Kernel::Attention(kernel)))
         }
         Op::Transpose { perm } => {
             let (src, strides) = l.view(node.inputs[0])?;
             let from: Vec<usize> = perm.iter().map(|&p| strides[p]).collect();
             let call = copy(&out, src, &from, l.write(value)?, &out.strides());
-            l.call(value, call, label(format!("transpose {perm:?}")))
+            l.call(value, call, moved(Move::Transpose { axes: perm.clone() }))
         }
         // Reached where the result is an output; elsewhere these wait for a reader.
         Op::Broadcast { .. } => {
@@ -121,7 +133,7 @@ pub(super) fn lower(l: &mut Lower<'_>, value: Value, node: &Node) -> Result<()> 
             let kept = |i: usize| i >= missing && x.shape[i - missing] == out.shape[i];
             let from: Vec<usize> = (0..out.shape.len()).map(|i| if kept(i) { own[i - missing] } else { 0 }).collect();
             let call = copy(&out, src, &from, l.write(value)?, &out.strides());
-            l.call(value, call, label("broadcast".into()))
+            l.call(value, call, moved(Move::Broadcast))
         }
         Op::Slice { axis, start, .. } => {
             let (mut src, strides) = l.view(node.inputs[0])?;
@@ -129,15 +141,15 @@ pub(super) fn lower(l: &mut Lower<'_>, value: Value, node: &Node) -> Result<()> 
             src.offset += skip;
             src.len -= skip;
             let call = copy(&out, src, &strides, l.write(value)?, &out.strides());
-            l.call(value, call, label(format!("slice axis {axis}")))
+            l.call(value, call, moved(Move::Slice { axis: *axis }))
         }
         Op::Pad { axis, before, .. } => {
             let (x, strides) = (input(l, 0)?, out.strides());
             let src = l.view(node.inputs[0])?;
             let dst = l.write(value)?;
-            l.call(value, Call::Zero { dst }, Label { cost: Default::default(), ..label("zero".into()) })?;
+            l.call(value, Call::Zero { dst }, Label { cost: Default::default(), ..moved(Move::Zero) })?;
             let at = before.eval(l.bindings)? * strides[*axis];
-            place_within(l, value, &x, src, dst, at, &strides, label("copy into padding".into()))
+            place_within(l, value, &x, src, dst, at, &strides, moved(Move::IntoPadding))
         }
         Op::Concat { axis } => {
             let strides = out.strides();
@@ -153,7 +165,7 @@ pub(super) fn lower(l: &mut Lower<'_>, value: Value, node: &Node) -> Result<()> 
                 let src = l.view(v)?;
                 let bytes = x.bytes() as u64;
                 let cost = crate::op::Cost { bytes_read: bytes, bytes_written: bytes, ..Default::default() };
-                let label = Label { cost, ..label(format!("join axis {axis}")) };
+                let label = Label { cost, ..moved(Move::Join { axis: *axis }) };
                 place_within(l, value, &x, src, dst, before / x.dtype.size(), &strides, label)?;
             }
             Ok(())
@@ -164,7 +176,7 @@ pub(super) fn lower(l: &mut Lower<'_>, value: Value, node: &Node) -> Result<()> 
             let (src, index, dst) = (l.read(node.inputs[0])?, l.read(node.inputs[1])?, l.write(value)?);
             let count = indices.count();
             let call = Call::Gather { elem: x.dtype.size(), shape, indices: index, count, src, dst };
-            l.call(value, call, label(format!("gather {count} of {}", shape[1])))
+            l.call(value, call, label(Kernel::Gather(Gather { count, of: shape[1] })))
         }
         Op::SegmentSum { axis, .. } => {
             let x = input(l, 0)?;
@@ -174,7 +186,8 @@ pub(super) fn lower(l: &mut Lower<'_>, value: Value, node: &Node) -> Result<()> 
                 DType::I32 => Call::IntSegmentSum { shape, segments, count, src, dst },
                 _ => Call::SegmentSum { shape, segments, count, src, dst },
             };
-            l.call(value, call, label(format!("segment sum {} into {count}", shape[1])))
+            let kernel = SegmentSum { len: shape[1], segments: count, dtype: x.dtype };
+            l.call(value, call, label(Kernel::SegmentSum(kernel)))
         }
         Op::Input { .. }
         | Op::Weight { .. }
@@ -184,6 +197,7 @@ pub(super) fn lower(l: &mut Lower<'_>, value: Value, node: &Node) -> Result<()> 
         | Op::Dequantize
         | Op::SynapseSum { .. }
         | Op::SynapseRatio { .. }
+        | Op::GatedCell { .. }
         | Op::Scan(_) => Err(Error::Internal(format!("`{}` ({}) reached the kernels", node.name, node.op.name()))),
     }
 }
@@ -318,7 +332,7 @@ fn elementwise(l: &mut Lower<'_>, value: Value, node: &Node, map: &Map, out: &Si
             bytes_written: full.bytes() as u64,
             ..Default::default()
         };
-        l.call(value, call, Label { kernel: "stretch".into(), cost: moved, in_place: false, looped: None })?;
+        l.call(value, call, Label { kernel: Kernel::Move(Move::Stretch), cost: moved, in_place: false, looped: None })?;
         (refs[i], stretched[i]) = (dst, true);
         strides[i] = full.strides();
     }
@@ -327,7 +341,7 @@ fn elementwise(l: &mut Lower<'_>, value: Value, node: &Node, map: &Map, out: &Si
     if dims.len() > 4 {
         return Err(Error::Internal(format!("`{}` has too many axes to walk", node.name)));
     }
-    let (program, kernel_name) = compile(map, node.inputs.len())?;
+    let program = compile(map, node.inputs.len())?;
     // Operands of the result's own layout and element size may be overwritten.
     let candidates: Vec<Value> = (0..inputs.len())
         .filter(|&i| inputs[i].shape == out.shape && inputs[i].dtype.size() == out.dtype.size() && !stretched[i])
@@ -337,13 +351,20 @@ fn elementwise(l: &mut Lower<'_>, value: Value, node: &Node, map: &Map, out: &Si
         inputs.iter().enumerate().map(|(i, x)| (refs[i], elem(x.dtype), pad4(&collapsed[i], 0))).collect();
     let scratch = l.scratch(kernel::scratch_bytes(&program, l.target.threads));
     let (dst, in_place) = l.write_over(value, &candidates)?;
-    let map = tape::Map::new(l.target.isa, program, pad4(&dims, 1), operands, (dst, elem(out.dtype)), scratch);
+    let work = MapWork::of(map);
+    let map = tape::Map::new(l.target.machine(), program, pad4(&dims, 1), operands, (dst, elem(out.dtype)), scratch);
     let call = Call::Map(Box::new(map.map_err(Error::Internal)?));
-    l.call(value, call, Label { kernel: kernel_name, cost, in_place, looped: None })
+    let kernel = Kernel::Map(kernels::Elementwise {
+        elements: out.count(),
+        inputs: inputs.iter().map(|x| x.dtype).collect(),
+        out: out.dtype,
+        work,
+    });
+    l.call(value, call, Label { kernel, cost, in_place, looped: None })
 }
 
-/// The kernel's form of a program, and its name for people.
-pub(super) fn compile(map: &Map, inputs: usize) -> Result<(Program, String)> {
+/// The kernel's form of a program.
+pub(super) fn compile(map: &Map, inputs: usize) -> Result<Program> {
     let mut code: Vec<Instr> = Vec::with_capacity(map.code.len());
     let mut at: Vec<u16> = Vec::with_capacity(map.code.len());
     for instr in &map.code {
@@ -370,13 +391,7 @@ pub(super) fn compile(map: &Map, inputs: usize) -> Result<(Program, String)> {
         at.push(result);
     }
     let last = *at.last().ok_or_else(|| Error::Internal("an empty program".into()))?;
-    let program = Program::new(code, vec![last], inputs).map_err(Error::Internal)?;
-    let mut name = map.to_string();
-    if name.chars().count() > 40 {
-        let work = map.code.iter().filter(|i| !matches!(i, MapInstr::Input(_) | MapInstr::Const(_))).count();
-        name = format!("map of {work} operations");
-    }
-    Ok((program, name))
+    Program::new(code, vec![last], inputs).map_err(Error::Internal)
 }
 
 fn unary(u: Unary) -> kernel::Unary {
@@ -469,5 +484,6 @@ fn integers(l: &mut Lower<'_>, value: Value, node: &Node, out: &Sized) -> Result
     }
     let dst = l.write(value)?;
     let call = Call::Int { op, dims: pad6(&out.shape, 1), inputs, out: (dst, elem(out.dtype)) };
-    l.call(value, call, Label { kernel: format!("integer {}", node.op.name()), cost, in_place: false, looped: None })
+    let kernel = Kernel::Integer(kernels::Integer { operation: node.op.name().into() });
+    l.call(value, call, Label { kernel, cost, in_place: false, looped: None })
 }

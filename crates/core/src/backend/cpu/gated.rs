@@ -1,201 +1,128 @@
-//! Gated cells: a product whose columns are three heads, and the gate that is all that reads them, become one call.
+//! Gated cells as one call, where that is faster than a product followed by a map.
 //!
-//! Nothing in the graph says so; lowering finds the pattern that merging and fusing leave behind. The product's weights
-//! must be known, and there must be one row, or a few registers of rows as columns, as blocks of a loop have them: in other
-//! cases a product, on several threads if it is large, followed by a map, is as fast.
+//! It is with one row, or with a few registers of rows as blocks of a loop have them, and with weights that are known. In
+//! other cases a product, on several threads if it is large, and a map are as fast: there a cell is expanded into them.
 
-use super::calls::compile;
-use super::lower::{Label, Lower};
+use super::known::Known;
+use super::lower::{Label, Lower, Target, sized};
 use super::packs::Heads;
-use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::graph::{Node, Value};
-use crate::op::{Binary, MapInstr, Op};
-use schwann_kernels::gated::{Gated, Lanes};
+use crate::graph::{Graph, Value};
+use crate::op::Op;
+use crate::pass::cells;
+use crate::plan::Kernel;
+use crate::plan::kernel::{BatchAxis, GatedCell};
+use crate::shape::Bindings;
+use schwann_kernels::gated::{Batch, Gated};
 use schwann_kernels::gemm::is_shared;
 use schwann_kernels::tape::{Call, Ref};
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
-/// Rows of a cell whose lanes are rows at most: for more, all of x would be read again for each unit, from afar.
-const MOST_ROWS: usize = 64;
-
-/// A cell, by the value of its gate.
+/// A cell that is one call.
 #[derive(Clone, Copy)]
 pub(super) struct Cell {
-    product: Value,
-    /// What it multiplies, its weights and what it adds to the products.
-    x: Value,
-    weights: Value,
-    bias: Option<Value>,
-    /// Where the heads a, b and t begin.
-    heads: [usize; 3],
-    units: usize,
     rows: usize,
-    lanes: Lanes,
-    /// Whether weights lie input by input, rather than column by column.
-    by_input: bool,
+    units: usize,
+    batch: Batch,
 }
 
 impl Cell {
-    /// Whether `whole`, joined along that axis, may be given as its parts: it is what the cell multiplies, and parts are
-    /// inputs.
-    pub(super) fn takes_parts(&self, whole: Value, axis: usize) -> bool {
-        let inputs = if self.lanes == Lanes::Units { 1 } else { 0 };
-        self.x == whole && self.weights != whole && self.bias != Some(whole) && axis == inputs
+    /// The axis of x along which its inputs lie.
+    pub(super) fn inputs_axis(&self) -> usize {
+        usize::from(self.batch == Batch::First)
     }
 }
 
-/// The cells of a graph.
+/// The cells of a graph that are one call, by their values.
 #[derive(Default)]
-pub(super) struct Cells {
-    by_gate: HashMap<Value, Cell>,
-    /// The gate of each product.
-    by_product: HashMap<u32, Value>,
-    /// Nodes that the cells make superfluous: products and their parts.
-    inner: HashSet<u32>,
-}
+pub(super) struct Cells(HashMap<Value, Cell>);
 
 impl Cells {
-    pub(super) fn get(&self, gate: Value) -> Option<Cell> {
-        self.by_gate.get(&gate).copied()
+    /// The cells of a graph that are worth a call of their own on this target.
+    pub(super) fn of(graph: &Graph, bindings: &Bindings, target: &Target<'_>, known: &Known<'_>) -> Result<Cells> {
+        let mut found = Cells::default();
+        for (id, node) in (0u32..).zip(graph.nodes()) {
+            let Op::GatedCell { batch_last, .. } = node.op else { continue };
+            let value = Value { node: id, slot: 0 };
+            let (out, x) = (sized(graph, bindings, value)?, sized(graph, bindings, node.inputs[0])?);
+            let (rows, units) = if batch_last { (out.shape[1], out.shape[0]) } else { (out.shape[0], out.shape[1]) };
+            // For more rows, all of x would be read again for each unit, from afar.
+            let most = target.tuning.gated_rows_most();
+            let batch = match (batch_last, rows) {
+                (false, 1) => Batch::First,
+                (true, rows) if (target.isa.lanes()..=most).contains(&rows) => Batch::Last,
+                _ => continue,
+            };
+            if out.count() == 0 || !node.inputs[1..].iter().all(|v| known.contains(*v)) {
+                continue;
+            }
+            let width = x.count() / rows;
+            // A cell has no use for a second thread; a product large enough has.
+            let shared = target.threads > 1 && is_shared(target.tuning, (3 * out.count()).saturating_mul(width));
+            if Gated::fits([width, 0], units) && !shared {
+                found.0.insert(value, Cell { rows, units, batch });
+            }
+        }
+        Ok(found)
     }
 
-    /// The product of a gate's cell.
-    pub(super) fn product(&self, gate: Value) -> Option<Value> {
-        self.by_gate.get(&gate).map(|cell| cell.product)
+    pub(super) fn get(&self, value: Value) -> Option<Cell> {
+        self.0.get(&value).copied()
     }
 
-    /// Whether a node is made as part of a cell.
-    pub(super) fn contains(&self, node: u32) -> bool {
-        self.inner.contains(&node)
-    }
-
-    /// The cell whose product that is.
-    pub(super) fn of_product(&self, node: u32) -> Option<&Cell> {
-        self.by_gate.get(self.by_product.get(&node)?)
+    /// The graph with all other cells expanded; `None` where there is none.
+    pub(super) fn expand_others(&self, graph: &Graph) -> Result<Option<Graph>> {
+        let other =
+            |id: u32, op: &Op| matches!(op, Op::GatedCell { .. }) && !self.0.contains_key(&Value { node: id, slot: 0 });
+        if !(0u32..).zip(graph.nodes()).any(|(id, node)| other(id, &node.op)) {
+            return Ok(None);
+        }
+        let mut r = graph.rebuild();
+        for (id, node) in (0u32..).zip(graph.nodes()) {
+            if other(id, &node.op) {
+                let inputs = r.all(&node.inputs)?;
+                let new = cells::expand(&mut r.new, node, &inputs)?;
+                r.set_all(id, new);
+            } else {
+                r.copy(id)?;
+            }
+        }
+        r.finish().map(Some)
     }
 }
 
-impl Lower<'_> {
-    pub(super) fn find_cells(&mut self) -> Result<()> {
-        for (id, node) in self.graph.nodes().iter().enumerate() {
-            let gate = Value { node: id as u32, slot: 0 };
-            if let Some(cell) = self.cell(gate, node)? {
-                self.cells.inner.extend(node.inputs.iter().map(|v| v.node).chain([cell.product.node]));
-                self.cells.by_product.insert(cell.product.node, gate);
-                self.cells.by_gate.insert(gate, cell);
-            }
-        }
-        Ok(())
-    }
-
-    /// The cell whose gate this node is.
-    fn cell(&self, gate: Value, node: &Node) -> Result<Option<Cell>> {
-        let Op::Map { map, dtype: DType::F32 } = &node.op else { return Ok(None) };
-        if node.inputs.len() != 3 {
-            return Ok(None);
-        }
-        let Some([t, a, b]) = compile(map, 3)?.0.gate() else { return Ok(None) };
-        let gate = self.sized(gate)?;
-        // The heads: three parts of one product, along one axis, which together are all of it and which nobody else reads.
-        let mut heads = [0; 3];
-        let mut found = None;
-        for (start, input) in heads.iter_mut().zip([a, b, t]) {
-            let head = node.inputs[input];
-            let slice = self.graph.node(head);
-            let Op::Slice { axis, start: from, .. } = &slice.op else { return Ok(None) };
-            *start = from.eval(self.bindings)?;
-            let same = *found.get_or_insert((slice.inputs[0], *axis)) == (slice.inputs[0], *axis);
-            if !same || self.readers(head) != 1 || self.sized(head)? != gate {
-                return Ok(None);
-            }
-        }
-        let Some((product, axis)) = found.filter(|_| t != a && t != b && a != b) else { return Ok(None) };
-        let out = self.sized(product)?;
-        if self.readers(product) != 3 || out.shape.len() != 2 || out.dtype != DType::F32 {
-            return Ok(None);
-        }
-        let (units, rows) = (gate.shape[axis], out.shape[1 - axis]);
-        if out.count() == 0 || out.shape[axis] != 3 * units || heads.iter().any(|start| start + units > 3 * units) {
-            return Ok(None);
-        }
-        let multiplied = self.graph.node(product);
-        let (transpose_a, transpose_b, bias) = match &multiplied.op {
-            Op::MatMul { transpose_a, transpose_b } => (*transpose_a, *transpose_b, None),
-            Op::MatMulMap { transpose_a, transpose_b, map, .. } => match (&map.code[..], &multiplied.inputs[..]) {
-                ([MapInstr::Input(x), MapInstr::Input(y), MapInstr::Binary(Binary::Add, p, q)], &[_, _, bias])
-                    if (x.min(y), x.max(y)) == (&0, &1) && p != q =>
-                {
-                    (*transpose_a, *transpose_b, Some(bias))
-                }
-                _ => return Ok(None),
-            },
-            _ => return Ok(None),
-        };
-        // Units are the other axis than rows; x is the operand that has the rows.
-        let (lanes, [x, weights], by_input) = match (axis, rows, transpose_a, transpose_b) {
-            (1, 1, false, _) => (Lanes::Units, [0, 1].map(|i| multiplied.inputs[i]), !transpose_b),
-            (0, rows, _, false) if (self.target.isa.lanes()..=MOST_ROWS).contains(&rows) => {
-                (Lanes::Rows, [1, 0].map(|i| multiplied.inputs[i]), transpose_a)
-            }
-            _ => return Ok(None),
-        };
-        let x_sized = self.sized(x)?;
-        let k = x_sized.count() / rows;
-        // A cell has no use for a second thread; a product large enough has.
-        let shared = self.target.threads > 1 && is_shared(out.count().saturating_mul(k));
-        if !Gated::fits([k, 0], units) || shared {
-            return Ok(None);
-        }
-        let is_known = |v: Value, fits: &dyn Fn(&[usize]) -> bool| -> Result<bool> {
-            let sized = self.sized(v)?;
-            Ok(sized.dtype == DType::F32 && fits(&sized.shape) && self.is_known(v))
-        };
-        let columns = 3 * units;
-        let matrix = if by_input { [k, columns] } else { [columns, k] };
-        let one_a_column = |shape: &[usize]| match axis {
-            1 => shape == [columns] || shape == [1, columns],
-            _ => shape == [columns, 1],
-        };
-        let fits = (x_sized.dtype, x_sized.shape.len()) == (DType::F32, 2)
-            && is_known(weights, &|shape| shape == matrix)?
-            && bias.map_or(Ok(true), |bias| is_known(bias, &one_a_column))?;
-        Ok(fits.then_some(Cell { product, x, weights, bias, heads, units, rows, lanes, by_input }))
-    }
-}
-
-pub(super) fn lower(l: &mut Lower<'_>, value: Value, cell: &Cell) -> Result<()> {
-    let &Cell { product, x, weights, bias, heads, units, rows, lanes, by_input } = cell;
+pub(super) fn lower(l: &mut Lower<'_>, value: Value, cell: Cell) -> Result<()> {
+    let Cell { rows, units, batch } = cell;
     let graph = l.graph;
-    let mut cost = graph.node_cost(graph.node(product), l.bindings)?;
-    cost += graph.node_cost(graph.node(value), l.bindings)?;
-    let between = l.sized(product)?.bytes() as u64;
-    cost.bytes_read = cost.bytes_read.saturating_sub(between);
-    cost.bytes_written = cost.bytes_written.saturating_sub(between);
-    let parts = l.parts(x).map_or_else(|| vec![x], |parts| parts.to_vec());
+    let node = graph.node(value);
+    let Op::GatedCell { by_column, heads, .. } = node.op else {
+        return Err(Error::Internal(format!("`{}` is no gated cell", node.name)));
+    };
+    let mut cost = graph.node_cost(node, l.bindings)?;
+    let parts = l.parts(node.inputs[0]).map_or_else(|| vec![node.inputs[0]], |parts| parts.to_vec());
     let mut inputs = [0; 2];
     let mut at = [Ref { slot: 0, offset: 0, len: 0 }; 2];
     for (i, &part) in parts.iter().enumerate() {
         inputs[i] = l.sized(part)?.count() / rows;
         at[i] = l.read(part)?;
     }
-    let lost = || Error::Internal(format!("`{}`: a cell's weights are no longer known", graph.node(value).name));
-    let fixed = |v: Value| l.data(v)?.ok_or_else(lost);
-    let columns = l.sized(product)?.count() / rows;
-    let strides = if by_input { [columns, 1] } else { [1, inputs[0] + inputs[1]] };
-    let (weights, bias) = (fixed(weights)?, bias.map(fixed).transpose()?);
-    let heads = Heads { lanes, inputs, units, starts: heads, strides, weights, bias };
+    let lost = || Error::Internal(format!("`{}`: a cell's weights are no longer known", node.name));
+    let fixed = |v: Value| l.known.data(v)?.ok_or_else(lost);
+    let strides = if by_column { [1, inputs[0] + inputs[1]] } else { [3 * units, 1] };
+    let (weights, bias) = (fixed(node.inputs[1])?, node.inputs.get(2).map(|v| fixed(*v)).transpose()?);
+    let heads = Heads { batch, inputs, units, starts: heads, strides, weights, bias };
     let gated = l.target.packs.gated(l.target.isa, heads)?;
     l.count_packed(std::sync::Arc::as_ptr(&gated).addr(), gated.bytes());
     // What is not multiplied is no work done.
     cost.flops = cost.flops.saturating_sub(2 * (gated.skipped() * rows) as u64);
     let (out, also) = (l.write(value)?, l.write_also(value)?);
-    let what = if lanes == Lanes::Units { "units" } else { "rows" };
-    let less = match gated.skipped() {
-        0 => String::new(),
-        n => format!(" less {n} weights"),
-    };
-    let kernel = format!("gated cell {rows}×3·{units}×{}{less}, lanes are {what}", inputs[0] + inputs[1]);
+    let kernel = Kernel::GatedCell(GatedCell {
+        rows,
+        units,
+        inputs: inputs[0] + inputs[1],
+        skipped: gated.skipped(),
+        batch: if batch == Batch::First { BatchAxis::First } else { BatchAxis::Last },
+    });
     let call = Call::Gated { gated, rows, x: at, out, also };
     l.call(value, call, Label { kernel, cost, in_place: false, looped: None })
 }

@@ -1,24 +1,28 @@
 //! Lowering: a graph and sizes become kernel calls over one arena, and the plan that describes them.
 //!
-//! Nodes are visited in schedule order. Each result gets a place: an output of the run if it is one, the memory of an
-//! input that dies here if the kernel can work in place, or a buffer of its own. Buffers have no offsets yet; calls name
-//! them by number, and the numbers become offsets once all lifetimes are known.
+//! Placement ([`super::place`]) comes first. Then nodes are visited in schedule order, and each chooses its calls. A result
+//! goes where placement wants it, else into the memory of an input that is read here for the last time if the kernel can
+//! work in place, else into a buffer of its own. Buffers have no offsets yet; calls name them by number. Once all calls are
+//! there, a buffer lives from the first call that touches it to the last, and the numbers become offsets.
 
 use super::calls;
 use super::gated::{self, Cells};
+use super::known::Known;
 use super::packs::Packs;
-use super::scan;
-use super::synapse::{self, Repeats};
+use super::place::Placement;
+use super::{scan, synapse};
 use crate::error::{Error, Result};
 use crate::graph::{Graph, Node, Value};
 use crate::op::{Cost, Op};
+use crate::plan::kernel::Move;
 use crate::plan::memory::{self, Lifetime};
-use crate::plan::{self, Buffer, Loop, Plan, Step};
+use crate::plan::{self, Buffer, Kernel, Loop, Plan, Step};
 use crate::shape::Bindings;
 use crate::tensor::Tensor;
 use crate::{DType, Type};
 use schwann_kernels::Isa;
 use schwann_kernels::tape::{ARENA_ALIGN, Call, Extent, LARGEST, Memory, Ref, Space, Tape};
+use schwann_kernels::tuning::{Machine, Tuning};
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -26,8 +30,16 @@ use std::sync::Arc;
 #[derive(Clone, Copy)]
 pub(super) struct Target<'a> {
     pub(super) isa: Isa,
+    pub(super) tuning: &'a Tuning,
     pub(super) threads: usize,
     pub(super) packs: &'a Packs,
+}
+
+impl<'a> Target<'a> {
+    /// What kernels are made for.
+    pub(super) fn machine(&self) -> Machine<'a> {
+        Machine { isa: self.isa, tuning: self.tuning }
+    }
 }
 
 /// A plan and the tape that carries it out.
@@ -40,12 +52,9 @@ pub(super) struct Lowered {
 /// Buffers that have no offset yet are slots from here on.
 const UNPLACED: u32 = 1 << 31;
 
-/// The most bytes that a known operand is stretched to.
-pub(super) const STRETCHED_BYTES: usize = 16 << 10;
-
-/// All values of a graph together at most: far beyond any machine, and so far below what an address holds that sums of
-/// offsets, and working memory for every thread, do not overflow.
-const MOST_BYTES: usize = usize::MAX >> 8;
+/// All values of a graph together at most, and its arena: far beyond any machine, and so far below what an address holds
+/// that sums of offsets do not overflow. Where an address has only 32 bits, a quarter of what it holds.
+const MOST_BYTES: usize = if usize::BITS > 32 { usize::MAX >> 8 } else { usize::MAX >> 2 };
 
 /// Where a value lies: in which memory, from which byte on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,8 +76,6 @@ struct BufferInfo {
     bytes: usize,
     first: usize,
     last: usize,
-    /// Reads still to come, through whichever value.
-    readers: u32,
     scratch: bool,
 }
 
@@ -76,8 +83,9 @@ pub(super) struct Lower<'a> {
     pub(super) graph: &'a Graph,
     pub(super) bindings: &'a Bindings,
     pub(super) target: Target<'a>,
-    /// Inputs whose data is known: a loop's fixed values that are weights outside.
-    known: &'a HashMap<usize, Tensor>,
+    pub(super) known: Known<'a>,
+    pub(super) placement: Placement,
+    pub(super) cells: Cells,
     pub(super) memory: Memory,
     pub(super) const_names: Vec<String>,
     places: HashMap<Value, Place>,
@@ -85,31 +93,10 @@ pub(super) struct Lower<'a> {
     views: HashMap<Value, Vec<usize>>,
     /// Known values that were stretched ahead to a shape.
     pub(super) stretched: HashMap<(Value, Vec<usize>), Place>,
-    /// Concatenations that are never made: who reads them reads their two parts.
-    pub(super) split: HashMap<Value, [Value; 2]>,
-    /// Products and gates that are one call.
-    pub(super) cells: Cells,
-    /// Ratios of sums over synapses that are one call.
-    pub(super) repeats: Repeats,
-    /// Cells that are written to an output, and to their place in a concatenation too.
-    pub(super) also: HashMap<Value, (Value, usize)>,
-    /// How often a value has been read.
-    consumed: HashMap<Value, u32>,
-    /// Values to be written straight to an output.
-    pub(super) direct: HashMap<Value, usize>,
-    /// Values to be written straight into the concatenation that takes them, and at which byte of it.
-    pub(super) within: HashMap<Value, (Value, usize)>,
-    /// For each node that is known before the run, the source that it renames or repeats.
-    sources: Vec<Option<Value>>,
-    /// For each node, what it renames through reshapes; itself where it is none.
-    renamed: Vec<Value>,
-    /// Inputs' names and places in their order.
+    /// The place in the schedule that is being lowered.
+    at: usize,
+    /// Inputs' names in their order.
     input_names: Vec<&'a str>,
-    input_places: HashMap<u32, usize>,
-    /// Who reads each node, and whether it is a result.
-    pub(super) node_readers: Vec<Vec<u32>>,
-    pub(super) results: Vec<bool>,
-    uses: Vec<Vec<u32>>,
     buffers: Vec<BufferInfo>,
     calls: Vec<Call>,
     steps: Vec<Step>,
@@ -117,42 +104,48 @@ pub(super) struct Lower<'a> {
     packed: HashMap<usize, usize>,
 }
 
-/// Lowers `graph` for the sizes in `bindings`.
+/// Lowers `graph` for the sizes in `bindings`; `given` are inputs whose data is known by now.
 pub(super) fn lower(
     graph: &Graph,
     bindings: &Bindings,
     target: Target<'_>,
-    known: &HashMap<usize, Tensor>,
+    given: &HashMap<usize, Tensor>,
 ) -> Result<Lowered> {
-    let mut lower = Lower {
-        graph,
-        bindings,
-        target,
-        known,
-        memory: Memory::default(),
-        const_names: Vec::new(),
-        places: HashMap::new(),
-        views: HashMap::new(),
-        stretched: HashMap::new(),
-        split: HashMap::new(),
-        cells: Cells::default(),
-        repeats: Repeats::of(graph),
-        also: HashMap::new(),
-        consumed: HashMap::new(),
-        direct: HashMap::new(),
-        within: HashMap::new(),
-        sources: Vec::with_capacity(graph.nodes().len()),
-        renamed: Vec::with_capacity(graph.nodes().len()),
-        input_names: graph.inputs().map(|(name, _)| name).collect(),
-        input_places: graph.inputs().enumerate().map(|(i, (_, v))| (v.node, i)).collect(),
-        node_readers: graph.readers(),
-        results: graph.results(),
-        uses: graph.uses(),
-        buffers: Vec::new(),
-        calls: Vec::new(),
-        steps: Vec::new(),
-        packed: HashMap::new(),
-    };
+    check_slices(graph, bindings)?;
+    let stretched = target.tuning.stretched_bytes_most();
+    let known = Known::of(graph, bindings, given, stretched)?;
+    let cells = Cells::of(graph, bindings, &target, &known)?;
+    match cells.expand_others(graph)? {
+        None => lower_with(graph, bindings, target, known, cells),
+        Some(graph) => {
+            let known = Known::of(&graph, bindings, given, stretched)?;
+            let cells = Cells::of(&graph, bindings, &target, &known)?;
+            lower_with(&graph, bindings, target, known, cells)
+        }
+    }
+}
+
+/// A slice of a symbolic axis may turn out longer than the axis.
+fn check_slices(graph: &Graph, bindings: &Bindings) -> Result<()> {
+    for node in graph.nodes() {
+        let Op::Slice { axis, start, end } = &node.op else { continue };
+        let size = sized(graph, bindings, node.inputs[0])?.shape[*axis];
+        let (start, end) = (start.eval(bindings)?, end.eval(bindings)?);
+        if start > end || end > size {
+            let problem = format!("slice {start}..{end} of {size} elements");
+            return Err(Error::Value { node: node.name.clone(), problem });
+        }
+    }
+    Ok(())
+}
+
+fn lower_with(
+    graph: &Graph,
+    bindings: &Bindings,
+    target: Target<'_>,
+    known: Known<'_>,
+    cells: Cells,
+) -> Result<Lowered> {
     // Sizes first: from here on, products of sizes do not overflow.
     let mut bytes = Vec::with_capacity(graph.nodes().len());
     let mut total = 0usize;
@@ -167,11 +160,30 @@ pub(super) fn lower(
         total = total.checked_add(all).filter(|n| *n <= MOST_BYTES).ok_or_else(|| too_large(node))?;
         bytes.push(all);
     }
-    lower.trace_sources()?;
+    let order = plan::schedule(graph, &bytes);
+    let placement = Placement::of(graph, bindings, &target, &known, &cells, &order)?;
+    let mut lower = Lower {
+        graph,
+        bindings,
+        target,
+        known,
+        placement,
+        cells,
+        memory: Memory::default(),
+        const_names: Vec::new(),
+        places: HashMap::new(),
+        views: HashMap::new(),
+        stretched: HashMap::new(),
+        at: 0,
+        input_names: graph.inputs().map(|(name, _)| name).collect(),
+        buffers: Vec::new(),
+        calls: Vec::new(),
+        steps: Vec::new(),
+        packed: HashMap::new(),
+    };
     lower.interface()?;
-    lower.find_cells()?;
-    lower.join()?;
-    for id in plan::schedule(graph, &bytes) {
+    for (at, id) in order.into_iter().enumerate() {
+        lower.at = at;
         lower.node(id)?;
     }
     lower.copy_outputs()?;
@@ -223,17 +235,22 @@ impl Sized {
 
 /// What a step says of itself.
 pub(super) struct Label {
-    pub(super) kernel: String,
+    pub(super) kernel: Kernel,
     pub(super) cost: Cost,
     pub(super) in_place: bool,
     pub(super) looped: Option<Box<Loop>>,
 }
 
+/// The type of a value, with sizes.
+pub(super) fn sized(graph: &Graph, bindings: &Bindings, value: Value) -> Result<Sized> {
+    let Type { dtype, shape } = graph.ty(value);
+    Ok(Sized { dtype: *dtype, shape: shape.eval(bindings)? })
+}
+
 impl Lower<'_> {
     /// The type of a value, with sizes.
     pub(super) fn sized(&self, value: Value) -> Result<Sized> {
-        let Type { dtype, shape } = self.graph.ty(value);
-        Ok(Sized { dtype: *dtype, shape: shape.eval(self.bindings)? })
+        sized(self.graph, self.bindings, value)
     }
 
     fn interface(&mut self) -> Result<()> {
@@ -242,14 +259,9 @@ impl Lower<'_> {
             self.memory.inputs.push(Extent { bytes: sized.bytes(), align: sized.dtype.size() });
             self.places.insert(value, Place { home: Home::Input(i), offset: 0 });
         }
-        for (i, output) in self.graph.outputs().iter().enumerate() {
+        for output in self.graph.outputs() {
             let sized = self.sized(output.value)?;
             self.memory.outputs.push(Extent { bytes: sized.bytes(), align: sized.dtype.size() });
-            // A reshape only renames, so what it renames can be written to the output too.
-            let root = if output.value.slot == 0 { self.renamed[output.value.node as usize] } else { output.value };
-            if !self.graph.node(root).op.is_source() {
-                self.direct.entry(root).or_insert(i);
-            }
         }
         Ok(())
     }
@@ -257,81 +269,21 @@ impl Lower<'_> {
     fn node(&mut self, id: u32) -> Result<()> {
         let node = &self.graph.nodes()[id as usize];
         let value = Value { node: id, slot: 0 };
-        self.check_slice(node)?;
-        if self.cells.contains(id) {
-            return Ok(());
-        }
-        let cell = self.cells.get(value);
         match &node.op {
-            _ if let Some(cell) = &cell => gated::lower(self, value, cell)?,
-            Op::Input { .. } => return Ok(()),
-            Op::Weight { .. } | Op::Const(_) => {
-                // Registered when somebody reads it, so that a weight that is only read packed is not kept twice.
-                return Ok(());
-            }
-            Op::Broadcast { .. } if !self.direct.contains_key(&value) && self.is_known(value) => {}
-            Op::Scan(s) => scan::lower(self, id, s)?,
-            // Its readers read its parts: each of them once more than the concatenation itself would.
-            Op::Concat { .. } if self.split.contains_key(&value) => {
-                let readers = self.readers(value);
-                for part in node.inputs.clone() {
-                    self.read(part)?;
-                    if let Home::Buffer(b) = self.place(part)?.home {
-                        self.buffers[b].readers += readers;
-                    }
-                }
-            }
-            Op::SynapseRatio { .. } if self.repeats.contains(id) => {}
-            Op::SynapseSum { .. } | Op::SynapseRatio { .. } => synapse::lower(self, id)?,
-            _ if self.alias(value, node)? || self.delay(value, node)? => {}
-            _ => calls::lower(self, value, node)?,
+            // A weight is registered when somebody reads it, so that one that is only read packed is not kept twice.
+            Op::Input { .. } | Op::Weight { .. } | Op::Const(_) => Ok(()),
+            Op::Broadcast { .. } if !self.placement.direct.contains_key(&value) && self.known.contains(value) => Ok(()),
+            Op::GatedCell { .. } => match self.cells.get(value) {
+                Some(cell) => gated::lower(self, value, cell),
+                None => Err(Error::Internal(format!("`{}` is a cell that was not expanded", node.name))),
+            },
+            Op::Scan(s) => scan::lower(self, id, s),
+            // Its readers read its parts.
+            Op::Concat { .. } if self.placement.split.contains_key(&value) => Ok(()),
+            Op::SynapseSum { .. } | Op::SynapseRatio { .. } => synapse::lower(self, id),
+            _ if self.alias(value, node)? || self.delay(value, node)? => Ok(()),
+            _ => calls::lower(self, value, node),
         }
-        let parts = |v: &Value| self.split.get(v).map_or_else(|| vec![*v], |parts| parts.to_vec());
-        let read: Vec<Value> = self.operands(value).iter().flat_map(parts).collect();
-        for v in &read {
-            *self.consumed.entry(*v).or_default() += 1;
-            if let Some(Place { home: Home::Buffer(b), .. }) = self.places.get(v) {
-                let last = self.calls.len().saturating_sub(1);
-                let b = *b;
-                let readers = self.less(b, 1)?;
-                let buffer = &mut self.buffers[b];
-                buffer.readers = readers;
-                buffer.last = buffer.last.max(last);
-            }
-        }
-        Ok(())
-    }
-
-    /// A buffer's readers still to come, without some that have read; an error where that comes out wrong.
-    fn less(&self, buffer: usize, read: u32) -> Result<u32> {
-        let BufferInfo { name, readers, .. } = &self.buffers[buffer];
-        readers
-            .checked_sub(read)
-            .ok_or_else(|| Error::Internal(format!("`{name}` is read more often than it has readers")))
-    }
-
-    /// What a node's call reads. Where several nodes are one call, the last of them reads what reaches the first.
-    fn operands(&self, value: Value) -> Vec<Value> {
-        let inputs = &self.graph.node(self.cells.product(value).unwrap_or(value)).inputs;
-        if self.repeats.contains(value.node) {
-            return inputs[1..].to_vec();
-        }
-        match self.repeats.first(value.node) {
-            Some(first) => [&[first], &inputs[1..]].concat(),
-            None => inputs.clone(),
-        }
-    }
-
-    /// A slice of a symbolic axis may turn out longer than the axis.
-    fn check_slice(&self, node: &Node) -> Result<()> {
-        let Op::Slice { axis, start, end } = &node.op else { return Ok(()) };
-        let size = self.sized(node.inputs[0])?.shape[*axis];
-        let (start, end) = (start.eval(self.bindings)?, end.eval(self.bindings)?);
-        if start > end || end > size {
-            let problem = format!("slice {start}..{end} of {size} elements");
-            return Err(Error::Value { node: node.name.clone(), problem });
-        }
-        Ok(())
     }
 
     /// Gives the result its input's memory where the operation only renames it.
@@ -362,14 +314,11 @@ impl Lower<'_> {
         };
         // A value that an output wants in its own memory is made there instead, unless it is a reshape, whose root is.
         let Some(moved) = moved else { return Ok(false) };
-        if self.direct.contains_key(&value) && to.count() > 0 {
+        if self.placement.direct.contains_key(&value) && to.count() > 0 {
             return Ok(false);
         }
         let mut place = self.place(x)?;
         place.offset += moved;
-        if let Home::Buffer(b) = place.home {
-            self.buffers[b].readers += self.readers(value);
-        }
         self.places.insert(value, place);
         Ok(true)
     }
@@ -378,7 +327,7 @@ impl Lower<'_> {
     fn delay(&mut self, value: Value, node: &Node) -> Result<bool> {
         let to = self.sized(value)?;
         if !matches!(node.op, Op::Slice { .. } | Op::Broadcast { .. })
-            || self.direct.contains_key(&value)
+            || self.placement.direct.contains_key(&value)
             || to.count() == 0
         {
             return Ok(false);
@@ -398,9 +347,6 @@ impl Lower<'_> {
                 (0..to.shape.len()).map(|i| if kept(i) { own[i - missing] } else { 0 }).collect()
             }
         };
-        if let Home::Buffer(b) = place.home {
-            self.buffers[b].readers += self.readers(value);
-        }
         self.places.insert(value, place);
         self.views.insert(value, strides);
         Ok(true)
@@ -421,33 +367,22 @@ impl Lower<'_> {
     fn settle(&mut self, value: Value) -> Result<()> {
         let (src, strides) = self.view(value)?;
         let sized = self.sized(value)?;
-        let old = self.place(value)?;
         self.views.remove(&value);
-        // Reads to come are no longer reads of the source.
-        let to_come = self.readers(value).saturating_sub(self.consumed.get(&value).copied().unwrap_or(0));
-        let new = self.new_buffer(&self.graph.node(value).name.clone(), sized.bytes(), to_come, false);
+        let new = self.new_buffer(&self.graph.node(value).name.clone(), sized.bytes(), false);
         self.places.insert(value, new);
         let dst = self.reference(new, sized.bytes());
         let bytes = sized.bytes() as u64;
         let cost = Cost { bytes_read: bytes, bytes_written: bytes, ..Cost::default() };
-        let kernel = format!("copy {}", self.graph.node(value).op.name());
+        let kernel = Kernel::Move(Move::Copy { of: self.graph.node(value).op.name().into() });
         let call = calls::copy(&sized, src, &strides, dst, &sized.strides());
-        self.call(value, call, Label { kernel, cost, in_place: false, looped: None })?;
-        if let Home::Buffer(b) = old.home {
-            self.buffers[b].readers = self.less(b, to_come)?;
-        }
-        Ok(())
-    }
-
-    pub(super) fn readers(&self, value: Value) -> u32 {
-        self.uses[value.node as usize][usize::from(value.slot)]
+        self.call(value, call, Label { kernel, cost, in_place: false, looped: None })
     }
 
     fn place(&mut self, value: Value) -> Result<Place> {
         if let Some(place) = self.places.get(&value) {
             return Ok(*place);
         }
-        let data = self.data(value)?.ok_or_else(|| {
+        let data = self.known.data(value)?.ok_or_else(|| {
             Error::Internal(format!("`{}` is read before it is computed", self.graph.node(value).name))
         })?;
         self.memory.consts.push(Arc::new(data.at_hand()?));
@@ -457,56 +392,43 @@ impl Lower<'_> {
         Ok(place)
     }
 
-    /// Finds what is known before the run, and what reshapes rename: in order, since graphs can be deep.
-    fn trace_sources(&mut self) -> Result<()> {
-        for (id, node) in (0u32..).zip(self.graph.nodes()) {
-            let own = Value { node: id, slot: 0 };
-            let first = node.inputs.first().filter(|v| v.slot == 0);
-            let source = first.and_then(|v| self.sources[v.node as usize]);
-            let (source, renamed) = match (&node.op, first) {
-                (Op::Const(_) | Op::Weight { .. }, _) => (Some(own), own),
-                (Op::Input { .. }, _) => {
-                    let known = self.input_places.get(&id).is_some_and(|i| self.known.contains_key(i));
-                    (known.then_some(own), own)
-                }
-                // A reshape of known data is known too.
-                (Op::Reshape { .. }, Some(x)) => (source, self.renamed[x.node as usize]),
-                (Op::Reshape { .. }, None) => (None, node.inputs[0]),
-                // So is a repetition of one element of it, if it is small: a state that starts at zero.
-                (Op::Broadcast { .. }, Some(&x)) if source.is_some() => {
-                    let (from, to) = (self.sized(x)?, self.sized(own)?);
-                    let small = to.bytes() <= STRETCHED_BYTES && from.count() == 1 && to.count() > 0;
-                    (source.filter(|_| small), own)
-                }
-                _ => (None, own),
-            };
-            self.sources.push(source);
-            self.renamed.push(renamed);
+    /// The parts of a concatenation that is read in parts.
+    pub(super) fn parts(&self, value: Value) -> Option<[Value; 2]> {
+        self.placement.split.get(&value).copied()
+    }
+
+    /// Whether a value was made inside a concatenation already.
+    pub(super) fn is_within(&self, part: Value, whole: Value, at: usize) -> bool {
+        let Placement { within, also, .. } = &self.placement;
+        [within, also].into_iter().any(|made| made.get(&part) == Some(&(whole, at)))
+    }
+
+    /// One number a row of `out`, known ahead, as a constant of all of its elements: read as fast as any other operand,
+    /// which single numbers are not. `None` where that is not so, or would be too much memory.
+    pub(super) fn stretched(&mut self, value: Value, x: &Sized, out: &Sized) -> Result<Option<Ref>> {
+        let most = self.target.tuning.stretched_bytes_most();
+        let one_a_row = x.dtype == DType::F32 && x.shape.last() == Some(&1) && out.shape.last().is_some_and(|n| *n > 1);
+        if !one_a_row || x.count() * 2 > out.count() || x.count() < 2 || out.count() * 4 > most {
+            return Ok(None);
         }
-        Ok(())
-    }
-
-    /// Whether a value is known before the run.
-    pub(super) fn is_known(&self, value: Value) -> bool {
-        value.slot == 0 && self.sources[value.node as usize].is_some()
-    }
-
-    /// The data of a value that is known before the run.
-    pub(super) fn data(&self, value: Value) -> Result<Option<Tensor>> {
-        let source = if value.slot == 0 { self.sources[value.node as usize] } else { None };
-        let Some(source) = source else { return Ok(None) };
-        let data = match &self.graph.node(source).op {
-            Op::Const(t) => Some(t.clone()),
-            Op::Weight { name, .. } => Some(self.graph.weight(name)?.clone()),
-            _ => self.input_places.get(&source.node).and_then(|i| self.known.get(i)).cloned(),
-        };
-        let Some(data) = data else { return Ok(None) };
-        let to = self.sized(value)?;
-        Ok(Some(match (data.shape() == to.shape, data.len() == to.count()) {
-            (true, _) => data,
-            (false, true) => data.reshaped(&to.shape)?,
-            (false, false) => Tensor::from_bytes(to.dtype, &to.shape, &data.bytes().repeat(to.count()))?,
-        }))
+        let Some(data) = self.known.data(value)? else { return Ok(None) };
+        let key = (value, out.shape.clone());
+        let bytes = out.count() * 4;
+        if let Some(&place) = self.stretched.get(&key) {
+            return Ok(Some(self.reference(place, bytes)));
+        }
+        let (from, strides) = (data.values::<f32>()?, x.strides_in(&out.shape));
+        let full: Vec<f32> = (0..out.count())
+            .map(|i| {
+                let axes = out.strides().into_iter().zip(&out.shape).zip(&strides);
+                from[axes.map(|((step, size), stride)| i / step % size * stride).sum::<usize>()]
+            })
+            .collect();
+        self.memory.consts.push(Arc::new(Tensor::new(&out.shape, &full)?));
+        self.const_names.push(format!("{} (stretched)", self.graph.node(value).name));
+        let place = Place { home: Home::Const(self.memory.consts.len() - 1), offset: 0 };
+        self.stretched.insert(key, place);
+        Ok(Some(self.reference(place, bytes)))
     }
 
     pub(super) fn reference(&self, place: Place, bytes: usize) -> Ref {
@@ -530,9 +452,9 @@ impl Lower<'_> {
         Ok(self.reference(place, bytes))
     }
 
-    fn new_buffer(&mut self, name: &str, bytes: usize, readers: u32, scratch: bool) -> Place {
+    fn new_buffer(&mut self, name: &str, bytes: usize, scratch: bool) -> Place {
         let step = self.calls.len();
-        let buffer = BufferInfo { name: name.into(), bytes, first: step, last: step, readers, scratch };
+        let buffer = BufferInfo { name: name.into(), bytes, first: step, last: step, scratch };
         self.buffers.push(buffer);
         Place { home: Home::Buffer(self.buffers.len() - 1), offset: 0 }
     }
@@ -544,18 +466,16 @@ impl Lower<'_> {
         if let Some(&place) = self.places.get(&value) {
             return Ok(self.reference(place, bytes));
         }
-        let place = match (self.direct.get(&value), self.within.get(&value).copied()) {
+        let Placement { direct, within, .. } = &self.placement;
+        let place = match (direct.get(&value), within.get(&value).copied()) {
             (Some(&output), _) => Place { home: Home::Output(output), offset: 0 },
             (None, Some((whole, at))) => {
                 self.write(whole)?;
                 let mut place = self.place(whole)?;
                 place.offset += at;
-                if let Home::Buffer(b) = place.home {
-                    self.buffers[b].readers += self.readers(value);
-                }
                 place
             }
-            (None, None) => self.new_buffer(&self.graph.node(value).name.clone(), bytes, self.readers(value), false),
+            (None, None) => self.new_buffer(&self.graph.node(value).name.clone(), bytes, false),
         };
         self.places.insert(value, place);
         Ok(self.reference(place, bytes))
@@ -563,7 +483,7 @@ impl Lower<'_> {
 
     /// A second place for a result, if it is wanted in two.
     pub(super) fn write_also(&mut self, value: Value) -> Result<Option<Ref>> {
-        let Some(&(whole, at)) = self.also.get(&value) else { return Ok(None) };
+        let Some(&(whole, at)) = self.placement.also.get(&value) else { return Ok(None) };
         self.write(whole)?;
         let mut place = self.place(whole)?;
         place.offset += at;
@@ -575,22 +495,21 @@ impl Lower<'_> {
     pub(super) fn write_over(&mut self, value: Value, candidates: &[Value]) -> Result<(Ref, bool)> {
         let node = self.graph.node(value);
         let bytes = self.sized(value)?.bytes();
-        if !self.direct.contains_key(&value) && !self.within.contains_key(&value) && bytes > 0 {
+        let Placement { direct, within, .. } = &self.placement;
+        if !direct.contains_key(&value) && !within.contains_key(&value) && bytes > 0 {
             for &candidate in candidates {
                 let Some(&place) = self.places.get(&candidate) else { continue };
                 if self.views.contains_key(&candidate) {
                     continue;
                 }
                 let Home::Buffer(b) = place.home else { continue };
-                let here = node.inputs.iter().filter(|v| **v == candidate).count() as u32;
                 // Any other input in the same memory would be overwritten while it is still read.
                 let shared = node
                     .inputs
                     .iter()
                     .any(|v| *v != candidate && self.places.get(v).is_some_and(|p| p.home == place.home));
-                let dies = self.buffers[b].readers == here && !shared;
+                let dies = self.placement.dies_at(candidate, self.at) && !shared;
                 if dies && place.offset == 0 && self.buffers[b].bytes == bytes && !self.buffers[b].scratch {
-                    self.buffers[b].readers += self.readers(value);
                     self.places.insert(value, place);
                     return Ok((self.reference(place, bytes), true));
                 }
@@ -604,7 +523,7 @@ impl Lower<'_> {
         if bytes == 0 {
             return Ref { slot: 0, offset: 0, len: 0 };
         }
-        let place = self.new_buffer("scratch", bytes, 0, true);
+        let place = self.new_buffer("scratch", bytes, true);
         self.reference(place, bytes)
     }
 
@@ -678,7 +597,11 @@ impl Lower<'_> {
             let call = calls::copy(&sized, src, &strides, dst, &sized.strides());
             let bytes = sized.bytes() as u64;
             let cost = Cost { bytes_read: bytes, bytes_written: bytes, ..Cost::default() };
-            self.call(value, call, Label { kernel: "copy to output".into(), cost, in_place: false, looped: None })?;
+            self.call(
+                value,
+                call,
+                Label { kernel: Kernel::Move(Move::ToOutput), cost, in_place: false, looped: None },
+            )?;
         }
         Ok(())
     }
@@ -687,6 +610,9 @@ impl Lower<'_> {
         let lifetimes: Vec<Lifetime> =
             self.buffers.iter().map(|b| Lifetime { bytes: b.bytes, first: b.first, last: b.last }).collect();
         let (offsets, arena_bytes) = memory::assign(&lifetimes);
+        if arena_bytes > MOST_BYTES {
+            return Err(Error::Memory { what: "a session's arena".into(), bytes: arena_bytes });
+        }
         self.memory.arena = arena_bytes;
         for call in &mut self.calls {
             call.for_each_ref(&mut |r| {
@@ -706,7 +632,7 @@ impl Lower<'_> {
         });
         let buffers: Vec<Buffer> = buffers.collect();
         let constants: usize = self.memory.consts.iter().map(|c| (**c).as_ref().len()).sum();
-        let Target { isa, threads, .. } = self.target;
+        let target @ Target { isa, threads, .. } = self.target;
         let bodies = self.steps.iter().filter_map(|s| s.looped.as_ref());
         let in_bodies: usize = bodies.map(|l| l.body.weight_bytes).sum();
         let plan = Plan {
@@ -719,7 +645,7 @@ impl Lower<'_> {
             live_bytes: memory::largest_live_set(&lifetimes),
             weight_bytes: constants + self.packed.values().sum::<usize>() + in_bodies,
         };
-        let tape = Tape::new(isa, threads, self.memory, self.calls).map_err(Error::Internal)?;
+        let tape = Tape::new(target.machine(), threads, self.memory, self.calls).map_err(Error::Internal)?;
         debug_assert_eq!(ARENA_ALIGN, memory::ALIGN);
         Ok(Lowered { plan, tape })
     }

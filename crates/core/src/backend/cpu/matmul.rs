@@ -6,7 +6,9 @@ use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::graph::{Node, Value};
 use crate::op::{Binary, Map, MapInstr, Op};
-use schwann_kernels::gemm::Store;
+use crate::plan::Kernel;
+use crate::plan::kernel::{Format, MapWork, Product};
+use schwann_kernels::gemm::{Store, is_shared};
 use schwann_kernels::map::{self as kernel};
 use schwann_kernels::tape::{Call, Epilogue, Gemm, GemmB, Ref, Strided};
 
@@ -34,6 +36,7 @@ pub(super) fn lower(l: &mut Lower<'_>, value: Value, node: &Node) -> Result<()> 
     let cost = l.graph.node_cost(node, l.bindings)?;
     let out = l.sized(value)?;
     let (a, b) = (l.sized(node.inputs[0])?, l.sized(node.inputs[1])?);
+    let types = [a.dtype, b.dtype];
     let ([mut m, k], [a_row, a_col]) = matrix(&a, transpose_a);
     let ([_, n], [b_row, b_col]) = matrix(&b, transpose_b);
     let leading = |x: &Sized| x.shape[..x.shape.len() - 2].iter().product::<usize>();
@@ -62,7 +65,7 @@ pub(super) fn lower(l: &mut Lower<'_>, value: Value, node: &Node) -> Result<()> 
         row: a_row,
         col: a_col,
     };
-    let data = if b_batch == 1 && batch == 1 { l.data(node.inputs[1])? } else { None };
+    let data = if b_batch == 1 && batch == 1 { l.known.data(node.inputs[1])? } else { None };
     let b = match data {
         Some(data) => {
             let packed = l.target.packs.get(l.target.isa, store(b.dtype), &data, [k, n], [b_row, b_col])?;
@@ -77,7 +80,7 @@ pub(super) fn lower(l: &mut Lower<'_>, value: Value, node: &Node) -> Result<()> 
             col: b_col,
         }),
     };
-    let packed = matches!(b, GemmB::Packed(_));
+    let format = if matches!(b, GemmB::Packed(_)) { Format::Panels } else { Format::Dense };
     let c = |at: Ref, dtype: DType| Strided { at, store: store(dtype), batch: m * n, row: n, col: 1 };
     let nothing = Ref { slot: 0, offset: 0, len: 0 };
     let mut gemm = Gemm {
@@ -91,7 +94,7 @@ pub(super) fn lower(l: &mut Lower<'_>, value: Value, node: &Node) -> Result<()> 
         epilogue: None,
         scratch: nothing,
     };
-    let mut extra = String::new();
+    let mut then = None;
     match map {
         None => gemm.c = c(l.write(value)?, out.dtype),
         Some(map) => {
@@ -102,25 +105,33 @@ pub(super) fn lower(l: &mut Lower<'_>, value: Value, node: &Node) -> Result<()> 
                 Some((bias, Bias::Rows)) => gemm.row_bias = Some(bias),
                 None => {}
             }
-            extra += if bias.is_some() { " + bias" } else { "" };
             if map.code.len() == 1 && out.dtype.is_float() {
                 gemm.c = c(dst, out.dtype);
             } else {
                 // The program works on f32: on the result itself where that is f32, else on a copy.
                 let product = if out.dtype == DType::F32 { dst } else { l.scratch(m * n * 4) };
                 gemm.c = c(product, DType::F32);
-                let (epilogue, name) = epilogue(l, node, &map, &out, (m, n), dst)?;
-                gemm.epilogue = Some(Box::new(epilogue));
-                extra += &format!(", then {name}");
+                then = Some(MapWork::of(&map));
+                gemm.epilogue = Some(Box::new(epilogue(l, node, &map, &out, (m, n), dst)?));
             }
         }
     }
-    let bytes = gemm.scratch_bytes(l.target.isa, l.target.threads);
+    let bytes = gemm.scratch_bytes(l.target.machine(), l.target.threads);
     gemm.scratch = l.scratch(bytes);
-    let kind = if m == 1 { "gemv" } else { "gemm" };
-    let times = if batch > 1 { format!("{batch} × ") } else { String::new() };
-    let how = if packed { " packed" } else { "" };
-    let kernel = format!("{kind}{how} {times}{m}×{n}×{k}{extra}");
+    let threads = if is_shared(l.target.tuning, m.saturating_mul(n).saturating_mul(k)) { l.target.threads } else { 1 };
+    let kernel = Kernel::Product(Product {
+        batch,
+        m,
+        n,
+        k,
+        left: types[0],
+        right: types[1],
+        out: out.dtype,
+        format,
+        bias: gemm.bias.is_some() || gemm.row_bias.is_some(),
+        then,
+        threads,
+    });
     l.call(value, Call::Gemm(Box::new(gemm)), Label { kernel, cost, in_place: false, looped: None })
 }
 
@@ -180,7 +191,7 @@ fn epilogue(
     out: &Sized,
     (m, n): (usize, usize),
     dst: Ref,
-) -> Result<(Epilogue, String)> {
+) -> Result<Epilogue> {
     // Inputs that the program no longer reads (the bias) are left out.
     let mut inputs = Vec::new();
     let mut number = vec![0u16; node.inputs.len()];
@@ -205,8 +216,8 @@ fn epilogue(
         other => *other,
     });
     let map = Map { code: code.collect() };
-    let (program, name) = compile(&map, inputs.len() + 1)?;
+    let program = compile(&map, inputs.len() + 1)?;
     let scratch = l.scratch(kernel::scratch_bytes(&program, l.target.threads));
-    let epilogue = Epilogue::new(l.target.isa, program, (m, n), n, inputs, (dst, elem(out.dtype)), scratch);
-    Ok((epilogue.map_err(Error::Internal)?, name))
+    let epilogue = Epilogue::new(l.target.machine(), program, (m, n), n, inputs, (dst, elem(out.dtype)), scratch);
+    epilogue.map_err(Error::Internal)
 }

@@ -2,11 +2,11 @@
 
 mod calls;
 mod gated;
-mod joins;
+mod known;
 mod lower;
 mod matmul;
 mod packs;
-mod rows;
+mod place;
 mod scan;
 mod synapse;
 
@@ -21,6 +21,7 @@ use crate::tensor::{Bytes, Tensor};
 use lower::{Lowered, Target};
 use packs::Packs;
 use schwann_kernels::tape::{Frame, Stopped, Watch, Watching};
+use schwann_kernels::tuning::Tuning;
 use schwann_kernels::{Isa, Team};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -29,6 +30,7 @@ use std::sync::Arc;
 #[derive(Clone, Debug)]
 pub struct Cpu {
     isa: Isa,
+    tuning: Tuning,
     team: Arc<Team>,
 }
 
@@ -40,14 +42,25 @@ impl Cpu {
 
     /// A given instruction set.
     pub fn with_isa(isa: Isa, threads: usize) -> Result<Cpu> {
+        Cpu::with_tuning(isa, Tuning::detect(), threads)
+    }
+
+    /// A given instruction set, and given numbers to tune its kernels with instead of those for this class of machine.
+    pub fn with_tuning(isa: Isa, tuning: Tuning, threads: usize) -> Result<Cpu> {
         let cores = || std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         let threads = if threads == 0 { cores() } else { threads };
-        Ok(Cpu { isa, team: Arc::new(Team::new(threads).map_err(Error::Thread)?) })
+        let team = Team::with_tuning(threads, &tuning).map_err(Error::Thread)?;
+        Ok(Cpu { isa, tuning, team: Arc::new(team) })
     }
 
     /// Its instruction set.
     pub fn isa(&self) -> Isa {
         self.isa
+    }
+
+    /// What its kernels are tuned with.
+    pub fn tuning(&self) -> &Tuning {
+        &self.tuning
     }
 
     /// Its threads.
@@ -86,7 +99,8 @@ struct CpuPrepared {
 
 impl Prepared for CpuPrepared {
     fn bind(&self, bindings: &Bindings) -> Result<Arc<dyn Bound>> {
-        let target = Target { isa: self.cpu.isa, threads: self.cpu.team.threads(), packs: &self.packs };
+        let Cpu { isa, tuning, team } = &self.cpu;
+        let target = Target { isa: *isa, tuning, threads: team.threads(), packs: &self.packs };
         let lowered = lower::lower(&self.graph, bindings, target, &HashMap::new())?;
         Ok(Arc::new(CpuBound { team: Arc::clone(&self.cpu.team), lowered }))
     }

@@ -3,10 +3,11 @@
 use crate::error::{Error, Result};
 use crate::tensor::Tensor;
 use schwann_kernels::Isa;
-use schwann_kernels::gated::{Gated, Lanes, Source};
+use schwann_kernels::gated::{Batch, Gated, Source};
 use schwann_kernels::gemm::{PackedB, Store};
 use schwann_kernels::synapse::{Activation, Synapses};
 use schwann_kernels::tape::{self, PackError};
+use schwann_kernels::tuning::Machine;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
@@ -23,7 +24,7 @@ pub(super) struct Packs {
 /// The heads of a gated cell as they lie in one matrix.
 #[derive(PartialEq, Eq, Hash)]
 pub(super) struct Heads {
-    pub(super) lanes: Lanes,
+    pub(super) batch: Batch,
     pub(super) inputs: [usize; 2],
     pub(super) units: usize,
     /// The column at which each head begins.
@@ -45,8 +46,8 @@ pub(super) struct Wiring {
 }
 
 impl Packs {
-    /// The synapses packed for `isa`. Equal ones are packed once, wherever their lists lie: a loop's body repeats them.
-    pub(super) fn synapses(&self, isa: Isa, wiring: Wiring) -> Result<Arc<Synapses>> {
+    /// The synapses packed for a machine. Equal ones are packed once, wherever their lists lie: a loop's body repeats them.
+    pub(super) fn synapses(&self, on: Machine<'_>, wiring: Wiring) -> Result<Arc<Synapses>> {
         let mut all = self.synapses.lock().expect("packing does not panic");
         if let Some(packed) = all.get(&wiring) {
             return Ok(Arc::clone(packed));
@@ -55,7 +56,7 @@ impl Packs {
         let (from, to) = (lists[0].values()?, lists[1].values()?);
         let (scale, shift) = (lists[2].values()?, lists[3].values()?);
         let weights = lists[4..].iter().map(Tensor::values).collect::<Result<Vec<&[f32]>>>()?;
-        let packed = Synapses::pack(isa, *activation, *sources, *segments, from, to, scale, shift, &weights);
+        let packed = Synapses::pack(on, *activation, *sources, *segments, from, to, scale, shift, &weights);
         let packed = Arc::new(packed.map_err(Error::Internal)?);
         all.insert(wiring, Arc::clone(&packed));
         Ok(packed)
@@ -67,7 +68,7 @@ impl Packs {
         if let Some(packed) = all.get(&heads) {
             return Ok(Arc::clone(packed));
         }
-        let Heads { lanes, inputs, units, starts, strides: [by_input, by_column], weights, bias } = &heads;
+        let Heads { batch, inputs, units, starts, strides: [by_input, by_column], weights, bias } = &heads;
         let weights = weights.at_hand()?;
         let made = weights.values::<f32>()?;
         let shifts = bias.as_ref().map(Tensor::values::<f32>).transpose()?;
@@ -75,7 +76,7 @@ impl Packs {
             weight: &|input, head, unit| made[input * by_input + (starts[head] + unit) * by_column],
             shift: &|head, unit| shifts.map_or(0.0, |shifts| shifts[starts[head] + unit]),
         };
-        let packed = Arc::new(Gated::pack(isa, *lanes, *inputs, *units, &source).map_err(Error::Internal)?);
+        let packed = Arc::new(Gated::pack(isa, *batch, *inputs, *units, &source).map_err(Error::Internal)?);
         weights.release(0..weights.bytes().len());
         all.insert(heads, Arc::clone(&packed));
         Ok(packed)

@@ -1,45 +1,53 @@
 //! Loops: by blocks of rows where rows are independent, else step by step over all of them.
 
 use super::lower::{Label, Lower, Lowered, Target, byte_size, lower as lower_graph};
-use super::rows;
 use crate::error::{Error, Result};
 use crate::graph::{Graph, Value};
 use crate::op::Scan;
-use crate::plan::Loop;
+use crate::pass::rows;
+use crate::plan::kernel::{self, BatchAxis, Blocks};
+use crate::plan::{Kernel, Loop};
 use crate::tensor::Tensor;
 use schwann_kernels::tape::{self, Call, Ref, ScanState, Sequence};
 use std::collections::HashMap;
 
-/// Rows of a block at most: enough for the matrix kernels to reach their speed.
-const MOST_ROWS: usize = 48;
-/// A block's working memory should stay within this, which any second-level cache holds beside weights. Of large cells,
-/// blocks that fit the first level were 5 to 12% slower: their few rows leave too few sums to hide a multiply-add's latency.
-const BLOCK_BYTES: usize = 192 << 10;
-
-/// Work, in operations, below which another thread costs more than it gives: some microseconds, as for products. A
-/// transcendental counts as so many.
-const WORK_PER_THREAD: u64 = 500_000;
-const TRANSCENDENTAL: u64 = 16;
-
-/// The body for one number of rows, and whether it wants them as columns.
+/// The body for one number of rows, and whether it wants them batch-last.
 struct Block {
     lowered: Lowered,
-    columns: bool,
+    batch_last: bool,
 }
 
-/// The body for a block of rows: turned, if there are enough of them to fill the lanes and it can be.
+/// The body for a block of rows: batch-last, if there are enough of them to fill the lanes and it has that form.
 fn block(l: &Lower<'_>, rows: usize, bodies: &Bodies, known: &HashMap<usize, Tensor>) -> Result<Block> {
     let bindings = l.bindings.clone().with(rows::ROWS, rows);
     let target = Target { threads: 1, ..l.target };
-    let columns = rows >= l.target.isa.lanes() && bodies.turned.is_some();
-    let body = bodies.turned.as_ref().filter(|_| columns).unwrap_or(&bodies.straight);
-    Ok(Block { lowered: lower_graph(body, &bindings, target, known)?, columns })
+    let batch_last = rows >= l.target.isa.lanes() && bodies.batch_last.is_some();
+    let body = bodies.batch_last.as_ref().filter(|_| batch_last).unwrap_or(&bodies.batch_first);
+    Ok(Block { lowered: lower_graph(body, &bindings, target, known)?, batch_last })
 }
 
 /// The body for any number of rows, with rows as the first axis and, where it has that form, as the last.
 struct Bodies {
-    straight: Graph,
-    turned: Option<Graph>,
+    batch_first: Graph,
+    batch_last: Option<Graph>,
+}
+
+impl Bodies {
+    /// `None` where rows depend on each other. A rewrite that fails is a mistake of ours: tests stop there, and whoever
+    /// uses a release still gets results, while the records of the passes tell why they come slowly.
+    fn of(scan: &Scan) -> Result<Option<Bodies>> {
+        let Some(general) = form(rows::independent(scan))? else { return Ok(None) };
+        let batch_last = form(general.batch_last())?;
+        Ok(Some(Bodies { batch_first: general.body, batch_last }))
+    }
+}
+
+fn form<T>(found: Result<rows::Form<T>>) -> Result<Option<T>> {
+    match found {
+        Ok(form) => Ok(form.ok()),
+        Err(e) if cfg!(debug_assertions) => Err(e),
+        Err(_) => Ok(None),
+    }
 }
 
 pub(super) fn lower(l: &mut Lower<'_>, id: u32, scan: &Scan) -> Result<()> {
@@ -52,7 +60,7 @@ pub(super) fn lower(l: &mut Lower<'_>, id: u32, scan: &Scan) -> Result<()> {
     // Fixed values that are known now can be packed now.
     let mut known = HashMap::new();
     for (i, &v) in node.inputs.iter().enumerate().skip(carried) {
-        if let Some(data) = l.data(v)? {
+        if let Some(data) = l.known.data(v)? {
             known.insert(i, data);
         }
     }
@@ -68,28 +76,30 @@ pub(super) fn lower(l: &mut Lower<'_>, id: u32, scan: &Scan) -> Result<()> {
         })
         .collect::<Result<_>>()?;
     let batch = elements.first().and_then(|s| s.first().copied()).unwrap_or(1);
-    let general = if batch > 0 { rows::independent(scan) } else { None };
+    let bodies = if batch > 0 { Bodies::of(scan)? } else { None };
     let threads = l.target.threads;
-    let (blocks, body, tail) = match general {
-        Some(general) => {
-            let bodies = Bodies { turned: general.turned(), straight: general.body };
-            let lanes = l.target.isa.lanes();
-            let work = cost.flops.saturating_add(cost.transcendentals.saturating_mul(TRANSCENDENTAL));
-            let worth = usize::try_from(work / WORK_PER_THREAD).unwrap_or(usize::MAX).max(1);
-            let mut rows = batch.div_ceil(threads.min(worth)).clamp(1, MOST_ROWS);
-            if bodies.turned.is_some() && rows > lanes {
+    let (blocks, body, tail) = match bodies {
+        Some(bodies) => {
+            let (lanes, tuning) = (l.target.isa.lanes(), l.target.tuning);
+            let each = tuning.transcendental_operations() as u64;
+            let work = cost.flops.saturating_add(cost.transcendentals.saturating_mul(each));
+            let worth = work / tuning.loop_thread_operations_least() as u64;
+            let worth = usize::try_from(worth).unwrap_or(usize::MAX).max(1);
+            let most = tuning.loop_block_rows_most();
+            let mut rows = batch.div_ceil(threads.min(worth)).clamp(1, most);
+            if bodies.batch_last.is_some() && rows > lanes {
                 // Whole registers of rows; what is left over is the tail.
                 rows = if rows.div_ceil(lanes) * lanes <= batch {
                     rows.next_multiple_of(lanes)
                 } else {
                     rows / lanes * lanes
                 };
-                rows = rows.min(MOST_ROWS / lanes * lanes);
+                rows = rows.min(most / lanes * lanes);
             }
             let mut body = block(l, rows, &bodies, &known)?;
-            let least = if body.columns { lanes } else { 8 };
-            while body.lowered.tape.arena_bytes() > BLOCK_BYTES && rows > least {
-                rows = if body.columns { rows - lanes } else { rows.div_ceil(2) };
+            let least = if body.batch_last { lanes } else { tuning.loop_block_rows_least() };
+            while body.lowered.tape.arena_bytes() > tuning.loop_block_bytes_most() && rows > least {
+                rows = if body.batch_last { rows - lanes } else { rows.div_ceil(2) };
                 body = block(l, rows, &bodies, &known)?;
             }
             let left = batch % rows;
@@ -98,7 +108,7 @@ pub(super) fn lower(l: &mut Lower<'_>, id: u32, scan: &Scan) -> Result<()> {
         }
         None => {
             let lowered = lower_graph(&scan.body, l.bindings, l.target, &known)?;
-            (None, Block { lowered, columns: false }, None)
+            (None, Block { lowered, batch_last: false }, None)
         }
     };
 
@@ -143,10 +153,12 @@ pub(super) fn lower(l: &mut Lower<'_>, id: u32, scan: &Scan) -> Result<()> {
         outputs.push(Sequence { at, rows, row_bytes: bytes.checked_div(rows).unwrap_or(0) });
     }
     let (tail, tail_plan) = match tail {
-        Some(Block { lowered, columns }) => (Some(tape::Body { tape: lowered.tape, columns }), Some(lowered.plan)),
+        Some(Block { lowered, batch_last }) => {
+            (Some(tape::Body { tape: lowered.tape, batch_last }), Some(lowered.plan))
+        }
         None => (None, None),
     };
-    let turned = if body.columns { " as columns" } else { "" };
+    let batch_axis = if body.batch_last { BatchAxis::Last } else { BatchAxis::First };
     let Lowered { plan, tape } = body.lowered;
     let mut call = tape::Scan {
         steps,
@@ -157,7 +169,7 @@ pub(super) fn lower(l: &mut Lower<'_>, id: u32, scan: &Scan) -> Result<()> {
         fixed,
         outputs,
         blocks,
-        body: tape::Body { tape, columns: body.columns },
+        body: tape::Body { tape, batch_last: body.batch_last },
         tail,
         scratch: Ref { slot: 0, offset: 0, len: 0 },
     };
@@ -175,9 +187,10 @@ pub(super) fn lower(l: &mut Lower<'_>, id: u32, scan: &Scan) -> Result<()> {
     let inside = inside.times(steps as u64);
     (cost.flops, cost.transcendentals) = (inside.flops, inside.transcendentals);
     let looped = Loop { steps, block_rows, blocks: whole, body: plan, tail: tail_plan };
-    let kernel = match blocks {
-        Some((rows, block)) => format!("scan of {steps} steps, {rows} rows by {block}{turned}"),
-        None => format!("scan of {steps} steps"),
-    };
+    let kernel = Kernel::Scan(kernel::Scan {
+        steps,
+        blocks: blocks.map(|(rows, block_rows)| Blocks { rows, block_rows, threads: workers }),
+        batch: batch_axis,
+    });
     l.call(out(0), Call::Scan(Box::new(call)), Label { kernel, cost, in_place: false, looped: Some(Box::new(looped)) })
 }

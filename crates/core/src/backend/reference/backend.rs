@@ -9,7 +9,7 @@ use crate::error::{Error, Result};
 use crate::figure::Provenance;
 use crate::graph::Graph;
 use crate::pass::PassOptions;
-use crate::plan::{Place, Plan, Step};
+use crate::plan::{Kernel, Place, Plan, Step};
 use crate::shape::Bindings;
 use crate::tensor::Tensor;
 use std::collections::BTreeMap;
@@ -49,7 +49,7 @@ impl Prepared for Ready {
             steps.push(Step {
                 name: node.name.clone(),
                 op: node.op.name().into(),
-                kernel: "reference".into(),
+                kernel: Kernel::other("reference"),
                 out: format!("{}{shape:?}", node.outs[0].dtype),
                 reads: node.inputs.iter().map(|v| Place::Constant(graph.node(*v).name.clone())).collect(),
                 writes: vec![],

@@ -1,6 +1,6 @@
 //! Operations whose every result element depends on the inputs' elements at its own place.
 
-use super::{Call, Precision, scalar};
+use super::{Call, Precision, scalar, shake};
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::op::{Binary, Compare, Map, Unary};
@@ -79,7 +79,8 @@ impl Call<'_> {
         let mut data = self.zeros(self.shape())?;
         let mut scratch = vec![];
         for (at, out) in data.iter_mut().enumerate() {
-            *out = self.store(dtype, scalar::map(map, &mut scratch, |n| inputs.get(n).map(|d| d[at])));
+            *out = self
+                .store(dtype, scalar::map(map, &mut scratch, |n| inputs.get(n).map(|d| d[at]), |v| self.computed(v)));
         }
         Ok(data)
     }
@@ -92,9 +93,17 @@ impl Call<'_> {
             let product = *out;
             // The program's input 0 is the product, input n is ours number n + 1.
             let input = |n: usize| n.checked_sub(1).map_or(Some(product), |i| inputs.get(i).map(|d| d[at]));
-            *out = self.store(dtype, scalar::map(map, &mut scratch, input));
+            *out = self.store(dtype, scalar::map(map, &mut scratch, input, |v| self.computed(v)));
         }
         Ok(data)
+    }
+
+    /// What an instruction of a program computed: programs round at their end only, but may be shaken.
+    pub(super) fn computed(&self, v: f64) -> f64 {
+        match self.precision {
+            Precision::Shaken(seed) => shake(seed, DType::F32, v, v.abs()),
+            Precision::Storage | Precision::F64 => v,
+        }
     }
 
     /// A program's result as an element. Unlike a cast, which cuts, a program's result is rounded to the nearest integer,

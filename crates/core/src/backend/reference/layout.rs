@@ -210,12 +210,20 @@ impl Call<'_> {
         Ok(results)
     }
 
-    pub(super) fn synapse_ratio(&self, activation: Activation, axis: usize) -> Result<Vec<f64>> {
+    pub(super) fn synapse_ratio(&self, activation: Activation, axis: usize, times: usize) -> Result<Vec<f64>> {
         let shape = self.shape();
-        let sums = self.synapse_sum(activation, axis, 2, shape[axis])?;
         let terms = [self.stretch(7, shape)?, self.stretch(8, shape)?, self.stretch(9, shape)?];
         let [p, q, r] = &terms;
-        let x = &self.inputs[0].data;
-        Ok((0..x.len()).map(|i| (p[i] * x[i] + q[i] + sums[1][i]) / (r[i] + sums[0][i])).collect())
+        let mut x = self.inputs[0].clone();
+        for _ in 0..times {
+            let mut inputs = self.inputs.to_vec();
+            inputs[0] = &x;
+            let sums = Call { inputs: &inputs, ..*self }.synapse_sum(activation, axis, 2, shape[axis])?;
+            let next = |i: usize| (p[i] * x.data[i] + q[i] + sums[1][i]) / (r[i] + sums[0][i]);
+            let data = (0..x.data.len()).map(next).collect();
+            // Each time is rounded as it is stored: it is what the next one reads.
+            x = self.result(0, data);
+        }
+        Ok(x.data)
     }
 }

@@ -1,7 +1,8 @@
 //! Products: matrices, and attention, which is two of them with a softmax between.
 
-use super::{Call, offset, rows::softmax, stretched_strides};
+use super::{Call, offset, rows::softmax, scalar, stretched_strides};
 use crate::error::Result;
+use crate::op::Unary;
 use crate::tensor;
 
 impl Call<'_> {
@@ -34,6 +35,32 @@ impl Call<'_> {
                         })
                         .fold(0.0, |sum, product| sum + product);
                 }
+            }
+        }
+        Ok(data)
+    }
+
+    /// tanh a + σ(t) · (tanh b − tanh a), where a, b and t are columns of x·w + bias.
+    pub(super) fn gated_cell(&self, batch_last: bool, by_column: bool, heads: [usize; 3]) -> Result<Vec<f64>> {
+        let (x, w, shape) = (self.inputs[0], self.inputs[1], self.shape());
+        let (rows, units) = if batch_last { (shape[1], shape[0]) } else { (shape[0], shape[1]) };
+        let (width, columns) = if by_column { (w.shape[1], w.shape[0]) } else { (w.shape[0], w.shape[1]) };
+        let mut data = self.zeros(shape)?;
+        for row in 0..rows {
+            for unit in 0..units {
+                let head = |start: usize| {
+                    let column = start + unit;
+                    let product = (0..width).fold(0.0, |sum, k| {
+                        let x = x.data[if batch_last { k * rows + row } else { row * width + k }];
+                        sum + x * w.data[if by_column { column * width + k } else { k * columns + column }]
+                    });
+                    // Shaken where a backend rounds: at the end of the sum.
+                    self.computed(product + self.inputs.get(2).map_or(0.0, |bias| bias.data[column]))
+                };
+                let [a, b, t] = heads.map(head);
+                let (from, to) = (scalar::unary(Unary::Tanh, a), scalar::unary(Unary::Tanh, b));
+                let at = if batch_last { unit * rows + row } else { row * units + unit };
+                data[at] = from + scalar::unary(Unary::Sigmoid, t) * (to - from);
             }
         }
         Ok(data)

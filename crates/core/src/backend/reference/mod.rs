@@ -25,7 +25,7 @@ pub use backend::Reference;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::graph::{Graph, Value};
-use crate::op::{Op, Scan, Type};
+use crate::op::{Op, Reduction, Scan, Type};
 use crate::plan::check_work;
 use crate::shape::Bindings;
 use crate::tensor::{self, Tensor};
@@ -40,6 +40,29 @@ pub enum Precision {
     Storage,
     /// It stays `f64`: for finite differences.
     F64,
+    /// It stays `f64` and every computed one is moved up or down by about what a backend's rounding may be, at random by
+    /// this seed. What that changes a lot, no backend can be held to. Beyond 1e18, where `f32` may overflow in one order
+    /// of operations and not in another, it becomes NaN.
+    Shaken(u64),
+}
+
+/// Numbers beyond this become NaN in a shaken run.
+const MOST_SHAKEN: f64 = 1e18;
+
+/// Moves a number up or down by a step of its type, relative to `scale`. The direction follows from seed and number.
+fn shake(seed: u64, dtype: DType, value: f64, scale: f64) -> f64 {
+    // Fast functions of `f32` are off by some 2e-6.
+    let step = match dtype {
+        DType::F16 => 1.0 / 1024.0,
+        DType::Bf16 => 1.0 / 128.0,
+        _ => 4e-6,
+    };
+    if value.is_nan() || value.abs() > MOST_SHAKEN {
+        return f64::NAN;
+    }
+    let mixed = (seed ^ value.to_bits()).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let mixed = (mixed ^ (mixed >> 32)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    value + scale * if mixed >> 63 == 0 { step } else { -step }
 }
 
 /// A tensor whose elements are kept as `f64`, whatever their type; integers and truth values are exact.
@@ -104,6 +127,11 @@ fn run_watched(
 /// Runs a graph without rounding: inputs need not be values of their type, and results are not.
 pub fn run_f64(graph: &Graph, inputs: &BTreeMap<String, HostValue>) -> Result<Vec<HostValue>> {
     run_host(graph, inputs, Precision::F64, &mut |_| Ok(()))
+}
+
+/// Runs a graph without rounding, but with every computed float moved a little: see [`Precision::Shaken`].
+pub fn run_shaken(graph: &Graph, inputs: &BTreeMap<String, HostValue>, seed: u64) -> Result<Vec<HostValue>> {
+    run_host(graph, inputs, Precision::Shaken(seed), &mut |_| Ok(()))
 }
 
 fn run_host(
@@ -200,7 +228,7 @@ pub fn eval_node(
     bindings: &Bindings,
     precision: Precision,
 ) -> Result<Vec<HostValue>> {
-    let call = Call { node, inputs, outs, bindings, precision };
+    let call = Call { node, inputs, outs, bindings, precision, rounding: Rounding::of(op) };
     call.check(op)?;
     let data = match op {
         Op::Input { name, .. } | Op::Weight { name, .. } => {
@@ -211,7 +239,8 @@ pub fn eval_node(
             let sums = call.synapse_sum(*activation, *axis, *sums, *segments)?;
             return Ok(sums.into_iter().enumerate().map(|(k, data)| call.result(k, data)).collect());
         }
-        Op::SynapseRatio { activation, axis } => call.synapse_ratio(*activation, *axis)?,
+        Op::SynapseRatio { activation, axis, times } => call.synapse_ratio(*activation, *axis, *times)?,
+        Op::GatedCell { batch_last, by_column, heads } => call.gated_cell(*batch_last, *by_column, *heads)?,
         Op::Const(t) => t.to_f64(),
         Op::Unary(u) => call.unary(*u)?,
         Op::Binary(b) => call.binary(*b)?,
@@ -262,6 +291,55 @@ struct Call<'a> {
     outs: &'a [(DType, Vec<usize>)],
     bindings: &'a Bindings,
     precision: Precision,
+    rounding: Rounding,
+}
+
+/// How a backend's result may differ from the exact one, for shaken runs.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Rounding {
+    /// Not at all: nothing is computed, or only what every type holds.
+    None,
+    /// By a step of its type.
+    Each,
+    /// By a step of the largest element: terms of a sum may be larger than what is left of them.
+    Sum,
+}
+
+impl Rounding {
+    fn of(op: &Op) -> Rounding {
+        match op {
+            Op::Unary(u) if u.is_exact() => Rounding::None,
+            Op::Binary(b) if b.is_exact() => Rounding::None,
+            Op::Unary(_) | Op::Binary(_) | Op::Softmax { .. } | Op::Cast { .. } | Op::Dequantize | Op::Map { .. } => {
+                Rounding::Each
+            }
+            Op::MatMul { .. }
+            | Op::MatMulMap { .. }
+            | Op::Reduce { kind: Reduction::Sum | Reduction::Mean, .. }
+            | Op::LayerNorm { .. }
+            | Op::RmsNorm { .. }
+            | Op::Attention { .. }
+            | Op::SegmentSum { .. }
+            | Op::SynapseSum { .. }
+            | Op::SynapseRatio { .. }
+            | Op::GatedCell { .. } => Rounding::Sum,
+            Op::Input { .. }
+            | Op::Weight { .. }
+            | Op::Const(_)
+            | Op::Compare(_)
+            | Op::Select
+            | Op::Reduce { .. }
+            | Op::Reshape { .. }
+            | Op::Transpose { .. }
+            | Op::Slice { .. }
+            | Op::Pad { .. }
+            | Op::Concat { .. }
+            | Op::Broadcast { .. }
+            | Op::Gather { .. }
+            | Op::Quantize { .. }
+            | Op::Scan(_) => Rounding::None,
+        }
+    }
 }
 
 impl<'a> Call<'a> {
@@ -309,8 +387,18 @@ impl<'a> Call<'a> {
     /// Output number `slot`, rounded as it is stored.
     fn result(&self, slot: usize, mut data: Vec<f64>) -> HostValue {
         let (dtype, shape) = &self.outs[slot];
-        if self.precision == Precision::Storage && dtype.is_float() {
-            data.iter_mut().for_each(|v| *v = round_to(*dtype, *v));
+        match (self.precision, self.rounding) {
+            (Precision::Storage, _) if dtype.is_float() => {
+                data.iter_mut().for_each(|v| *v = round_to(*dtype, *v));
+            }
+            (Precision::Shaken(seed), Rounding::Each) if dtype.is_float() => {
+                data.iter_mut().for_each(|v| *v = shake(seed, *dtype, *v, v.abs()));
+            }
+            (Precision::Shaken(seed), Rounding::Sum) if dtype.is_float() => {
+                let most = data.iter().filter(|v| v.is_finite()).fold(0.0f64, |most, v| most.max(v.abs()));
+                data.iter_mut().for_each(|v| *v = shake(seed, *dtype, *v, most));
+            }
+            _ => {}
         }
         HostValue { dtype: *dtype, shape: shape.clone(), data }
     }

@@ -113,16 +113,24 @@ pub fn cast(from: DType, to: DType, x: f64) -> f64 {
     }
 }
 
-/// A fused program of one element; `scratch` holds its values. An input that is not there reads as NaN.
-pub fn map(program: &Map, scratch: &mut Vec<f64>, input: impl Fn(usize) -> Option<f64>) -> f64 {
+/// A fused program of one element; `scratch` holds its values. An input that is not there reads as NaN. What instructions
+/// compute, other than exactly, goes through `computed`.
+pub fn map(
+    program: &Map,
+    scratch: &mut Vec<f64>,
+    input: impl Fn(usize) -> Option<f64>,
+    computed: impl Fn(f64) -> f64,
+) -> f64 {
     scratch.clear();
     for instr in &program.code {
         let at = |i: u16| scratch[usize::from(i)];
         let value = match *instr {
             MapInstr::Input(n) => input(usize::from(n)).unwrap_or(f64::NAN),
             MapInstr::Const(c) => c.0.into(),
-            MapInstr::Unary(u, a) => unary(u, at(a)),
-            MapInstr::Binary(b, x, y) => binary(b, at(x), at(y)),
+            MapInstr::Unary(u, a) if u.is_exact() => unary(u, at(a)),
+            MapInstr::Unary(u, a) => computed(unary(u, at(a))),
+            MapInstr::Binary(b, x, y) if b.is_exact() => binary(b, at(x), at(y)),
+            MapInstr::Binary(b, x, y) => computed(binary(b, at(x), at(y))),
             MapInstr::Compare(c, x, y) => truth(compare(c, at(x), at(y))),
             MapInstr::Select(c, x, y) => at(if at(c) != 0.0 { x } else { y }),
             MapInstr::Trunc(a) => at(a).trunc(),

@@ -50,7 +50,7 @@ pub(in crate::pass) fn finish_synapses(graph: &Graph, options: &PassOptions) -> 
             let weights = [ratio.first.slot, 1 - ratio.first.slot].map(|slot| sums.inputs[5 + usize::from(slot)]);
             let inputs = sums.inputs[..5].iter().chain(&weights).chain([&ratio.factor]);
             let inputs = inputs.map(|v| r.get(*v)).chain([Ok(above), Ok(below)]).collect::<Result<_>>()?;
-            let op = Op::SynapseRatio { activation: ratio.activation, axis: ratio.axis };
+            let op = Op::SynapseRatio { activation: ratio.activation, axis: ratio.axis, times: 1 };
             let new = r.new.push(op, inputs, node.name.clone())?;
             r.set(Value { node: id, slot: 0 }, new);
         } else if let Some(starts) = starts.get(&id) {

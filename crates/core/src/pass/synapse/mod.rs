@@ -1,20 +1,19 @@
-//! Sparse synapses become one operation: what is gathered, scaled, squashed, weighted and summed by destination needs no
-//! value a synapse in memory, and sums over the same activations share them.
+//! Sparse synapses become one operation. Values are gathered, scaled, squashed, weighted and summed by destination in one
+//! go, so that memory never holds a number for each synapse, and sums over the same activations share these.
 //!
 //! The form is Σ c·act(f(gather(x, sources))) by destination, with f any nest of sums, differences, products and
-//! negations with one number a synapse: that is scale·x + shift, and scale and shift are computed here as graph
-//! operations, which later lines of the recipe move out of loops and do once.
+//! negations with one number a synapse. That is scale·x + shift. Scale and shift are added to the graph here as
+//! operations; later passes move these out of loops and do them once.
 
 mod finish;
 
 pub(super) use finish::finish_synapses;
 
 use super::PassOptions;
-use super::fold::worth_keeping;
-use super::merge::with_body;
+use super::known::{Known, everywhere};
 use crate::dtype::DType;
 use crate::error::Result;
-use crate::graph::{Graph, Value};
+use crate::graph::{Graph, Value, name};
 use crate::op::{Activation, Binary, Op, Unary};
 use crate::shape::{Dim, Shape};
 use crate::tensor::Tensor;
@@ -25,32 +24,7 @@ pub(super) fn fuse_synapses(graph: &Graph, options: &PassOptions) -> Result<Grap
         // The tables are packed ahead, so they must be known.
         return Ok(graph.clone());
     }
-    let known = |v: Value| match &graph.node(v).op {
-        Op::Weight { name, .. } => graph.weights().contains_key(name),
-        op => matches!(op, Op::Const(_)),
-    };
-    let mut r = graph.rebuild();
-    for (id, node) in graph.nodes().iter().enumerate() {
-        let id = id as u32;
-        let Op::Scan(scan) = &node.op else {
-            r.copy(id)?;
-            continue;
-        };
-        // A loop's fixed values that are weights outside are as good as weights inside.
-        let first = scan.states + scan.sequences;
-        let inside = scan.body.inputs().zip(&node.inputs).skip(first);
-        let fixed: HashSet<Value> = inside.filter(|(_, v)| known(**v)).map(|((_, v), _)| v).collect();
-        let body = fuse_in(&scan.body, &|v| fixed.contains(&v) || matches!(scan.body.node(v).op, Op::Const(_)))?;
-        let inputs = r.all(&node.inputs)?;
-        let new = r.new.push(Op::Scan(Box::new(with_body(scan, body))), inputs, node.name.clone())?;
-        r.set_all(id, new);
-    }
-    let graph = r.finish()?;
-    let known = |v: Value| match &graph.node(v).op {
-        Op::Weight { name, .. } => graph.weights().contains_key(name),
-        op => matches!(op, Op::Const(_)),
-    };
-    fuse_in(&graph, &known)
+    everywhere(graph, &fuse_in)
 }
 
 /// What is done to the gathered values, from the gather on.
@@ -87,13 +61,12 @@ struct Group {
     sums: Vec<Sum>,
     /// Nodes between the gather and the sums.
     inner: HashSet<u32>,
-    /// What tells it from other groups: the value that is weighted.
+    /// The value that is weighted, which tells it from other groups.
     active: Value,
 }
 
-fn fuse_in(graph: &Graph, source: &dyn Fn(Value) -> bool) -> Result<Graph> {
-    let finder =
-        Finder { graph, known: known_nodes(graph, source), readers: graph.readers(), results: graph.results() };
+fn fuse_in(graph: &Graph, known: &Known<'_>) -> Result<Graph> {
+    let finder = Finder { graph, known, readers: graph.readers(), results: graph.results() };
     let groups = finder.groups();
     if groups.is_empty() {
         return Ok(graph.clone());
@@ -112,26 +85,27 @@ fn fuse_in(graph: &Graph, source: &dyn Fn(Value) -> bool) -> Result<Graph> {
     let mut r = graph.rebuild();
     // Tables may come after the first sum that needs them: what is known goes first, which dependencies always allow.
     for (id, node) in graph.nodes().iter().enumerate() {
-        if finder.known[id] || matches!(node.op, Op::Input { .. }) {
+        if known.contains(Value { node: id as u32, slot: 0 }) || matches!(node.op, Op::Input { .. }) {
             r.copy(id as u32)?;
         }
     }
-    for (id, node) in graph.nodes().iter().enumerate() {
-        let id = id as u32;
+    for id in 0..graph.nodes().len() as u32 {
         if let Some(group) = first.get(&id) {
             let gather = &graph.nodes()[group.gather as usize];
             let count = graph.ty(gather.inputs[1]).shape.clone();
             let (x, sources) = (r.get(gather.inputs[0])?, r.get(gather.inputs[1])?);
             let to = r.get(group.destinations)?;
-            let (scale, shift) = emitter.affine(&mut r, &group.steps, &count, &node.name)?;
+            let joint = |sums: &[Sum]| name::joint(sums.iter().map(|s| graph.nodes()[s.node as usize].name.as_str()));
+            let (scale, shift) = emitter.affine(&mut r, &group.steps, &count, &joint(&group.sums))?;
             for pair in group.sums.chunks(2) {
+                let name = joint(pair);
                 let mut inputs = vec![x, sources, to, scale, shift];
                 for sum in pair {
-                    inputs.push(emitter.product(&mut r, &sum.weights, &count, &node.name)?);
+                    inputs.push(emitter.product(&mut r, &sum.weights, &count, &name)?);
                 }
                 let Group { activation, axis, segments, .. } = **group;
                 let op = Op::SynapseSum { activation, axis, sums: pair.len(), segments };
-                let new = r.new.push(op, inputs, graph.nodes()[pair[0].node as usize].name.clone())?;
+                let new = r.new.push(op, inputs, name)?;
                 for (slot, sum) in (0u16..).zip(pair) {
                     r.set(Value { node: sum.node, slot: 0 }, Value { slot, ..new });
                 }
@@ -143,28 +117,9 @@ fn fuse_in(graph: &Graph, source: &dyn Fn(Value) -> bool) -> Result<Graph> {
     r.finish()
 }
 
-/// Nodes whose values are known before the run, or will be once loops are rid of what is the same in every step.
-fn known_nodes(graph: &Graph, source: &dyn Fn(Value) -> bool) -> Vec<bool> {
-    let mut known: Vec<bool> = Vec::with_capacity(graph.nodes().len());
-    for (id, node) in graph.nodes().iter().enumerate() {
-        let value = Value { node: id as u32, slot: 0 };
-        known.push(match &node.op {
-            Op::Input { .. } | Op::Weight { .. } | Op::Const(_) => source(value),
-            Op::Scan(_) => false,
-            _ => {
-                node.outs.len() == 1
-                    && !node.inputs.is_empty()
-                    && node.inputs.iter().all(|v| known[v.node as usize])
-                    && worth_keeping(graph, &node.inputs, &node.outs[0])
-            }
-        });
-    }
-    known
-}
-
 struct Finder<'a> {
     graph: &'a Graph,
-    known: Vec<bool>,
+    known: &'a Known<'a>,
     readers: Vec<Vec<u32>>,
     results: Vec<bool>,
 }
@@ -216,7 +171,7 @@ impl Finder<'_> {
         let (axis, segments) = (*axis, segments.as_fixed()?);
         let (summed, destinations) = (node.inputs[0], node.inputs[1]);
         let rank = node.outs[0].shape.rank();
-        if node.outs[0].dtype != DType::F32 || rank > 2 || self.known[summed.node as usize] {
+        if node.outs[0].dtype != DType::F32 || rank > 2 || self.known.contains(summed) {
             return None;
         }
         let count = self.indices(destinations, segments)?.len();
@@ -268,7 +223,7 @@ impl Finder<'_> {
     fn affine(&self, mut at: Value, along: &Along, group: &mut Group) -> Option<()> {
         loop {
             let node = self.graph.node(at);
-            if self.known[at.node as usize] || node.outs[0].dtype != DType::F32 {
+            if self.known.contains(at) || node.outs[0].dtype != DType::F32 {
                 return None;
             }
             let step = match node.op {
@@ -306,11 +261,11 @@ impl Finder<'_> {
         let node = self.graph.node(at);
         let fits = |v: Value| {
             let ty = self.graph.ty(v);
-            self.known[v.node as usize] && ty.dtype == DType::F32 && along.fits(&ty.shape)
+            self.known.contains(v) && ty.dtype == DType::F32 && along.fits(&ty.shape)
         };
         let [a, b] = [node.inputs[0], node.inputs[1]];
         // The other operand must have the full shape: a list does not stretch what it is combined with.
-        let whole = |v: Value| self.graph.ty(v).shape == node.outs[0].shape && !self.known[v.node as usize];
+        let whole = |v: Value| self.graph.ty(v).shape == node.outs[0].shape && !self.known.contains(v);
         if whole(a) && fits(b) {
             Some((a, b))
         } else if whole(b) && fits(a) {
@@ -474,13 +429,15 @@ mod tests {
     }
 
     #[test]
-    fn every_unfold_of_a_cell_is_one_ratio_of_sums_over_the_same_tables() {
+    fn all_unfoldings_of_a_cell_are_one_ratio_of_sums_taken_so_often() {
         for name in ["scan/ltc/wired-b17-u64", "scan/ltc/b2-t4-axis1", "scan/ltc/b7-t5-axis1-symbolic"] {
             let graph = optimized(name, &PassOptions::default());
             let scan = graph.nodes().iter().find_map(|n| if let Op::Scan(s) = &n.op { Some(s) } else { None }).unwrap();
-            let fused: Vec<_> = scan.body.nodes().iter().filter(|n| matches!(n.op, Op::SynapseRatio { .. })).collect();
-            assert_eq!(fused.len(), 6, "{name}:\n{graph}");
-            assert!(fused.iter().all(|n| n.inputs[1..] == fused[0].inputs[1..]), "{name}:\n{graph}");
+            let ratios = scan.body.nodes().iter().filter_map(|n| match n.op {
+                Op::SynapseRatio { times, .. } => Some(times),
+                _ => None,
+            });
+            assert_eq!(ratios.collect::<Vec<_>>(), [6], "{name}:\n{graph}");
             let others = |op: &Op| matches!(op, Op::Gather { .. } | Op::SegmentSum { .. } | Op::SynapseSum { .. });
             assert_eq!(count(&graph, &others), 0, "{name}:\n{graph}");
         }

@@ -2,11 +2,19 @@
 
 use super::*;
 
+/// A number whose square does not fit an address, by one bit.
+const HALF: usize = 1 << (usize::BITS / 2);
+
+/// The number of which only one bit is set, so many below the 2ⁿ that an address of n bits just does not hold.
+fn bit(below: u32) -> usize {
+    1 << (usize::BITS - below)
+}
+
 #[test]
 fn an_arena_too_small_or_not_aligned_is_refused() {
     let mut board = Board::default();
     let dst = board.room(128);
-    let tape = Tape::new(Isa::detect(), 1, board.memory(), vec![Call::Zero { dst }]).unwrap();
+    let tape = Tape::new(on(Isa::detect()), 1, board.memory(), vec![Call::Zero { dst }]).unwrap();
     let (mut frame, cancel) = (tape.frame(), AtomicBool::new(false));
     let mut room = Aligned::new(&[0; 256]);
     for part in [0..127, 1..256, 32..256] {
@@ -24,7 +32,7 @@ fn a_frame_of_another_tape_is_refused_even_with_as_many_slots() {
         let part = |slot| Ref { slot, offset: 0, len: bytes };
         let (src, dst) = (part(memory.slot(Space::Const(0))), part(memory.slot(Space::Output(0))));
         let copy = Call::Copy { elem: 1, dims: vec![bytes], src, src_strides: vec![1], dst, dst_strides: vec![1] };
-        Tape::new(Isa::detect(), 1, memory, vec![copy]).unwrap()
+        Tape::new(on(Isa::detect()), 1, memory, vec![copy]).unwrap()
     };
     let (long, cancel) = (tape(4096), AtomicBool::new(false));
     let mut frame = tape(16).frame();
@@ -48,7 +56,7 @@ fn references_outside_their_memory_or_unaligned_are_refused() {
     board.refused(softmax(src, Ref { offset: usize::MAX - 3, ..dst }));
     board.refused(softmax(src, Ref { slot: 1, ..dst }));
     board.refused(softmax(src, Ref { slot: u32::MAX, ..dst }));
-    for (rows, len) in [(1 << 62, 4), (1 << 32, 1 << 32), (usize::MAX, 1)] {
+    for (rows, len) in [(bit(2), 4), (HALF, HALF), (usize::MAX, 1)] {
         board.refused(Call::Softmax { rows, len, src, dst });
     }
     // Nothing is written here, but a kernel may still make a slice of it.
@@ -65,20 +73,20 @@ fn inputs_and_constants_are_never_written() {
     };
     for slot in [1, 2] {
         let dst = Ref { slot, offset: 0, len: 64 };
-        assert!(Tape::new(Isa::PORTABLE, 1, memory(), vec![Call::Zero { dst }]).is_err());
+        assert!(Tape::new(on(Isa::PORTABLE), 1, memory(), vec![Call::Zero { dst }]).is_err());
     }
 }
 
 #[test]
 fn memories_that_cannot_exist_are_refused() {
-    let dst = Ref { slot: 0, offset: 1 << 40, len: 64 };
+    let dst = Ref { slot: 0, offset: bit(24), len: 64 };
     let arena = |bytes| Memory { arena: bytes, ..Memory::default() };
-    assert!(Tape::new(Isa::PORTABLE, 1, arena(usize::MAX), vec![Call::Zero { dst }]).is_err());
+    assert!(Tape::new(on(Isa::PORTABLE), 1, arena(usize::MAX), vec![Call::Zero { dst }]).is_err());
     let extent = |bytes, align| Memory { inputs: vec![Extent { bytes, align }], ..Memory::default() };
-    assert!(Tape::new(Isa::PORTABLE, 1, extent(usize::MAX, 1), vec![]).is_err());
-    assert!(Tape::new(Isa::PORTABLE, 1, extent(4, 0), vec![]).is_err());
-    assert!(Tape::new(Isa::PORTABLE, 1, extent(4, 3), vec![]).is_err());
-    assert!(Tape::new(Isa::PORTABLE, 1 << 60, arena(0), vec![]).is_err());
+    assert!(Tape::new(on(Isa::PORTABLE), 1, extent(usize::MAX, 1), vec![]).is_err());
+    assert!(Tape::new(on(Isa::PORTABLE), 1, extent(4, 0), vec![]).is_err());
+    assert!(Tape::new(on(Isa::PORTABLE), 1, extent(4, 3), vec![]).is_err());
+    assert!(Tape::new(on(Isa::PORTABLE), bit(4), arena(0), vec![]).is_err());
 }
 
 #[test]
@@ -87,10 +95,12 @@ fn no_threads_still_need_the_scratch_of_one() {
     let (x, y) = (board.floats(&ramp(16)), board.room(64));
     let map = |scratch| {
         let inputs = vec![(x, Elem::F32, [0, 0, 0, 1])];
-        Call::Map(Box::new(Map::new(Isa::PORTABLE, relu(), [1, 1, 1, 16], inputs, (y, Elem::F32), scratch).unwrap()))
+        Call::Map(Box::new(
+            Map::new(on(Isa::PORTABLE), relu(), [1, 1, 1, 16], inputs, (y, Elem::F32), scratch).unwrap(),
+        ))
     };
     let nothing = Ref { slot: 0, offset: 0, len: 0 };
-    assert!(Tape::new(Isa::PORTABLE, 0, board.memory(), vec![map(nothing)]).is_err());
+    assert!(Tape::new(on(Isa::PORTABLE), 0, board.memory(), vec![map(nothing)]).is_err());
     // A plain bfloat16 B is always packed.
     let g = Gemm {
         shape: [1, 1, 4, 4],
@@ -103,8 +113,8 @@ fn no_threads_still_need_the_scratch_of_one() {
         epilogue: None,
         scratch: nothing,
     };
-    assert!(g.scratch_bytes(Isa::PORTABLE, 1) > 0);
-    assert!(Tape::new(Isa::PORTABLE, 0, board.memory(), vec![Call::Gemm(Box::new(g))]).is_err());
+    assert!(g.scratch_bytes(on(Isa::PORTABLE), 1) > 0);
+    assert!(Tape::new(on(Isa::PORTABLE), 0, board.memory(), vec![Call::Gemm(Box::new(g))]).is_err());
 }
 
 #[test]
@@ -113,25 +123,28 @@ fn elementwise_results_replace_only_an_operand_of_their_own_layout() {
     let (x, w, y, scratch) = (board.floats(&ramp(32)), board.floats(&ramp(32)), board.room(128), board.room(SCRATCH));
     let map = |w: Ref, w_strides, out| {
         let inputs = vec![(x, Elem::F32, [0, 0, 8, 1]), (w, Elem::F32, w_strides)];
-        Call::Map(Box::new(Map::new(Isa::PORTABLE, product_plus_one(), [1, 1, 4, 8], inputs, out, scratch).unwrap()))
+        Call::Map(Box::new(
+            Map::new(on(Isa::PORTABLE), product_plus_one(), [1, 1, 4, 8], inputs, out, scratch).unwrap(),
+        ))
     };
-    let (rows, repeated, turned) = ([0, 0, 8, 1], [0, 0, 0, 1], [0, 0, 1, 1]);
+    let (rows, repeated, transposed) = ([0, 0, 8, 1], [0, 0, 0, 1], [0, 0, 1, 1]);
     board.accepted(map(w, rows, (y, Elem::F32)));
     board.accepted(map(w, rows, (w, Elem::F32)));
     board.accepted(map(x, rows, (x, Elem::F32)));
     board.refused(map(w, repeated, (w, Elem::F32)));
     board.refused(map(x, repeated, (x, Elem::F32)));
-    board.refused(map(w, turned, (w, Elem::F32)));
+    board.refused(map(w, transposed, (w, Elem::F32)));
     board.refused(map(w, rows, (w, Elem::F16)));
     board.refused(map(w, rows, (Ref { offset: w.offset + 32, ..w }, Elem::F32)));
     board.refused(map(w, rows, (scratch, Elem::F32)));
-    let new =
-        |dims, strides| Map::new(Isa::PORTABLE, relu(), dims, vec![(x, Elem::F32, strides)], (y, Elem::F32), scratch);
+    let new = |dims, strides| {
+        Map::new(on(Isa::PORTABLE), relu(), dims, vec![(x, Elem::F32, strides)], (y, Elem::F32), scratch)
+    };
     assert!(new([1, 1, 4, 8], [0, 0, 0, 2]).is_err());
-    assert!(new([2, 1 << 32, 1 << 32, 1], [0; 4]).is_err());
-    assert!(new([0, 1 << 32, 1 << 32, 1], [0; 4]).is_err());
+    assert!(new([2, HALF, HALF, 1], [0; 4]).is_err());
+    assert!(new([0, HALF, HALF, 1], [0; 4]).is_err());
     assert!(new([1, 1, 4, 8], [usize::MAX, 0, 0, 1]).is_err());
-    assert!(Map::new(Isa::PORTABLE, product_plus_one(), [1; 4], vec![], (y, Elem::F32), scratch).is_err());
+    assert!(Map::new(on(Isa::PORTABLE), product_plus_one(), [1; 4], vec![], (y, Elem::F32), scratch).is_err());
 }
 
 #[test]
@@ -201,7 +214,7 @@ fn an_index_out_of_range_stops_the_run_and_indices_are_not_overwritten() {
     board.refused(gather(Ref { len: 12, ..indices }, y));
     board.refused(Call::Gather { elem: 8, shape: [1, 4, 1], indices, count: 4, src: x, dst: y });
     for call in [gather(indices, y), sum(indices, y)] {
-        let tape = Tape::new(Isa::detect(), 1, board.memory(), vec![call]).unwrap();
+        let tape = Tape::new(on(Isa::detect()), 1, board.memory(), vec![call]).unwrap();
         let mut arena = Aligned::new(&board.data);
         let cancel = AtomicBool::new(false);
         let stopped = tape.run(&mut tape.frame(), Team::solo(), arena.get(), [], [], None, &cancel);
@@ -210,7 +223,7 @@ fn an_index_out_of_range_stops_the_run_and_indices_are_not_overwritten() {
     }
     // Pieces without elements are nothing to add.
     let nothing = Call::SegmentSum { shape: [3, 2, 0], segments: indices, count: 4, src: x, dst: y };
-    let tape = Tape::new(Isa::detect(), 1, board.memory(), vec![nothing]).unwrap();
+    let tape = Tape::new(on(Isa::detect()), 1, board.memory(), vec![nothing]).unwrap();
     let cancel = AtomicBool::new(false);
     tape.run(&mut tape.frame(), Team::solo(), Aligned::new(&board.data).get(), [], [], None, &cancel).unwrap();
 }
@@ -220,7 +233,7 @@ fn products_of_sizes_that_overflow_are_refused() {
     // All of these matrices are one element repeated, and their packed copies would wrap around to no bytes at all.
     let one = 1.0f32.to_ne_bytes();
     let data = Aligned::new(&one);
-    for [k, n] in [[1 << 58, 16], [1 << 32, 1 << 30], [usize::MAX, 1], [1, usize::MAX]] {
+    for [k, n] in [[bit(6), 16], [HALF, HALF >> 2], [usize::MAX, 1], [1, usize::MAX]] {
         assert!(pack(Isa::PORTABLE, Store::F32, [k, n], &data.data[data.start..][..4], [0, 0], &mut |_| ()).is_err());
     }
     let mut board = Board::default();
@@ -240,7 +253,7 @@ fn products_of_sizes_that_overflow_are_refused() {
         }))
     };
     board.accepted(product([1, 1, 16, 100], repeated(x), Store::F32));
-    for k in [1 << 58, 1 << 56, usize::MAX] {
+    for k in [bit(5), bit(4), usize::MAX] {
         board.refused(product([1, 1, 16, k], repeated(x), Store::F16));
         board.refused(product([1, 1, 16, k], repeated(x), Store::F32));
         board.refused(product([1, 0, 16, k], repeated(x), Store::F16));
@@ -289,7 +302,7 @@ fn a_product_reads_and_writes_within_its_operands() {
     }
     let finish = |shape: (usize, usize), row, inputs: Vec<(Ref, Elem, [usize; 2])>, out, scratch| {
         let program = if inputs.is_empty() { relu() } else { product_plus_one() };
-        Some(Box::new(Epilogue::new(Isa::PORTABLE, program, shape, row, inputs, out, scratch).unwrap()))
+        Some(Box::new(Epilogue::new(on(Isa::PORTABLE), program, shape, row, inputs, out, scratch).unwrap()))
     };
     let with = |epilogue| call(Gemm { epilogue, ..gemm() });
     let other = vec![(x, Elem::F32, [8, 1])];
@@ -383,13 +396,13 @@ fn a_scan_whose_body_sees_other_memory_than_it_was_made_for_is_refused() {
 
 #[test]
 fn the_memory_of_a_body_counts_for_every_worker() {
-    let dst = Ref { slot: 0, offset: 1 << 40, len: 64 };
+    let dst = Ref { slot: 0, offset: bit(24), len: 64 };
     let empty = |arena, board: &Board, scratch| {
         let body = Tape::new(
-            Isa::PORTABLE,
+            on(Isa::PORTABLE),
             2,
             Memory { arena, ..Memory::default() },
-            if arena > 1 << 41 { vec![Call::Zero { dst }] } else { vec![] },
+            if arena > bit(23) { vec![Call::Zero { dst }] } else { vec![] },
         )
         .unwrap();
         let scan = Scan {
@@ -401,11 +414,11 @@ fn the_memory_of_a_body_counts_for_every_worker() {
             fixed: vec![],
             outputs: vec![],
             blocks: Some((4, 2)),
-            body: Body { tape: body, columns: false },
+            body: Body { tape: body, batch_last: false },
             tail: None,
             scratch,
         };
-        Tape::new(Isa::PORTABLE, 2, board.memory(), vec![Call::Scan(Box::new(scan))])
+        Tape::new(on(Isa::PORTABLE), 2, board.memory(), vec![Call::Scan(Box::new(scan))])
     };
     let mut board = Board::default();
     let scratch = board.room(SCRATCH);

@@ -1,7 +1,7 @@
 //! Calls against plain loops.
 
 use super::*;
-use crate::gated::{Gated, Lanes, Source};
+use crate::gated::{Batch, Gated, Source};
 use crate::synapse::{Activation, Synapses};
 
 #[test]
@@ -17,7 +17,7 @@ fn a_product_with_and_without_batch_packing_bias_and_epilogue_is_the_plain_sum()
     let calls = |isa: Isa, _| {
         let packed =
             pack(isa, Store::F32, [k, n], &weights.data[weights.start..][..weights.len], [n, 1], &mut |_| ()).unwrap();
-        let epilogue = Epilogue::new(isa, relu(), (m, n), n, vec![], (finished, Elem::F32), more).unwrap();
+        let epilogue = Epilogue::new(on(isa), relu(), (m, n), n, vec![], (finished, Elem::F32), more).unwrap();
         vec![
             Call::Gemm(Box::new(Gemm {
                 shape: [batch, m, n, k],
@@ -68,7 +68,7 @@ fn elementwise_calls_are_the_plain_loops_also_in_place() {
         let dims = [1, 1, rows, cols];
         let map = |out: Ref| {
             let inputs = vec![(x, Elem::F32, [0, 0, cols, 1]), (w, Elem::F32, [0, 0, 0, 1])];
-            Call::Map(Box::new(Map::new(isa, product_plus_one(), dims, inputs, (out, Elem::F32), scratch).unwrap()))
+            Call::Map(Box::new(Map::new(on(isa), product_plus_one(), dims, inputs, (out, Elem::F32), scratch).unwrap()))
         };
         let int = Call::Int {
             op: IntOp::Neg,
@@ -80,11 +80,11 @@ fn elementwise_calls_are_the_plain_loops_also_in_place() {
         vec![map(y), map(x), int]
     };
     let want: Vec<f32> = (0..rows * cols).map(|i| x_values[i] * w_values[i % cols] + 1.0).collect();
-    let turned: Vec<i32> = (0..24).map(|e| -int_values[e / 12 * 12 + e % 4 * 3 + e / 4 % 3]).collect();
+    let transposed: Vec<i32> = (0..24).map(|e| -int_values[e / 12 * 12 + e % 4 * 3 + e / 4 % 3]).collect();
     board.run(calls, |memory| {
         memory.floats(&y, &want);
         memory.floats(&x, &want);
-        memory.ints(&negated, &turned);
+        memory.ints(&negated, &transposed);
     });
 }
 
@@ -145,7 +145,7 @@ fn copies_gathers_and_segment_sums_are_the_plain_loops() {
     let mut board = Board::default();
     let (x, ints) = (board.floats(&values), board.ints(&whole));
     let (indices, segments) = (board.ints(&index_values), board.ints(&segment_values));
-    let (turned, zeros, picked) = (board.room(4 * rows * cols), board.room(100), board.room(4 * rows * 4));
+    let (transposed, zeros, picked) = (board.room(4 * rows * cols), board.room(100), board.room(4 * rows * 4));
     let (sums, int_sums) = (board.room(4 * rows * 3), board.room(4 * rows * 3));
     let calls = |_, _| {
         vec![
@@ -154,7 +154,7 @@ fn copies_gathers_and_segment_sums_are_the_plain_loops() {
                 dims: vec![cols, rows],
                 src: x,
                 src_strides: vec![1, cols as isize],
-                dst: turned,
+                dst: transposed,
                 dst_strides: vec![rows as isize, 1],
             },
             Call::Zero { dst: zeros },
@@ -163,7 +163,7 @@ fn copies_gathers_and_segment_sums_are_the_plain_loops() {
             Call::IntSegmentSum { shape: [rows, cols, 1], segments, count: 3, src: ints, dst: int_sums },
         ]
     };
-    let want_turned: Vec<f32> = (0..rows * cols).map(|e| values[e % rows * cols + e / rows]).collect();
+    let want_transposed: Vec<f32> = (0..rows * cols).map(|e| values[e % rows * cols + e / rows]).collect();
     let want_picked: Vec<f32> = (0..rows * 4).map(|e| values[e / 4 * cols + index_values[e % 4] as usize]).collect();
     let (mut want_sums, mut want_ints) = (vec![0.0; rows * 3], vec![0; rows * 3]);
     for e in 0..rows * cols {
@@ -172,7 +172,7 @@ fn copies_gathers_and_segment_sums_are_the_plain_loops() {
         want_ints[to] += whole[e];
     }
     board.run(calls, |memory| {
-        memory.floats(&turned, &want_turned);
+        memory.floats(&transposed, &want_transposed);
         assert!(memory.arena[zeros.offset..zeros.offset + 100].iter().all(|&b| b == 0), "{}", memory.what);
         assert_eq!(memory.arena[zeros.offset + 100], 0xAA);
         memory.floats(&picked, &want_picked);
@@ -192,19 +192,20 @@ fn sums_over_synapses_are_the_plain_loops_and_stay_within_their_references() {
         let columns: [&[f32]; 2] = [&ones, &weights];
         let columns = &columns[..sums];
         let packed =
-            Synapses::pack(isa, Activation::Identity, sources, segments, &from, &to, &scale, &shift, columns).unwrap();
+            Synapses::pack(on(isa), Activation::Identity, sources, segments, &from, &to, &scale, &shift, columns)
+                .unwrap();
         Arc::new(packed)
     };
     let mut board = Board::default();
-    let turned: Vec<f32> = (0..rows * sources).map(|i| values[i % rows * sources + i / rows]).collect();
-    let (x, y) = (board.floats(&values), board.floats(&turned));
+    let transposed: Vec<f32> = (0..rows * sources).map(|i| values[i % rows * sources + i / rows]).collect();
+    let (x, y) = (board.floats(&values), board.floats(&transposed));
     let room = 4 * rows * segments;
     let (a, b, c, d) = (board.room(room), board.room(room), board.room(room), board.room(room));
     let calls = |isa, _| {
         vec![
             Call::SynapseSum {
                 synapses: pack(isa, 2),
-                columns: false,
+                batch_last: false,
                 rows,
                 src: x,
                 ratio: None,
@@ -213,7 +214,7 @@ fn sums_over_synapses_are_the_plain_loops_and_stay_within_their_references() {
             },
             Call::SynapseSum {
                 synapses: pack(isa, 1),
-                columns: true,
+                batch_last: true,
                 rows,
                 src: y,
                 ratio: None,
@@ -222,7 +223,7 @@ fn sums_over_synapses_are_the_plain_loops_and_stay_within_their_references() {
             },
             Call::SynapseSum {
                 synapses: pack(isa, 1),
-                columns: false,
+                batch_last: false,
                 rows: 0,
                 src: x,
                 ratio: None,
@@ -245,7 +246,7 @@ fn sums_over_synapses_are_the_plain_loops_and_stay_within_their_references() {
     });
     let sum = |sums, rows, src, outs| Call::SynapseSum {
         synapses: pack(Isa::PORTABLE, sums),
-        columns: false,
+        batch_last: false,
         rows,
         src,
         ratio: None,
@@ -266,7 +267,7 @@ fn sums_over_synapses_are_the_plain_loops_and_stay_within_their_references() {
         let synapses = pack(other, 1);
         board.refused(Call::SynapseSum {
             synapses,
-            columns: false,
+            batch_last: false,
             rows,
             src: x,
             ratio: None,
@@ -280,8 +281,8 @@ fn sums_over_synapses_are_the_plain_loops_and_stay_within_their_references() {
 fn a_gated_cell_is_the_plain_loops_and_stays_within_its_references() {
     let (inputs, units, rows) = ([2, 3], 5, 3);
     let weight = |input: usize, head: usize, unit: usize| ((7 * input + 5 * head + 3 * unit) % 11) as f32 * 0.1 - 0.5;
-    let pack = |isa: Isa, lanes: Lanes| {
-        Arc::new(Gated::pack(isa, lanes, inputs, units, &Source { weight: &weight, shift: &|_, _| 0.25 }).unwrap())
+    let pack = |isa: Isa, batch: Batch| {
+        Arc::new(Gated::pack(isa, batch, inputs, units, &Source { weight: &weight, shift: &|_, _| 0.25 }).unwrap())
     };
     let values = ramp(5 * rows);
     let want = |row: usize, unit: usize| {
@@ -291,7 +292,7 @@ fn a_gated_cell_is_the_plain_loops_and_stays_within_its_references() {
         let (a, b) = (sum(0).tanh(), sum(1).tanh());
         (a + (b - a) / (1.0 + (-sum(2)).exp())) as f32
     };
-    let columns: Vec<f32> = (0..units * rows).map(|i| want(i % rows, i / rows)).collect();
+    let all: Vec<f32> = (0..units * rows).map(|i| want(i % rows, i / rows)).collect();
     let mut board = Board::default();
     let (first, second) = (board.floats(&values[..2 * rows]), board.floats(&values[2 * rows..]));
     let row: Vec<f32> = (0..5).map(|i| values[i * rows]).collect();
@@ -300,29 +301,29 @@ fn a_gated_cell_is_the_plain_loops_and_stays_within_its_references() {
     let (out, also, one) = (board.room(room), board.room(room), board.room(4 * units));
     let calls = |isa, _| {
         vec![
-            Call::Gated { gated: pack(isa, Lanes::Rows), rows, x: [first, second], out, also: Some(also) },
-            Call::Gated { gated: pack(isa, Lanes::Units), rows: 1, x: [row_first, row_second], out: one, also: None },
+            Call::Gated { gated: pack(isa, Batch::Last), rows, x: [first, second], out, also: Some(also) },
+            Call::Gated { gated: pack(isa, Batch::First), rows: 1, x: [row_first, row_second], out: one, also: None },
         ]
     };
     board.run(calls, |memory| {
-        memory.floats(&out, &columns);
-        memory.floats(&also, &columns);
+        memory.floats(&out, &all);
+        memory.floats(&also, &all);
         memory.floats(&one, &(0..units).map(|unit| want(0, unit)).collect::<Vec<_>>());
     });
-    let call = |lanes, rows, x, out, also| Call::Gated { gated: pack(Isa::PORTABLE, lanes), rows, x, out, also };
-    board.accepted(call(Lanes::Rows, rows, [first, second], out, Some(also)));
-    board.accepted(call(Lanes::Units, 1, [first, second], one, None));
-    board.refused(call(Lanes::Units, rows, [first, second], out, None));
-    board.refused(call(Lanes::Rows, rows + 1, [first, second], out, None));
-    board.refused(call(Lanes::Rows, usize::MAX, [first, second], out, None));
-    board.refused(call(Lanes::Rows, rows, [first, first], out, None));
-    board.refused(call(Lanes::Rows, rows, [first, second], out, Some(out)));
-    board.refused(call(Lanes::Rows, rows, [first, second], one, None));
-    board.refused(call(Lanes::Rows, rows, [first, second], out, Some(one)));
-    board.refused(call(Lanes::Rows, rows, [first, out], out, None));
-    board.refused(call(Lanes::Rows, rows, [first, second], second, None));
+    let call = |batch, rows, x, out, also| Call::Gated { gated: pack(Isa::PORTABLE, batch), rows, x, out, also };
+    board.accepted(call(Batch::Last, rows, [first, second], out, Some(also)));
+    board.accepted(call(Batch::First, 1, [first, second], one, None));
+    board.refused(call(Batch::First, rows, [first, second], out, None));
+    board.refused(call(Batch::Last, rows + 1, [first, second], out, None));
+    board.refused(call(Batch::Last, usize::MAX, [first, second], out, None));
+    board.refused(call(Batch::Last, rows, [first, first], out, None));
+    board.refused(call(Batch::Last, rows, [first, second], out, Some(out)));
+    board.refused(call(Batch::Last, rows, [first, second], one, None));
+    board.refused(call(Batch::Last, rows, [first, second], out, Some(one)));
+    board.refused(call(Batch::Last, rows, [first, out], out, None));
+    board.refused(call(Batch::Last, rows, [first, second], second, None));
     if let Some(&other) = Isa::available().get(1) {
-        let gated = pack(other, Lanes::Rows);
+        let gated = pack(other, Batch::Last);
         board.refused(Call::Gated { gated, rows, x: [first, second], out, also: None });
     }
 }
@@ -335,7 +336,7 @@ fn a_ratio_of_sums_is_the_plain_loops_and_stays_within_its_references() {
     let (first, second) = ([1.0; 4], [2.0, -1.0, 0.5, 4.0]);
     let pack = |isa: Isa, segments: usize, weights: &[&[f32]]| {
         let activation = Activation::Identity;
-        Arc::new(Synapses::pack(isa, activation, units, segments, &from, &to, &scale, &shift, weights).unwrap())
+        Arc::new(Synapses::pack(on(isa), activation, units, segments, &from, &to, &scale, &shift, weights).unwrap())
     };
     let mut board = Board::default();
     let (p, q, r) = (ramp(units), ramp(rows * units), vec![50.0; units]);
@@ -346,7 +347,7 @@ fn a_ratio_of_sums_is_the_plain_loops_and_stays_within_its_references() {
     let first_two = terms[..2].to_vec();
     let call = |isa: Isa, src: Ref, ratio, terms, outs| {
         let synapses = pack(isa, units, &[&first, &second]);
-        Call::SynapseSum { synapses, columns: false, rows, src, ratio, terms, outs }
+        Call::SynapseSum { synapses, batch_last: false, rows, src, ratio, terms, outs }
     };
     let once = Some((1, None));
     let ratio = |isa: Isa, src: Ref, terms: [(Ref, [usize; 2]); 3], outs| call(isa, src, once, terms.to_vec(), outs);
@@ -395,7 +396,7 @@ fn a_ratio_of_sums_is_the_plain_loops_and_stays_within_its_references() {
         let terms = terms.to_vec();
         board.refused(Call::SynapseSum {
             synapses,
-            columns: false,
+            batch_last: false,
             rows,
             src: x,
             ratio: Some((1, None)),
@@ -448,10 +449,10 @@ fn a_scan_is_the_plain_loop_whatever_its_blocks_and_order() {
                     ys[at] = *h * *h;
                 }
             }
-            for columns in [false, true] {
+            for batch_last in [false, true] {
                 let calls = |isa: Isa, threads: usize| {
                     let mut scan = Scan { reverse, time_inside, ..l.scan(isa, threads, block) };
-                    if let (Some(block), true) = (block, columns) {
+                    if let (Some(block), true) = (block, batch_last) {
                         scan.body = body_of(isa, threads, block, WIDTH, true);
                         // The rows left over may lie as they like.
                         scan.tail = scan.tail.map(|_| body_of(isa, threads, rows % block, WIDTH, reverse));
@@ -496,7 +497,7 @@ fn a_scan_inside_a_scan_runs_with_frames_of_its_own() {
             scratch: Ref { slot: 0, offset: 0, len: SCRATCH },
             ..inner
         };
-        let tape = Tape::new(isa, threads, memory, vec![Call::Scan(Box::new(nested))]).unwrap();
+        let tape = Tape::new(on(isa), threads, memory, vec![Call::Scan(Box::new(nested))]).unwrap();
         vec![Call::Scan(Box::new(Scan {
             steps: 1,
             reverse: false,
@@ -506,7 +507,7 @@ fn a_scan_inside_a_scan_runs_with_frames_of_its_own() {
             fixed: vec![l.w],
             outputs: vec![Sequence { at: l.ys, rows: 1, row_bytes: STEPS * bytes }],
             blocks: None,
-            body: Body { tape, columns: false },
+            body: Body { tape, batch_last: false },
             tail: None,
             scratch: l.scratch,
         }))]
@@ -552,7 +553,7 @@ fn inputs_outputs_and_constants_are_reached_by_their_slots() {
         copy(Ref { slot: memory.slot(Space::Const(0)), offset: 0, len: 40 }, 8),
         copy(Ref { slot: memory.slot(Space::Input(1)), offset: 0, len: 0 }, 48),
     ];
-    let tape = Tape::new(Isa::detect(), 1, memory, calls).unwrap();
+    let tape = Tape::new(on(Isa::detect()), 1, memory, calls).unwrap();
     let mut frame = tape.frame();
     let (input, mut output) = ([1u8, 2, 3, 4, 5, 6, 7, 8], [0u8; 48]);
     let cancel = AtomicBool::new(false);
@@ -582,7 +583,7 @@ fn a_constant_that_answers_differently_each_time_is_asked_once() {
     let memory = Memory { outputs: vec![Extent { bytes: 64, align: 1 }], consts: vec![constant], ..Memory::default() };
     let (src, dst) = (Ref { slot: 2, offset: 0, len: 64 }, Ref { slot: 1, offset: 0, len: 64 });
     let copy = Call::Copy { elem: 1, dims: vec![64], src, src_strides: vec![1], dst, dst_strides: vec![1] };
-    let tape = Tape::new(Isa::detect(), 1, memory, vec![copy]).unwrap();
+    let tape = Tape::new(on(Isa::detect()), 1, memory, vec![copy]).unwrap();
     let mut out = [0u8; 64];
     let cancel = AtomicBool::new(false);
     tape.run(&mut tape.frame(), Team::solo(), &mut [], [], [&mut out[..]], None, &cancel).unwrap();

@@ -7,7 +7,7 @@ fn watched(rows: usize, block: Option<usize>, threads: usize, runs: usize) -> (R
     let l = Loop::new(rows);
     let isa = Isa::detect();
     let call = || vec![Call::Zero { dst: l.ys }, Call::Scan(Box::new(l.scan(isa, threads, block)))];
-    let tape = Tape::new(isa, threads, l.board.memory(), call()).unwrap();
+    let tape = Tape::new(on(isa), threads, l.board.memory(), call()).unwrap();
     let team = Team::new(threads).unwrap();
     let mut frame = tape.frame();
     let mut arenas = [Aligned::new(&l.board.data), Aligned::new(&l.board.data)];
@@ -61,7 +61,7 @@ fn times_of_all_places_and_of_no_place_sum_to_the_runs() {
         let l = Loop::new(64);
         let isa = Isa::detect();
         let scan = Call::Scan(Box::new(l.scan(isa, threads, Some(16))));
-        let tape = Tape::new(isa, threads, l.board.memory(), vec![scan]).unwrap();
+        let tape = Tape::new(on(isa), threads, l.board.memory(), vec![scan]).unwrap();
         let (team, mut frame, mut arena) = (Team::new(threads).unwrap(), tape.frame(), Aligned::new(&l.board.data));
         let mut recorder = Recorder::default();
         let mut once = |recorder: &mut Recorder| {
@@ -91,7 +91,7 @@ fn a_recorder_fits_itself_to_another_tape_and_forgets() {
     assert!(recorder.times().iter().all(|t| (t.calls, t.busy) == (0, 0)) && recorder.events().count() == 0);
     let mut board = Board::default();
     let at = board.room(64);
-    let tape = Tape::new(Isa::PORTABLE, 1, board.memory(), vec![Call::Zero { dst: at }]).unwrap();
+    let tape = Tape::new(on(Isa::PORTABLE), 1, board.memory(), vec![Call::Zero { dst: at }]).unwrap();
     let mut arena = Aligned::new(&board.data);
     let watching = Some(Watching::Times(&mut recorder));
     let cancel = AtomicBool::new(false);

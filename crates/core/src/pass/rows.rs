@@ -1,41 +1,71 @@
-//! Which loops can be cut by rows: those whose body treats every row of the batch alone.
+//! Which loops can be cut by rows, and which can run batch-last. An analysis: the graph stays as it is.
 //!
 //! The first axis of every state and sequence element is taken as the batch. If each operation of the body keeps its
 //! rows apart, the body is given back with that axis as a symbol of its own, so that it can be planned for any number of
 //! rows.
 //!
-//! Such a body can also be turned: every value that has rows gets them as its last axis, so that the rows of a block fill
-//! the lanes. Then heads and parts of a vector are contiguous whatever their width, and nothing is padded.
+//! Such a body may also have a batch-last form: every value that has rows gets them as its last axis, so that the rows of
+//! a block fill the lanes. Then heads and parts of a vector are contiguous whatever their width, and nothing is padded.
+//!
+//! Where a body has no such form, the answer says which of its operations is in the way.
 
 use crate::dtype::DType;
+use crate::error::{Error, Result};
 use crate::graph::{Graph, Node, Value};
 use crate::op::{Op, Scan, Type};
 use crate::shape::{Dim, Shape};
 use std::collections::HashMap;
 
 /// The symbol for a block's rows. Users have no reason to write it.
-pub(super) const ROWS: &str = "__rows";
+pub(crate) const ROWS: &str = "__rows";
+
+/// A form of a loop's body, or why there is none.
+pub(crate) type Form<T> = std::result::Result<T, String>;
 
 /// A body for any number of rows.
-pub(super) struct Independent {
-    pub(super) body: Graph,
+pub(crate) struct Independent {
+    pub(crate) body: Graph,
     /// Which axis of a value has the rows; absent where the value is the same for all rows.
     axis: HashMap<Value, usize>,
 }
 
-/// The body for any number of rows, if rows are independent.
-pub(super) fn independent(scan: &Scan) -> Option<Independent> {
+/// What each loop of a graph is, in words.
+pub(super) fn describe(graph: &Graph) -> Result<Vec<String>> {
+    let mut all = vec![];
+    for node in graph.nodes() {
+        let Op::Scan(scan) = &node.op else { continue };
+        let what = match independent(scan)? {
+            Err(why) => format!("rows depend on each other: {why}"),
+            Ok(general) => match general.batch_last()? {
+                Ok(_) => "rows are independent, and can be the last axis".to_owned(),
+                Err(why) => format!("rows are independent, and stay the first axis: {why}"),
+            },
+        };
+        all.push(format!("loop `{}`: {what}", node.name));
+        all.extend(describe(&scan.body)?);
+    }
+    Ok(all)
+}
+
+/// The body for any number of rows, if rows are independent; else the reason. An error is a mistake of this module.
+pub(crate) fn independent(scan: &Scan) -> Result<Form<Independent>> {
     let body = &scan.body;
     let carried = scan.states + scan.sequences;
     // A loop inside is run as it is: bodies are planned several times, for several numbers of rows, and loops in loops in
     // loops would be planned so often that compiling takes longer than running.
-    if body.nodes().iter().any(|n| matches!(n.op, Op::Scan(_))) {
-        return None;
+    if let Some(inner) = body.nodes().iter().find(|n| matches!(n.op, Op::Scan(_))) {
+        return Ok(Err(format!("`{}` is a loop inside it", inner.name)));
     }
     let types = body.input_types();
-    let batch = types.first()?.shape.dims().first()?.clone();
-    if batch.is(1) || !types[..carried].iter().all(|t| t.shape.dims().first() == Some(&batch)) {
-        return None;
+    let Some(batch) = types.first().and_then(|t| t.shape.dims().first().cloned()) else {
+        return Ok(Err("it has no first axis".into()));
+    };
+    if batch.is(1) {
+        return Ok(Err("there is one row".into()));
+    }
+    let other = (body.inputs().zip(&types).take(carried)).find(|(_, t)| t.shape.dims().first() != Some(&batch));
+    if let Some(((name, _), ty)) = other {
+        return Ok(Err(format!("`{name}` ({ty}) has another first axis than {batch}")));
     }
     let mut rows = Rows { batch, axis: HashMap::new(), new: Graph::default(), map: HashMap::new() };
     let inputs: HashMap<Value, usize> = body.inputs().enumerate().map(|(i, (_, v))| (v, i)).collect();
@@ -51,13 +81,16 @@ pub(super) fn independent(scan: &Scan) -> Option<Independent> {
                 axis
             }
             Op::Const(_) => None,
-            _ => rows.axis_of(body, node.inputs.as_slice(), &node.op, &node.outs[0])?,
+            _ => match rows.axis_of(body, node.inputs.as_slice(), &node.op, &node.outs[0]) {
+                Some(axis) => axis,
+                None => return Ok(Err(format!("`{}` ({}) mixes them", node.name, node.op.name()))),
+            },
         };
         if let (Op::Reshape { shape } | Op::Broadcast { shape }, Some(axis)) = (&mut op, axis) {
             *shape = rows.with_rows(shape, axis);
         }
-        let new = node.inputs.iter().map(|v| rows.map.get(v).copied()).collect::<Option<Vec<_>>>()?;
-        let new = rows.new.push(op, new, node.name.clone()).ok()?;
+        let new = node.inputs.iter().map(|v| rows.get(body, *v)).collect::<Result<Vec<_>>>()?;
+        let new = rows.new.push(op, new, node.name.clone())?;
         for slot in 0..node.outs.len() as u16 {
             rows.map.insert(Value { slot, ..value }, Value { slot, ..new });
             if let Some(axis) = axis {
@@ -68,39 +101,59 @@ pub(super) fn independent(scan: &Scan) -> Option<Independent> {
     for output in body.outputs() {
         // A state must keep its rows, and every output must have them first.
         if rows.axis.get(&output.value) != Some(&0) {
-            return None;
+            return Ok(Err(format!("its result `{}` has no rows as its first axis", output.name)));
         }
-        rows.new.push_output(output.name.clone(), *rows.map.get(&output.value)?).ok()?;
+        let new = rows.get(body, output.value)?;
+        rows.new.push_output(output.name.clone(), new)?;
     }
     let axis = rows.axis.iter().filter_map(|(old, axis)| Some((*rows.map.get(old)?, *axis))).collect();
-    Some(Independent { body: rows.new, axis })
+    Ok(Ok(Independent { body: rows.new, axis }))
 }
 
 impl Independent {
     /// The body with the rows of every value as its last axis, if each of its operations has a form for that.
-    pub(super) fn turned(&self) -> Option<Graph> {
-        let mut turned = Turned { from: self, new: Graph::default(), map: HashMap::new(), columns: HashMap::new() };
+    pub(crate) fn batch_last(&self) -> Result<Form<Graph>> {
+        let mut last =
+            BatchLast { from: self, new: Graph::default(), map: HashMap::new(), columns: HashMap::new(), failed: None };
         for (id, node) in self.body.nodes().iter().enumerate() {
-            turned.node(id as u32, node)?;
+            let made = last.node(id as u32, node);
+            if let Some(error) = last.failed {
+                return Err(error);
+            }
+            if made.is_none() {
+                return Ok(Err(format!("`{}` ({}) has no such form", node.name, node.op.name())));
+            }
         }
         for output in self.body.outputs() {
-            // Rows are turned by words.
-            (self.body.ty(output.value).dtype.size() == 4).then_some(())?;
-            turned.new.push_output(output.name.clone(), *turned.map.get(&output.value)?).ok()?;
+            // Rows change places by words.
+            let ty = self.body.ty(output.value);
+            if ty.dtype.size() != 4 {
+                return Ok(Err(format!("its result `{}` is {}", output.name, ty.dtype)));
+            }
+            let Some(new) = last.map.get(&output.value) else { return Err(lost(&self.body, output.value)) };
+            last.new.push_output(output.name.clone(), *new)?;
         }
-        Some(turned.new)
+        Ok(Ok(last.new))
     }
 }
 
-struct Turned<'a> {
+/// A value that the rewrite has not come to: a mistake of this module.
+fn lost(body: &Graph, value: Value) -> Error {
+    let problem = format!("value {}.{} is read before it has been rewritten", value.node, value.slot);
+    Error::Pass { pass: "", node: body.node(value).name.clone(), problem }
+}
+
+struct BatchLast<'a> {
     from: &'a Independent,
     new: Graph,
     map: HashMap<Value, Value>,
     /// Values with an axis of one element for the rows, each made once.
     columns: HashMap<(Value, Shape), Value>,
+    /// A rewrite that the graph refused: a mistake of this module.
+    failed: Option<Error>,
 }
 
-impl Turned<'_> {
+impl BatchLast<'_> {
     fn rank(&self, value: Value) -> usize {
         self.from.body.ty(value).shape.rank()
     }
@@ -146,17 +199,22 @@ impl Turned<'_> {
             return Some(*known);
         }
         let name = format!("{}.column", self.from.body.node(value).name);
-        let column = self.new.push(Op::Reshape { shape: shape.clone() }, vec![new], name).ok()?;
+        let column = self.push(Op::Reshape { shape: shape.clone() }, vec![new], name)?;
         self.columns.insert((value, shape), column);
         Some(column)
     }
 
+    fn push(&mut self, op: Op, inputs: Vec<Value>, name: String) -> Option<Value> {
+        self.new.push(op, inputs, name).map_err(|e| self.failed = Some(e)).ok()
+    }
+
+    /// Adds the batch-last form of a node; `None` where it has none.
     fn node(&mut self, id: u32, node: &Node) -> Option<()> {
         let value = Value { node: id, slot: 0 };
         let Independent { body, axis } = self.from;
         let Some(&at) = axis.get(&value) else {
             let inputs = node.inputs.iter().map(|v| self.map.get(v).copied()).collect::<Option<Vec<_>>>()?;
-            let new = self.new.push(node.op.clone(), inputs, node.name.clone()).ok()?;
+            let new = self.push(node.op.clone(), inputs, node.name.clone())?;
             self.map.insert(value, new);
             return Some(());
         };
@@ -165,7 +223,7 @@ impl Turned<'_> {
         let first = node.inputs.first().copied();
         let mut op = node.op.clone();
         let inputs: Vec<Value> = match &mut op {
-            // Rows are turned by words.
+            // Rows change places by words.
             Op::Input { ty, .. } if ty.dtype == DType::F32 => {
                 ty.shape = Self::moved(&ty.shape, at);
                 vec![]
@@ -174,7 +232,7 @@ impl Turned<'_> {
                 node.inputs.iter().map(|&v| self.aligned(v, at, rank)).collect::<Option<_>>()?
             }
             Op::MatMul { transpose_a, transpose_b } | Op::MatMulMap { transpose_a, transpose_b, .. } => {
-                // (x · w)ᵀ = wᵀ · xᵀ, with x turned already.
+                // (x · w)ᵀ = wᵀ · xᵀ, with x batch-last already.
                 let (x, w) = (node.inputs[0], node.inputs[1]);
                 let plain = !*transpose_a && self.rank(x) == 2 && self.rank(w) == 2;
                 (plain && axis.get(&x) == Some(&0) && !axis.contains_key(&w)).then_some(())?;
@@ -204,6 +262,16 @@ impl Turned<'_> {
                 }
                 inputs
             }
+            Op::GatedCell { batch_last, .. } => {
+                let fixed = |v: &Value| !self.from.axis.contains_key(v);
+                (!*batch_last && axis.get(&first?) == Some(&0) && node.inputs[1..].iter().all(fixed)).then_some(())?;
+                *batch_last = true;
+                let mut inputs = vec![*self.map.get(&first?)?, *self.map.get(&node.inputs[1])?];
+                for &v in &node.inputs[2..] {
+                    inputs.push(self.aligned(v, at, rank)?);
+                }
+                inputs
+            }
             Op::Concat { axis } => {
                 *axis = self.axis(first?, *axis);
                 node.inputs.iter().map(|v| self.map.get(v).copied()).collect::<Option<_>>()?
@@ -227,7 +295,7 @@ impl Turned<'_> {
             }
             _ => return None,
         };
-        let new = self.new.push(op, inputs, node.name.clone()).ok()?;
+        let new = self.push(op, inputs, node.name.clone())?;
         for slot in 0..node.outs.len() as u16 {
             self.map.insert(Value { slot, ..value }, Value { slot, ..new });
         }
@@ -244,6 +312,11 @@ struct Rows {
 }
 
 impl Rows {
+    /// What became of a value of the body.
+    fn get(&self, body: &Graph, old: Value) -> Result<Value> {
+        self.map.get(&old).copied().ok_or_else(|| lost(body, old))
+    }
+
     fn with_rows(&self, shape: &Shape, axis: usize) -> Shape {
         let mut dims = shape.dims().to_vec();
         dims[axis] = Dim::symbol(ROWS);
@@ -311,6 +384,11 @@ impl Rows {
                 let tables = op.synapse_tables()?;
                 let fixed = (1..tables).all(|i| axis(i).is_none());
                 (fixed && inputs[tables..].iter().all(|v| self.stretches(*v, body, at, rank))).then_some(at)?
+            }
+            Op::GatedCell { batch_last, .. } => {
+                let alone = inputs[1..].iter().all(|v| !self.axis.contains_key(v));
+                let rows = usize::from(*batch_last);
+                axis(0).filter(|at| *at == rows && alone)?
             }
             Op::SegmentSum { axis: over, .. } if axis(1).is_none() => axis(0).filter(|at| at != over)?,
             _ => return None,

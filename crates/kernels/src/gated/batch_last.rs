@@ -1,19 +1,24 @@
-//! Many rows, lanes are rows.
+//! Batch-last: rows fill the lanes.
 //!
-//! A unit is two lists for each part of its inputs: inputs that all heads weigh, and inputs that only the last one does.
-//! Indices and weights lie in the order they are read.
+//! A unit has two lists for each part of its inputs: inputs that all heads have a weight for, and inputs that only the
+//! last head has one for. Indices and weights lie in the order in which they are read.
+//!
+//! What the other heads leave out would add 0 · x, which is nothing, or NaN where x is infinite. But the last head of
+//! every unit has all inputs: an infinite one makes its sum infinite or NaN, whatever the weights. So the sums of one unit
+//! tell whether there may be anything to add. Only then all is computed again with nothing left out.
 
 #![expect(clippy::needless_range_loop, reason = "the indices name registers: each loop is unrolled away")]
 
 use super::{HEADS, Source};
 use crate::math;
 use crate::simd::{Isa, Simd, with_simd};
+use std::mem::MaybeUninit;
 
 /// Registers of rows that are taken together: with three heads, nine sums hide a multiply-add's latency, and three loads
 /// of rows and three of weights are fewer than the nine multiply-adds they feed.
 const REGISTERS: usize = 3;
 
-pub(super) struct Columns {
+pub(super) struct BatchLast {
     units: Vec<Unit>,
     indices: Vec<u32>,
     weights: Vec<f32>,
@@ -26,9 +31,9 @@ struct Unit {
     lists: [[u32; 2]; 2],
 }
 
-impl Columns {
-    pub(super) fn pack(inputs: [usize; 2], units: usize, source: &Source<'_>) -> Columns {
-        let mut packed = Columns { units: Vec::new(), indices: Vec::new(), weights: Vec::new(), skipped: 0 };
+impl BatchLast {
+    pub(super) fn pack(inputs: [usize; 2], units: usize, source: &Source<'_>) -> BatchLast {
+        let mut packed = BatchLast { units: Vec::new(), indices: Vec::new(), weights: Vec::new(), skipped: 0 };
         for unit in 0..units {
             packed.weights.extend((0..HEADS).map(|h| source.shift(h, unit)));
             let mut lists = [[0; 2]; 2];
@@ -59,58 +64,73 @@ impl Columns {
     /// # Safety
     /// As [`super::Gated::run`].
     pub(super) unsafe fn run(&self, isa: Isa, rows: usize, x: [*const f32; 2], out: *mut f32, also: *mut f32) {
-        let job = Job { columns: self, rows, x, out, also };
-        // SAFETY: the caller's promise.
-        with_simd!(isa, s => unsafe { job.run(s) })
+        let mut sums = MaybeUninit::<[f32; REGISTERS * 16]>::uninit();
+        let job = Job { packed: self, rows, x, out, also, sums: sums.as_mut_ptr().cast() };
+        // SAFETY: the caller's promise; a register has at most 16 lanes.
+        let finite = with_simd!(isa, s => unsafe { job.run::<_, false>(s) });
+        if !finite && self.skipped > 0 {
+            // SAFETY: the same again; what was written is not read.
+            with_simd!(isa, s => unsafe { job.run::<_, true>(s) });
+        }
     }
 }
 
 struct Job<'a> {
-    columns: &'a Columns,
+    packed: &'a BatchLast,
     rows: usize,
     x: [*const f32; 2],
     out: *mut f32,
     also: *mut f32,
+    /// Room for what the last head sums to, in [`REGISTERS`] registers. Of several registers of rows they are kept in
+    /// memory, since none is left.
+    sums: *mut f32,
 }
 
 impl Job<'_> {
+    /// All rows. `WHOLE` says whether heads add 0 · x for the inputs that they leave out. Gives whether the last head's sums
+    /// were finite.
+    ///
     /// # Safety
-    /// As [`super::Gated::run`].
+    /// As [`super::Gated::run`], and `sums` must have room for [`REGISTERS`] registers.
     #[inline(always)]
-    unsafe fn run<S: Simd>(&self, s: S) {
-        if self.columns.units.is_empty() {
+    unsafe fn run<S: Simd, const WHOLE: bool>(&self, s: S) -> bool {
+        let mut zeros = s.splat(0.0);
+        if self.packed.units.is_empty() {
             // However many rows there are, which no memory limits then.
-            return;
+            return true;
         }
         let mut row = 0;
         // SAFETY: the caller's promise; so many rows are left.
         unsafe {
             while self.rows - row >= REGISTERS * S::LANES {
-                self.some::<S, REGISTERS>(s, row, S::LANES);
+                self.some::<S, REGISTERS, WHOLE>(s, row, S::LANES, &mut zeros);
                 row += REGISTERS * S::LANES;
             }
             if self.rows - row >= 2 * S::LANES {
-                self.some::<S, 2>(s, row, S::LANES);
+                self.some::<S, 2, WHOLE>(s, row, S::LANES, &mut zeros);
                 row += 2 * S::LANES;
             }
             if self.rows - row >= S::LANES {
-                self.some::<S, 1>(s, row, S::LANES);
+                self.some::<S, 1, WHOLE>(s, row, S::LANES, &mut zeros);
                 row += S::LANES;
             }
             if row < self.rows {
-                self.some::<S, 1>(s, row, self.rows - row);
+                self.some::<S, 1, WHOLE>(s, row, self.rows - row, &mut zeros);
             }
         }
+        s.sum(zeros) == 0.0
     }
 
-    /// All units of the rows of `V` registers from `row` on, the last of which has `n`.
+    /// Computes all units of the rows from `row` on that fill `V` registers; the last register holds `n` rows. To `zeros` is
+    /// added 0 times what the last head of the last unit sums to: 0, or NaN if that is not finite.
     ///
     /// # Safety
-    /// As [`super::Gated::run`], for these rows.
+    /// As [`Self::run`], for these rows.
     #[inline(always)]
-    unsafe fn some<S: Simd, const V: usize>(&self, s: S, row: usize, n: usize) {
-        let Columns { units, indices, weights, .. } = self.columns;
+    unsafe fn some<S: Simd, const V: usize, const WHOLE: bool>(&self, s: S, row: usize, n: usize, zeros: &mut S::F) {
+        let BatchLast { units, indices, weights, .. } = self.packed;
         let (mut index, mut weight) = (indices.as_ptr(), weights.as_ptr());
+        let mut last = s.splat(0.0);
         for (unit, Unit { lists }) in units.iter().enumerate() {
             // SAFETY: the lists are as long as was packed, and their indices are inputs of their part.
             let y = unsafe {
@@ -136,6 +156,11 @@ impl Job<'_> {
                         let w = s.splat(weight.read());
                         for v in 0..V {
                             sums[HEADS - 1][v] = s.mul_add(w, x[v], sums[HEADS - 1][v]);
+                            if WHOLE {
+                                for h in 0..HEADS - 1 {
+                                    sums[h][v] = s.mul_add(s.splat(0.0), x[v], sums[h][v]);
+                                }
+                            }
                         }
                         (index, weight) = (index.add(1), weight.add(1));
                     }
@@ -143,6 +168,11 @@ impl Job<'_> {
                 let [a, b, t] = sums;
                 let mut y = [s.splat(0.0); V];
                 for v in 0..V {
+                    if V > 1 {
+                        s.store(self.sums.add(v * S::LANES), t[v]);
+                    } else {
+                        last = t[v];
+                    }
                     y[v] = math::gate_of_exp2(s, t[v], a[v], b[v]);
                 }
                 y
@@ -158,10 +188,15 @@ impl Job<'_> {
                 }
             }
         }
+        for v in 0..V {
+            // SAFETY: written above.
+            let sum = if V > 1 { unsafe { s.load(self.sums.add(v * S::LANES)) } } else { last };
+            *zeros = s.mul_add(s.splat(0.0), sum, *zeros);
+        }
     }
 }
 
-/// `V` registers, `n` floats of the last.
+/// Loads `V` registers, of the last one only `n` floats.
 ///
 /// # Safety
 /// They must be readable.

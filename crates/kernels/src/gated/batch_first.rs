@@ -1,14 +1,15 @@
-//! One row, lanes are units.
+//! Batch-first, of one row: its units fill the lanes.
 //!
-//! Units are taken a register at a time: a group's three heads are three registers. What is left after whole groups, `w`
-//! units, has its 3 · w sums side by side in as few registers as hold them, from which the heads are looked up at the end.
-//! A few groups make a block, one pass over the inputs with a register of sums for each of its registers.
+//! As many units as a register has lanes are a group, and its three heads are three registers of sums. The `w` units that
+//! are left after whole groups have 3 · w sums, which lie side by side in as few registers as hold them; at the end each
+//! head is looked up in there. A few groups are a block: one pass over the inputs computes all of its sums.
 //!
-//! A block's last register may hold few sums. Its weights lie apart, without padding, and are read beyond their end into
-//! the next input's: small cells just fit the first-level cache that way. The lanes too many are never looked at.
+//! A block's last register may hold few sums. To keep small cells within the first-level cache, its weights are stored
+//! apart from the others and without padding. Loading a whole register of them reads on into the weights of the next
+//! input; what comes of those lanes is never used.
 //!
-//! Results are written in whole registers where there are that many units, the last one over the one before, because a
-//! load waits long for a store that was masked.
+//! Results are written in whole registers if there are enough units for one: the last register then overlaps the one
+//! before it. A masked store would be shorter, but loading its result soon afterwards takes long.
 
 #![expect(clippy::needless_range_loop, reason = "the indices name registers: each loop is unrolled away")]
 
@@ -21,12 +22,13 @@ use crate::simd::{Level, Simd, portable::Portable};
 /// Whole groups of a block at most, on any instruction set.
 const GROUPS: usize = 4;
 
-/// Whole groups of a block at most: multiply-adds take some four cycles, and narrow machines begin several in each.
+/// The most whole groups of a block. A multiply-add takes some four cycles, and machines with narrow registers begin
+/// several in each cycle, so they need more sums at a time.
 const fn most_groups(lanes: usize) -> usize {
     if lanes >= 16 { 2 } else { GROUPS }
 }
 
-/// Registers of what is left at most.
+/// The most registers that the units left over take.
 const TAIL: usize = HEADS;
 
 #[derive(Clone, Copy)]
@@ -35,22 +37,25 @@ struct Line([f32; 16]);
 
 const IOTA: [i32; 16] = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15];
 
-pub(super) struct Units {
+pub(super) struct BatchFirst {
     blocks: Vec<Block>,
     data: Vec<Line>,
 }
 
-/// A block, and where its numbers lie in the data, in floats: a shift for each of its lanes, the weights of all registers
-/// but the last, input by input, and those of the last.
+/// A block, and where its numbers begin in the data, counted in floats.
 struct Block {
     run: unsafe fn(&Task),
+    /// One shift for each lane.
     shifts: u32,
+    /// Input by input, the weights of all registers but the last.
     weights: u32,
+    /// Input by input, the weights of the last register.
     last: u32,
     /// How far the last register's weights of one input are from those of the next.
     last_step: u32,
-    /// First unit, and units that do not fill a register.
+    /// The first unit.
     first: u32,
+    /// How many units are left over after whole groups.
     left: u32,
 }
 
@@ -66,8 +71,8 @@ struct Task {
     also: *mut f32,
 }
 
-impl Units {
-    pub(super) fn pack(isa: Isa, inputs: [usize; 2], units: usize, source: &Source<'_>) -> Units {
+impl BatchFirst {
+    pub(super) fn pack(isa: Isa, inputs: [usize; 2], units: usize, source: &Source<'_>) -> BatchFirst {
         let lanes = isa.lanes();
         let kernels = kernels(isa);
         let most = most_groups(lanes);
@@ -81,7 +86,7 @@ impl Units {
             let left = if units - first - whole < lanes { units - first - whole } else { 0 };
             let tail = (HEADS * left).div_ceil(lanes);
             let registers = HEADS * groups + tail;
-            // The head and unit of a lane of the block.
+            // The head and the unit that a lane of the block computes.
             let of = |lane: usize| match lane.checked_sub(HEADS * whole) {
                 None => {
                     let (register, lane) = (lane / lanes, lane % lanes);
@@ -110,7 +115,7 @@ impl Units {
                 let lanes = but_last..but_last + last_step;
                 floats.extend(lanes.map(|lane| at_lane(lane, &|h, u| source.weight(input, h, u))));
             }
-            // The last register of the last input reads on.
+            // Loading the last register's weights of the last input reads on, too.
             floats.resize(floats.len() + lanes, 0.0);
             let [shifts, weights, last, last_step] = [shifts, weights, last, last_step].map(|n| n as u32);
             let (start, left) = (first as u32, left as u32);
@@ -122,7 +127,7 @@ impl Units {
             line.0[..floats.len()].copy_from_slice(floats);
             line
         };
-        Units { blocks, data: floats.chunks(16).map(line).collect() }
+        BatchFirst { blocks, data: floats.chunks(16).map(line).collect() }
     }
 
     pub(super) fn bytes(&self) -> usize {
@@ -195,8 +200,8 @@ unsafe fn entry<S: Lanes, const G: usize, const T: usize, const N: usize>(t: &Ta
         S::enter(
             #[inline(always)]
             |s| {
-                // Few registers of sums would wait for themselves: twice as many then, for every other input. Blocks that
-                // are never made have no code.
+                // With few registers of sums, each multiply-add would wait for the one before. Then there are two sets of
+                // sums, which take inputs in turns. Blocks that are never made have no code.
                 if N == 0 || G > most_groups(S::LANES) {
                 } else if N <= 3 {
                     block::<S, G, T, N, 2>(s, t)
@@ -281,10 +286,10 @@ unsafe fn block<S: Simd, const G: usize, const T: usize, const N: usize, const S
 }
 
 impl Task {
-    /// Stores to both places.
+    /// Stores the results from unit `at` on to both places.
     ///
     /// # Safety
-    /// `store` must be right for unit `at` on.
+    /// `store` must be allowed to write there.
     #[inline(always)]
     unsafe fn store(&self, at: usize, store: impl Fn(*mut f32)) {
         store(self.out.wrapping_add(at));

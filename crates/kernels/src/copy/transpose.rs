@@ -1,13 +1,14 @@
 //! Transposes: dense rows of the source become columns of the destination.
 //!
-//! Tiles are turned in registers. A tile of [`Words`] reads whole lines; one of [`Pieces`] reads 16 bytes of many rows,
-//! which leaves fewer rounds of shuffles, and for the smaller elements fewer registers. Both write whole lines where a
-//! register is one. Edges are tiles that overlap their neighbours, and write the same again.
+//! Tiles are transposed in registers. A tile of [`Words`] reads whole cache lines; one of [`Pieces`] reads 16 bytes of
+//! each of many rows, which takes fewer rounds of shuffles, and for the smaller elements fewer registers. Both write
+//! whole lines where a register is as wide as one. At the edges of a matrix, tiles are moved back so that they fit: they
+//! overlap their neighbours, and write the same elements again.
 //!
-//! A first-level cache places a line by its address modulo 4 KiB. Rows of a power of two apart therefore crowd into few
-//! sets, which neither hold a tile's lines nor take them quickly: about one line in nine cycles, from wherever. Then
-//! rows are first copied, some lines of each at a time, to a small block of another stride, whose tiles are written
-//! some lines of each destination row at a time.
+//! A first-level cache chooses the set for a line by the line's address modulo 4 KiB. If the distance between rows is a
+//! power of two, their lines crowd into few sets. Those do not hold all lines of a tile, and bringing in a line then
+//! takes about nine cycles, whatever cache it comes from. In that case rows are first copied, a few lines of each at a
+//! time, to a small block whose rows lie another distance apart, and tiles are read from there.
 
 use crate::simd::portable::Portable;
 use crate::simd::{Isa, Simd};
@@ -16,7 +17,7 @@ use std::ops::Range;
 
 /// Bytes of a cache line.
 const LINE: usize = 64;
-/// Lines that a set of the first-level cache holds, and the distance after which sets repeat.
+/// How many lines a set of the first-level cache holds, and after how many bytes addresses come back to the same set.
 const WAYS: usize = 8;
 const SETS_BYTES: usize = 4096;
 /// Source rows that are walked down together, so that their pages stay in the TLB.
@@ -30,17 +31,17 @@ const BLOCK_STRIDE: usize = BLOCK_BYTES + LINE;
 #[repr(align(64))]
 struct Block([MaybeUninit<u8>; BLOCK_ROWS * BLOCK_STRIDE]);
 
-/// Turns one tile in registers.
+/// Transposes one tile in registers.
 trait Tile: Copy {
     /// Its rows and columns in the source.
     const ROWS: usize;
     const COLS: usize;
-    /// Turns a tile; strides are in bytes. `STREAM` writes past the caches.
+    /// Transposes a tile; strides are in bytes. `STREAM` writes past the caches.
     ///
     /// # Safety
     /// The tile must be readable at `src` and writable at `dst`; with `STREAM`, each destination row must be aligned to a
     /// register.
-    unsafe fn turn<const STREAM: bool>(self, src: *const u8, src_stride: isize, dst: *mut u8, dst_stride: isize);
+    unsafe fn transpose<const STREAM: bool>(self, src: *const u8, src_stride: isize, dst: *mut u8, dst_stride: isize);
 }
 
 /// Squares of 32-bit words.
@@ -51,13 +52,13 @@ impl<S: Simd> Tile for Words<S> {
     const ROWS: usize = S::LANES;
     const COLS: usize = S::LANES;
     #[inline(always)]
-    unsafe fn turn<const STREAM: bool>(self, src: *const u8, src_stride: isize, dst: *mut u8, dst_stride: isize) {
+    unsafe fn transpose<const STREAM: bool>(self, src: *const u8, src_stride: isize, dst: *mut u8, dst_stride: isize) {
         // SAFETY: the caller's promise.
         unsafe { self.0.transpose::<STREAM>(src, src_stride, dst, dst_stride) }
     }
 }
 
-/// Elements of `E` bytes (1, 2, 4, 8 or 16), 16 bytes of as many rows as fill one register each.
+/// Elements of `E` bytes (1, 2, 4, 8 or 16): 16 bytes of each row, and as many rows as there are elements in a register.
 #[derive(Clone, Copy)]
 struct Pieces<S, const E: usize>(S);
 
@@ -65,7 +66,7 @@ impl<S: Simd, const E: usize> Tile for Pieces<S, E> {
     const ROWS: usize = 4 * S::LANES / E;
     const COLS: usize = 16 / E;
     #[inline(always)]
-    unsafe fn turn<const STREAM: bool>(self, src: *const u8, src_stride: isize, dst: *mut u8, dst_stride: isize) {
+    unsafe fn transpose<const STREAM: bool>(self, src: *const u8, src_stride: isize, dst: *mut u8, dst_stride: isize) {
         let s = self.0;
         let row = |r: isize| {
             // SAFETY: rows r, r + COLS, r + 2 COLS, … of the caller's tile.
@@ -78,8 +79,8 @@ impl<S: Simd, const E: usize> Tile for Pieces<S, E> {
                 if STREAM { s.stream(p.cast(), s.float_from_bits(v)) } else { s.store_int(p.cast(), v) }
             }
         };
-        // Interleaving rows i and i + N / 2 leaves two halves of the problem. Written out, since as loops over arrays the
-        // registers end up in memory.
+        // Interleaving rows i and i + N / 2 leaves two problems of half the size. Written out, because in loops over arrays
+        // the compiler keeps the registers' values in memory.
         match E {
             1 => {
                 let (a, i) = s.zip::<E>(row(0), row(8));
@@ -137,7 +138,8 @@ fn put_eight<V>(put: impl Fn(isize, V), first: isize, [a, b, c, d, e, f, g, h]: 
     put(first + 7, h);
 }
 
-/// Hides where a tile of many rows comes from: else the compiler keeps an address for each of its rows, in memory.
+/// Hides the address of a tile of many rows from the compiler, which would otherwise compute the address of each row
+/// ahead of the loop and keep them all in memory.
 #[inline(always)]
 fn hide<K: Tile>(src: *const u8, stride: isize) -> (*const u8, isize) {
     if K::ROWS > 16 { std::hint::black_box((src, stride)) } else { (src, stride) }
@@ -153,11 +155,11 @@ pub(super) unsafe fn plain<S: Simd>(s: S, elem: usize, panels: impl Iterator<Ite
         // SAFETY: the caller's promise.
         unsafe {
             match elem {
-                1 => panel.turn::<S, 1>(s, large),
-                2 => panel.turn::<S, 2>(s, large),
-                4 => panel.turn::<S, 4>(s, large),
-                8 => panel.turn::<S, 8>(s, large),
-                _ => panel.turn::<S, 16>(s, large),
+                1 => panel.transpose::<S, 1>(s, large),
+                2 => panel.transpose::<S, 2>(s, large),
+                4 => panel.transpose::<S, 4>(s, large),
+                8 => panel.transpose::<S, 8>(s, large),
+                _ => panel.transpose::<S, 16>(s, large),
             }
         }
     }
@@ -177,11 +179,11 @@ pub(super) unsafe fn crowded<S: Simd>(s: S, elem: usize, panels: impl Iterator<I
         // SAFETY: the caller's promise.
         unsafe {
             match elem {
-                1 => panel.turn_crowded::<S, 1>(s, &mut block, large),
-                2 => panel.turn_crowded::<S, 2>(s, &mut block, large),
-                4 => panel.turn_crowded::<S, 4>(s, &mut block, large),
-                8 => panel.turn_crowded::<S, 8>(s, &mut block, large),
-                _ => panel.turn_crowded::<S, 16>(s, &mut block, large),
+                1 => panel.transpose_crowded::<S, 1>(s, &mut block, large),
+                2 => panel.transpose_crowded::<S, 2>(s, &mut block, large),
+                4 => panel.transpose_crowded::<S, 4>(s, &mut block, large),
+                8 => panel.transpose_crowded::<S, 8>(s, &mut block, large),
+                _ => panel.transpose_crowded::<S, 16>(s, &mut block, large),
             }
         }
     }
@@ -204,7 +206,8 @@ impl Panel {
     /// Whether the lines of a square crowd the sets of the first-level cache: most of them in one, or more than fit there.
     pub(super) fn crowds(isa: Isa, elem: usize, src_stride: isize, dst_stride: isize) -> bool {
         let rows = LINE / elem;
-        // Squares of words narrower than a line fill no set of eight without coming back to it; measured, as the rest is.
+        // One line less for words where a register is narrower than a line: each line is then visited more than once.
+        // These limits were found by measuring.
         let most = WAYS.min(rows / 2) - usize::from(elem == 4 && isa.lanes() < rows);
         [src_stride, dst_stride].into_iter().any(|stride| {
             let mut lines = [0; SETS_BYTES / LINE];
@@ -221,7 +224,7 @@ impl Panel {
     /// # Safety
     /// Both sides of the panel must be accessible as [`super::copy`] says.
     #[inline(always)]
-    unsafe fn turn<S: Simd, const E: usize>(&self, s: S, large: bool) {
+    unsafe fn transpose<S: Simd, const E: usize>(&self, s: S, large: bool) {
         // SAFETY: the caller's promise; tiles are used where they fit in.
         unsafe {
             if E == 4 && self.holds::<Words<S>>() {
@@ -236,21 +239,21 @@ impl Panel {
         }
     }
 
-    /// As [`Self::turn`], for a panel that crowds the sets of the first-level cache.
+    /// As [`Self::transpose`], for a panel that crowds the sets of the first-level cache.
     ///
     /// # Safety
-    /// As [`Self::turn`].
+    /// As [`Self::transpose`].
     #[inline(always)]
-    unsafe fn turn_crowded<S: Simd, const E: usize>(&self, s: S, block: &mut Block, large: bool) {
+    unsafe fn transpose_crowded<S: Simd, const E: usize>(&self, s: S, block: &mut Block, large: bool) {
         let streams = large && self.streams::<S>();
-        // Streamed stores need no place in a set, and words are read by whole lines.
+        // Streamed stores take no place in a set, and a tile of words reads each line only once: then nothing is gained.
         let worth = !(E == 4 && streams);
         // SAFETY: the caller's promise; the block is used where it fits in.
         unsafe {
             if worth && self.rows >= BLOCK_ROWS && self.cols * E >= BLOCK_BYTES {
                 self.blocks::<S, E>(s, block, streams)
             } else {
-                self.turn::<S, E>(s, large)
+                self.transpose::<S, E>(s, large)
             }
         }
     }
@@ -281,11 +284,12 @@ impl Panel {
     }
 
     /// # Safety
-    /// As [`Self::turn`]; the panel must hold a tile.
+    /// As [`Self::transpose`]; the panel must hold a tile.
     #[inline(always)]
     unsafe fn tiles<K: Tile, const E: usize>(&self, tile: K, streams: bool) {
         let line = LINE / E;
-        // What is streamed leaves no lines behind that the next rows could fill, so it is the reads that may go on.
+        // Streamed stores fill whole lines at once, so no group of rows has to come back to a line that it began: then
+        // groups are short, so that reads run along the source rows.
         for rows in self.row_groups::<E>(if streams { line } else { ROWS }) {
             let whole = rows.start..rows.end - rows.len() % line;
             for col in (0..self.cols).step_by(line) {
@@ -315,7 +319,8 @@ impl Panel {
         }
     }
 
-    /// All tiles of squares of lines, one below the other, so that each line is used up at once.
+    /// All tiles of squares that are one line wide and lie one below the other: each line is read and written as a whole
+    /// while it is in the cache.
     ///
     /// # Safety
     /// The squares must be within the panel.
@@ -332,9 +337,9 @@ impl Panel {
                         let dst = dst.offset(c as isize * self.dst_stride).add(r * E);
                         let (src, stride) = hide::<K>(src, self.src_stride);
                         if stream {
-                            tile.turn::<true>(src, stride, dst, self.dst_stride);
+                            tile.transpose::<true>(src, stride, dst, self.dst_stride);
                         } else {
-                            tile.turn::<false>(src, stride, dst, self.dst_stride);
+                            tile.transpose::<false>(src, stride, dst, self.dst_stride);
                         }
                     }
                 }
@@ -346,7 +351,7 @@ impl Panel {
     /// Tiles that cover a part, moved back into the panel where they would leave it.
     ///
     /// # Safety
-    /// As [`Self::turn`]; the panel must hold a tile.
+    /// As [`Self::transpose`]; the panel must hold a tile.
     #[inline(always)]
     unsafe fn edge<K: Tile, const E: usize>(&self, tile: K, rows: Range<usize>, cols: Range<usize>) {
         for col in cols.step_by(K::COLS) {
@@ -355,7 +360,7 @@ impl Panel {
                 unsafe {
                     let (src, dst) = self.at::<E>(row.min(self.rows - K::ROWS), col.min(self.cols - K::COLS));
                     let (src, stride) = hide::<K>(src, self.src_stride);
-                    tile.turn::<false>(src, stride, dst, self.dst_stride);
+                    tile.transpose::<false>(src, stride, dst, self.dst_stride);
                 }
             }
         }
@@ -364,7 +369,7 @@ impl Panel {
     /// Moves the panel through a block of another stride.
     ///
     /// # Safety
-    /// As [`Self::turn`]; the panel must hold a block.
+    /// As [`Self::transpose`]; the panel must hold a block.
     #[inline(always)]
     unsafe fn blocks<S: Simd, const E: usize>(&self, s: S, block: &mut Block, streams: bool) {
         let block = block.0.as_mut_ptr().cast::<u8>();
@@ -385,9 +390,9 @@ impl Panel {
                             let src = block.add(r * BLOCK_STRIDE + c * E);
                             let dst = dst.offset(c as isize * self.dst_stride).add(r * E);
                             if streams && (dst as usize).is_multiple_of(LINE) {
-                                tile.turn::<true>(src, BLOCK_STRIDE as isize, dst, self.dst_stride);
+                                tile.transpose::<true>(src, BLOCK_STRIDE as isize, dst, self.dst_stride);
                             } else {
-                                tile.turn::<false>(src, BLOCK_STRIDE as isize, dst, self.dst_stride);
+                                tile.transpose::<false>(src, BLOCK_STRIDE as isize, dst, self.dst_stride);
                             }
                         }
                     }
@@ -397,7 +402,7 @@ impl Panel {
     }
 
     /// # Safety
-    /// As [`Self::turn`].
+    /// As [`Self::transpose`].
     #[inline(always)]
     unsafe fn single<const E: usize>(&self) {
         let one = |row, col| {

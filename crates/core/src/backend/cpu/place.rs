@@ -1,0 +1,210 @@
+//! Placement: which values share memory, and until when that memory is needed. Decided before any call is chosen.
+//!
+//! A value is written straight to an output of the run if it is one, or to its place inside a concatenation. What only
+//! renames, cuts or repeats another value lies in that value's memory. A concatenation that everybody reads in two parts is
+//! never made.
+
+use super::gated::Cells;
+use super::known::Known;
+use super::lower::{Sized, Target, sized};
+use crate::dtype::DType;
+use crate::error::Result;
+use crate::graph::{Graph, Value};
+use crate::op::Op;
+use crate::shape::Bindings;
+use schwann_kernels::gemm::takes_parts;
+use std::collections::HashMap;
+
+/// Where values go, and until when their memory is read.
+#[derive(Default)]
+pub(super) struct Placement {
+    /// Values to be written straight to an output.
+    pub(super) direct: HashMap<Value, usize>,
+    /// Values to be written straight into the concatenation that takes them, and at which byte of it.
+    pub(super) within: HashMap<Value, (Value, usize)>,
+    /// Cells that are written to an output, and to their place in a concatenation too.
+    pub(super) also: HashMap<Value, (Value, usize)>,
+    /// Concatenations that are never made: who reads them reads their two parts.
+    pub(super) split: HashMap<Value, [Value; 2]>,
+    /// For each node, the value in whose memory its result lies: itself, or what it renames or is a part of.
+    memory: Vec<Value>,
+    /// By that value: the last place in the schedule that reads it.
+    last_read: HashMap<Value, usize>,
+}
+
+/// A result is read when everything has run.
+const AT_THE_END: usize = usize::MAX;
+
+impl Placement {
+    /// Places the values of a graph whose nodes run in this order.
+    pub(super) fn of(
+        graph: &Graph,
+        bindings: &Bindings,
+        target: &Target<'_>,
+        known: &Known<'_>,
+        cells: &Cells,
+        order: &[u32],
+    ) -> Result<Placement> {
+        let mut place = Placement::default();
+        place.outputs(graph);
+        place.concatenations(graph, bindings, target, known, cells)?;
+        place.shared_memory(graph);
+        place.last_reads(graph, order);
+        Ok(place)
+    }
+
+    fn outputs(&mut self, graph: &Graph) {
+        // A reshape only renames, so what it renames can be written to the output too.
+        let mut renamed: Vec<Value> = Vec::with_capacity(graph.nodes().len());
+        for (id, node) in (0u32..).zip(graph.nodes()) {
+            renamed.push(match (&node.op, node.inputs.first()) {
+                (Op::Reshape { .. }, Some(x)) if x.slot == 0 => renamed[x.node as usize],
+                (Op::Reshape { .. }, Some(x)) => *x,
+                _ => Value { node: id, slot: 0 },
+            });
+        }
+        for (i, output) in graph.outputs().iter().enumerate() {
+            let root = if output.value.slot == 0 { renamed[output.value.node as usize] } else { output.value };
+            if !graph.node(root).op.is_source() {
+                self.direct.entry(root).or_insert(i);
+            }
+        }
+    }
+
+    /// Finds concatenations that need not be made, and values that can be made where one wants them: those whose part of it
+    /// is contiguous.
+    fn concatenations(
+        &mut self,
+        graph: &Graph,
+        bindings: &Bindings,
+        target: &Target<'_>,
+        known: &Known<'_>,
+        cells: &Cells,
+    ) -> Result<()> {
+        let (readers, results) = (graph.readers(), graph.results());
+        for (id, node) in graph.nodes().iter().enumerate() {
+            let Op::Concat { axis } = node.op else { continue };
+            let whole = Value { node: id as u32, slot: 0 };
+            let size = sized(graph, bindings, whole)?;
+            if let &[first, last] = &node.inputs[..]
+                && !results[id]
+                && in_parts(graph, bindings, target, known, cells, whole, &size, axis, &readers[id])?
+            {
+                self.split.insert(whole, [first, last]);
+                continue;
+            }
+            if size.shape[..axis].iter().product::<usize>() != 1 {
+                continue;
+            }
+            let mut at = 0;
+            for &part in &node.inputs {
+                let op = &graph.node(part).op;
+                let made = !op.is_source() && !shares(op) && !matches!(op, Op::Concat { .. } | Op::Scan(_));
+                let bytes = sized(graph, bindings, part)?.bytes();
+                if made && bytes > 0 {
+                    match self.direct.contains_key(&part) {
+                        false => _ = self.within.entry(part).or_insert((whole, at)),
+                        true if cells.get(part).is_some() => _ = self.also.entry(part).or_insert((whole, at)),
+                        true => {}
+                    }
+                }
+                at += bytes;
+            }
+        }
+        Ok(())
+    }
+
+    /// Where a call may read a value in the memory of another one, it is taken to do so: memory is then needed for longer
+    /// rather than for too short.
+    fn shared_memory(&mut self, graph: &Graph) {
+        for (id, node) in (0u32..).zip(graph.nodes()) {
+            let own = Value { node: id, slot: 0 };
+            let memory = match (node.inputs.first(), self.within.get(&own)) {
+                (_, Some((whole, _))) => *whole,
+                (Some(x), None) if shares(&node.op) => self.memory_of(*x),
+                _ => own,
+            };
+            self.memory.push(memory);
+        }
+    }
+
+    /// The value in whose memory this one lies.
+    fn memory_of(&self, value: Value) -> Value {
+        if value.slot == 0 { self.memory[value.node as usize] } else { value }
+    }
+
+    fn last_reads(&mut self, graph: &Graph, order: &[u32]) {
+        let read = |place: &Placement, last: &mut HashMap<Value, usize>, value: Value, at: usize| {
+            let entry = last.entry(place.memory_of(value)).or_insert(at);
+            *entry = (*entry).max(at);
+        };
+        let mut last = HashMap::new();
+        for (at, &id) in order.iter().enumerate() {
+            for &v in &graph.nodes()[id as usize].inputs {
+                read(self, &mut last, v, at);
+                // Who reads a concatenation in parts reads these.
+                for &part in self.split.get(&v).into_iter().flatten() {
+                    read(self, &mut last, part, at);
+                }
+            }
+        }
+        for output in graph.outputs() {
+            read(self, &mut last, output.value, AT_THE_END);
+        }
+        self.last_read = last;
+    }
+
+    /// Whether nothing that runs after place `at` of the schedule reads the memory of a value.
+    pub(super) fn dies_at(&self, value: Value, at: usize) -> bool {
+        self.last_read.get(&self.memory_of(value)).is_none_or(|last| *last <= at)
+    }
+}
+
+/// Whether an operation's result may lie in the memory of its first operand.
+fn shares(op: &Op) -> bool {
+    matches!(op, Op::Reshape { .. } | Op::Broadcast { .. } | Op::Transpose { .. } | Op::Slice { .. })
+}
+
+/// Whether every reader of a concatenation takes it in two parts: a gated cell, or a product of a single row.
+#[expect(clippy::too_many_arguments, reason = "one question about one value, and what is known around it")]
+fn in_parts(
+    graph: &Graph,
+    bindings: &Bindings,
+    target: &Target<'_>,
+    known: &Known<'_>,
+    cells: &Cells,
+    whole: Value,
+    x: &Sized,
+    axis: usize,
+    readers: &[u32],
+) -> Result<bool> {
+    if x.dtype != DType::F32 || x.count() == 0 {
+        return Ok(false);
+    }
+    for &id in readers {
+        let node = &graph.nodes()[id as usize];
+        let value = Value { node: id, slot: 0 };
+        if node.inputs[1..].contains(&whole) {
+            return Ok(false);
+        }
+        if let Some(cell) = cells.get(value) {
+            if axis == cell.inputs_axis() {
+                continue;
+            }
+            return Ok(false);
+        }
+        let ([1, k], 1) = (&x.shape[..], axis) else { return Ok(false) };
+        let (Op::MatMul { transpose_a: false, .. } | Op::MatMulMap { transpose_a: false, .. }) = node.op else {
+            return Ok(false);
+        };
+        let (out, right) = (sized(graph, bindings, value)?, sized(graph, bindings, node.inputs[1])?);
+        let fits = right.shape.len() == 2
+            && (right.dtype, out.dtype) == (DType::F32, DType::F32)
+            && known.contains(node.inputs[1])
+            && takes_parts(target.tuning, out.count(), *k);
+        if !fits {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}

@@ -1,0 +1,105 @@
+//! What is known before anything runs: one analysis for all passes that move work into weights.
+//!
+//! Weights that have data and literals are known, and in a loop its fixed values that are one of these outside. So is what
+//! is computed from known values alone, as long as the result is worth keeping: later lines of the recipe move it out of
+//! loops and compute it once.
+
+use super::fold::worth_keeping;
+use super::merge::with_body;
+use crate::dtype::DType;
+use crate::error::Result;
+use crate::graph::{Graph, Value};
+use crate::op::Op;
+use crate::tensor::Tensor;
+use std::collections::HashMap;
+
+/// What is known of a graph, or of a loop's body.
+pub(super) struct Known<'a> {
+    /// Weights, literals, and a body's inputs that are one of these outside.
+    sources: HashMap<Value, &'a Tensor>,
+    known: Vec<bool>,
+    in_loop: bool,
+}
+
+impl<'a> Known<'a> {
+    fn of(graph: &'a Graph, given: &HashMap<Value, &'a Tensor>, in_loop: bool) -> Known<'a> {
+        let mut sources = given.clone();
+        let mut known: Vec<bool> = Vec::with_capacity(graph.nodes().len());
+        for (id, node) in (0u32..).zip(graph.nodes()) {
+            let value = Value { node: id, slot: 0 };
+            let data = match &node.op {
+                Op::Const(t) => Some(t),
+                Op::Weight { name, .. } => graph.weights().get(name),
+                _ => None,
+            };
+            sources.extend(data.map(|t| (value, t)));
+            known.push(match &node.op {
+                op if op.is_source() => sources.contains_key(&value),
+                Op::Scan(_) => false,
+                _ => {
+                    node.outs.len() == 1
+                        && !node.inputs.is_empty()
+                        && node.inputs.iter().all(|v| known[v.node as usize])
+                        && worth_keeping(graph, &node.inputs, &node.outs[0])
+                }
+            });
+        }
+        Known { sources, known, in_loop }
+    }
+
+    /// Whether a value is known, or will be once it is computed ahead.
+    pub(super) fn contains(&self, value: Value) -> bool {
+        self.known[value.node as usize]
+    }
+
+    /// Whether a value has its data already.
+    pub(super) fn is_source(&self, value: Value) -> bool {
+        self.sources.contains_key(&value)
+    }
+
+    /// Whether this is the body of a loop.
+    pub(super) fn in_loop(&self) -> bool {
+        self.in_loop
+    }
+
+    /// The largest absolute value of a source of `f32`; infinity where it holds one, NaN, or no `f32`.
+    pub(super) fn largest(&self, value: Value) -> Result<f32> {
+        let Some(data) = self.sources.get(&value).filter(|t| t.dtype() == DType::F32) else { return Ok(f32::INFINITY) };
+        let data = data.at_hand()?;
+        Ok(data
+            .values::<f32>()?
+            .iter()
+            .fold(0.0f32, |most, v| if v.is_nan() { f32::INFINITY } else { most.max(v.abs()) }))
+    }
+}
+
+/// A rewrite that asks what is known.
+pub(super) type Rewrite<'a> = dyn Fn(&Graph, &Known<'_>) -> Result<Graph> + 'a;
+
+/// Applies a rewrite to the bodies of all loops of a graph, from the inside out, and then to the graph itself.
+pub(super) fn everywhere(graph: &Graph, rewrite: &Rewrite<'_>) -> Result<Graph> {
+    within(graph, &HashMap::new(), false, rewrite)
+}
+
+fn within(graph: &Graph, given: &HashMap<Value, &Tensor>, in_loop: bool, rewrite: &Rewrite<'_>) -> Result<Graph> {
+    if !graph.nodes().iter().any(|n| matches!(n.op, Op::Scan(_))) {
+        return rewrite(graph, &Known::of(graph, given, in_loop));
+    }
+    let known = Known::of(graph, given, in_loop);
+    // Every node becomes one node, so that values keep their numbers.
+    let mut r = graph.rebuild();
+    for (id, node) in (0u32..).zip(graph.nodes()) {
+        let Op::Scan(scan) = &node.op else {
+            r.copy(id)?;
+            continue;
+        };
+        let fixed = scan.body.inputs().zip(&node.inputs).skip(scan.states + scan.sequences);
+        let inside = fixed.filter_map(|((_, v), outer)| Some((v, *known.sources.get(outer)?))).collect();
+        let body = within(&scan.body, &inside, true, rewrite)?;
+        let inputs = r.all(&node.inputs)?;
+        let new = r.new.push(Op::Scan(Box::new(with_body(scan, body))), inputs, node.name.clone())?;
+        r.set_all(id, new);
+    }
+    let graph = r.finish()?;
+    rewrite(&graph, &Known::of(&graph, given, in_loop))
+}
