@@ -12,7 +12,7 @@ use schwann_core::backend::{
 };
 use schwann_core::pass::PassOptions;
 use schwann_core::plan::{Kernel, Loop, Place, Plan, Step};
-use schwann_core::{Bindings, Error, Graph, Op, Provenance, Result, Tensor};
+use schwann_core::{Bindings, Graph, Op, Provenance, Result, Tensor};
 use std::cell::OnceCell;
 use std::collections::HashMap;
 use std::sync::mpsc::{Receiver, channel};
