@@ -187,7 +187,8 @@ fn a_saved_profile_is_held_against_the_model_only_if_all_of_it_is_alike() {
     std::fs::write(f.0.join("run.json"), save(&["--save", "plain"])).unwrap();
     let document: serde_json::Value = serde_json::from_slice(&std::fs::read(f.0.join("run.json")).unwrap()).unwrap();
     let starts = &document["profiles"][0]["compute"]["starts"];
-    assert_eq!(starts["ratio"]["values"].as_array().unwrap().len(), 24, "{starts}");
+    let count = starts["ratio"]["values"].as_array().unwrap().len();
+    assert!((24..=96).contains(&count), "{count}: {starts}");
     assert!(starts["time"]["values"].as_array().unwrap().iter().all(|t| t.as_f64().is_some_and(|t| t > 0.0)));
     save(&["--save", "nodes", "--node-by-node"]);
     let gate = |more: &[&'static str]| [&["gate", "--max-regress", "900%", "--seconds", "3"], more].concat();

@@ -79,7 +79,8 @@ pub(crate) fn check_model(what: &str, model: &Model) -> Vec<String> {
         let name = name.strip_prefix("grad.").unwrap_or(name);
         let of = |path: &str| name.strip_prefix(path).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'));
         paths.iter().any(|path| of(path))
-            || ["x", "y", "timespans", "loss", "target"].iter().any(|own| of(own))
+            // A loop of gradients calls what it carries `state.0`, which a copy of it shows.
+            || ["x", "y", "timespans", "loss", "target", "state"].iter().any(|own| of(own))
             // States and gradients have the names of inputs, outputs and weights.
             || model.params().iter().any(|p| of(&p.name))
             || ["h0", "c0", "hn", "cn"].iter().any(|state| name.split('.').any(|part| part == *state))

@@ -44,6 +44,8 @@ const SETTLED: f64 = 0.008;
 const TRIM: f64 = 0.2;
 /// So many of a record's starts, the lowest, are taken for undisturbed.
 const QUIET_STARTS: usize = 6;
+/// Of those whose own scatter is at most this, a standard error as a part of the time.
+const CALM: f64 = 0.02;
 /// And this part of a start's turns.
 const QUIET_TURNS: f64 = 0.1;
 /// How far two records of the same program lie apart because they were made at different times (one standard deviation,
@@ -250,8 +252,11 @@ impl Mean {
         })
     }
 
-    /// Of the starts that nothing disturbed; `None` of fewer than two.
+    /// Of the starts that nothing disturbed; `None` of fewer than two. What disturbed the yardstick alone makes a start look
+    /// fast: where its own turns lie far apart, it does not count.
     fn undisturbed(starts: &[Reading]) -> Option<Mean> {
+        let calm: Vec<Reading> = starts.iter().copied().filter(|r| r.error <= CALM).collect();
+        let starts = if calm.len() >= QUIET_STARTS { &calm[..] } else { starts };
         Mean::of(starts, |n| 0..n.min(QUIET_STARTS))
     }
 
