@@ -255,3 +255,19 @@ fn a_reader_that_goes_away_is_no_error() {
         assert!(stderr(&out).is_empty(), "{args:?}: {}", stderr(&out));
     }
 }
+
+#[test]
+fn a_reader_that_goes_away_changes_no_verdict_and_costs_no_file() {
+    let folder = Folder::with("gone", "rnn");
+    folder.write("garbage.safetensors", b"no model");
+    let gone = |args: &[&str]| {
+        let mut child = folder.command(args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        drop(child.stdout.take());
+        child.wait_with_output().unwrap()
+    };
+    assert_eq!(gone(&["verify", "garbage.safetensors"]).status.code(), Some(2));
+    let run = ["run", "net.safetensors", "--input", "x.npy", "--output", "y=-", "--state-out", "s.npz"];
+    let out = gone(&run);
+    assert_eq!(out.status.code(), Some(0), "{}", stderr(&out));
+    assert!(folder.path("s.npz").exists(), "{}", stderr(&out));
+}

@@ -1,8 +1,8 @@
 //! Rows from a stream that go wrong: each is named, the state is never lost, and nothing is taken for what it is not.
 
-use schwann::Tensor;
 use schwann::io::{npz, read_npz};
 use schwann::nn::{Cfc, Layer, Ltc, Model};
+use schwann::{DType, GraphBuilder, Tensor};
 use std::io::{BufRead, BufReader, Write};
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
@@ -270,4 +270,29 @@ fn a_model_that_is_written_over_does_not_end_a_running_stream() {
     assert!(child.wait().unwrap().success());
     assert_eq!(all, expected);
     assert!(folder.0.join("s.npz").exists());
+}
+
+/// A network that gives back what it gets, negated where the type has negative numbers.
+fn echo(folder: &Folder, dtype: DType, negate: bool) {
+    let mut b = GraphBuilder::new();
+    let x = b.input("x", dtype, [1, 2]).unwrap();
+    let y = if negate { b.neg(x) } else { b.abs(x) }.unwrap();
+    b.output("y", y).unwrap();
+    schwann::io::save(folder.0.join("m.safetensors"), &b.build().unwrap()).unwrap();
+}
+
+#[test]
+fn numbers_of_every_type_come_and_go_unchanged_or_are_refused() {
+    let folder = Folder::with("types", Cfc::new(3, 4));
+    echo(&folder, DType::I32, true);
+    assert_eq!(folder.answers("16777217,2147483647\n", &[]), "-16777217,-2147483647\n");
+    assert_eq!(folder.answers("[16777217, -5]\n", &[]), "[-16777217,5]\n");
+    folder.refused("4e9,1\n", &[], &["line 1", "whole number", "i32"]);
+    echo(&folder, DType::F16, false);
+    assert_eq!(folder.answers("0.5,65504\n", &[]), "0.5,65504.0\n");
+    folder.refused("70000,1\n", &[], &["line 1", "f16"]);
+    folder.refused("70000,1\n", &["--nan", "pass"], &["line 1", "f16"]);
+    echo(&folder, DType::F32, true);
+    assert_eq!(folder.answers("0.1,3e38\n", &[]), "-0.1,-3e+38\n");
+    folder.refused("4e38,1\n", &[], &["line 1", "finite"]);
 }
