@@ -1,7 +1,7 @@
 //! Operations whose every result element depends on the inputs' elements at its own place.
 
 use super::{Call, Precision, scalar, shake};
-use crate::dtype::DType;
+use crate::dtype::DType::{self, F32};
 use crate::error::Result;
 use crate::op::{Binary, Compare, Map, Unary};
 use std::borrow::Cow;
@@ -11,7 +11,14 @@ impl Call<'_> {
         let x = self.inputs[0];
         Ok(match x.dtype {
             DType::I32 => x.data.iter().map(|&v| scalar::unary_i32(op, v as i32).into()).collect(),
-            _ => x.data.iter().map(|&v| scalar::unary(op, v)).collect(),
+            _ if op.is_exact() => x.data.iter().map(|&v| scalar::unary(op, v)).collect(),
+            dtype => {
+                let one = |&v: &f64| {
+                    let value = scalar::unary(op, v);
+                    self.computed(dtype, value, scalar::unary_scale(op, v, value))
+                };
+                x.data.iter().map(one).collect()
+            }
         })
     }
 
@@ -23,7 +30,11 @@ impl Call<'_> {
     pub(super) fn binary(&self, op: Binary) -> Result<Vec<f64>> {
         match self.inputs[0].dtype {
             DType::I32 => self.pairs(|a, b| scalar::binary_i32(op, a as i32, b as i32).into()),
-            _ => self.pairs(|a, b| scalar::binary(op, a, b)),
+            _ if op.is_exact() => self.pairs(|a, b| scalar::binary(op, a, b)),
+            dtype => self.pairs(|a, b| {
+                let value = scalar::binary(op, a, b);
+                self.computed(dtype, value, scalar::binary_scale(op, a, b, value))
+            }),
         }
     }
 
@@ -79,8 +90,8 @@ impl Call<'_> {
         let mut data = self.zeros(self.shape())?;
         let mut scratch = vec![];
         for (at, out) in data.iter_mut().enumerate() {
-            *out = self
-                .store(dtype, scalar::map(map, &mut scratch, |n| inputs.get(n).map(|d| d[at]), |v| self.computed(v)));
+            let input = |n: usize| inputs.get(n).map(|d| d[at]);
+            *out = self.store(dtype, scalar::map(map, &mut scratch, input, |v, scale| self.computed(F32, v, scale)));
         }
         Ok(data)
     }
@@ -93,15 +104,15 @@ impl Call<'_> {
             let product = *out;
             // The program's input 0 is the product, input n is ours number n + 1.
             let input = |n: usize| n.checked_sub(1).map_or(Some(product), |i| inputs.get(i).map(|d| d[at]));
-            *out = self.store(dtype, scalar::map(map, &mut scratch, input, |v| self.computed(v)));
+            *out = self.store(dtype, scalar::map(map, &mut scratch, input, |v, scale| self.computed(F32, v, scale)));
         }
         Ok(data)
     }
 
-    /// What an instruction of a program computed: programs round at their end only, but may be shaken.
-    pub(super) fn computed(&self, v: f64) -> f64 {
+    /// A number that was computed, shaken if this run is. (Elsewhere it is rounded where it is stored: see `result`.)
+    pub(super) fn computed(&self, dtype: DType, v: f64, scale: f64) -> f64 {
         match self.precision {
-            Precision::Shaken(seed) => shake(seed, DType::F32, v, v.abs()),
+            Precision::Shaken(seed) => shake(seed, dtype, v, scale),
             Precision::Storage | Precision::F64 => v,
         }
     }
@@ -112,6 +123,6 @@ impl Call<'_> {
         // Rounded to f32 first, so that a conversion to an integer sees what a backend's f32 would hold.
         let v = if self.precision == Precision::Storage { f64::from(v as f32) } else { v };
         let whole = matches!(dtype, DType::I8 | DType::U8 | DType::I32);
-        scalar::cast(DType::F32, dtype, if whole { v.round_ties_even() } else { v })
+        scalar::cast(F32, dtype, if whole { v.round_ties_even() } else { v })
     }
 }

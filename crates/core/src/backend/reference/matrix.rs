@@ -1,6 +1,7 @@
 //! Products: matrices, and attention, which is two of them with a softmax between.
 
 use super::{Call, offset, rows::softmax, scalar, stretched_strides};
+use crate::dtype::DType;
 use crate::error::Result;
 use crate::op::Unary;
 use crate::tensor;
@@ -55,7 +56,8 @@ impl Call<'_> {
                         sum + x * w.data[if by_column { column * width + k } else { k * columns + column }]
                     });
                     // Shaken where a backend rounds: at the end of the sum.
-                    self.computed(product + self.inputs.get(2).map_or(0.0, |bias| bias.data[column]))
+                    let sum = product + self.inputs.get(2).map_or(0.0, |bias| bias.data[column]);
+                    self.computed(DType::F32, sum, sum.abs())
                 };
                 let [a, b, t] = heads.map(head);
                 let (from, to) = (scalar::unary(Unary::Tanh, a), scalar::unary(Unary::Tanh, b));

@@ -113,13 +113,32 @@ pub fn cast(from: DType, to: DType, x: f64) -> f64 {
     }
 }
 
+/// What a backend's error in `value`, a function of `x`, is a share of.
+pub fn unary_scale(op: Unary, x: f64, value: f64) -> f64 {
+    match op {
+        // x times a share that may be rounded to 0 where it is small.
+        Unary::Gelu => x.abs().max(value.abs()),
+        _ => value.abs(),
+    }
+}
+
+/// What a backend's error in `value`, made of `a` and `b`, is a share of.
+pub fn binary_scale(op: Binary, a: f64, b: f64, value: f64) -> f64 {
+    match op {
+        // One of them may be a product whose last digits are kept for the sum, and only there. A twentieth, since such
+        // digits are finer than what `shake` takes for the error of a function.
+        Binary::Add | Binary::Sub => value.abs().max(0.05 * a.abs().max(b.abs())),
+        _ => value.abs(),
+    }
+}
+
 /// A fused program of one element; `scratch` holds its values. An input that is not there reads as NaN. What instructions
-/// compute, other than exactly, goes through `computed`.
+/// compute, other than exactly, goes through `computed` with the scale of its error.
 pub fn map(
     program: &Map,
     scratch: &mut Vec<f64>,
     input: impl Fn(usize) -> Option<f64>,
-    computed: impl Fn(f64) -> f64,
+    computed: impl Fn(f64, f64) -> f64,
 ) -> f64 {
     scratch.clear();
     for instr in &program.code {
@@ -128,9 +147,15 @@ pub fn map(
             MapInstr::Input(n) => input(usize::from(n)).unwrap_or(f64::NAN),
             MapInstr::Const(c) => c.0.into(),
             MapInstr::Unary(u, a) if u.is_exact() => unary(u, at(a)),
-            MapInstr::Unary(u, a) => computed(unary(u, at(a))),
+            MapInstr::Unary(u, a) => {
+                let value = unary(u, at(a));
+                computed(value, unary_scale(u, at(a), value))
+            }
             MapInstr::Binary(b, x, y) if b.is_exact() => binary(b, at(x), at(y)),
-            MapInstr::Binary(b, x, y) => computed(binary(b, at(x), at(y))),
+            MapInstr::Binary(b, x, y) => {
+                let value = binary(b, at(x), at(y));
+                computed(value, binary_scale(b, at(x), at(y), value))
+            }
             MapInstr::Compare(c, x, y) => truth(compare(c, at(x), at(y))),
             MapInstr::Select(c, x, y) => at(if at(c) != 0.0 { x } else { y }),
             MapInstr::Trunc(a) => at(a).trunc(),
