@@ -129,7 +129,7 @@ fn rnn(random: &mut Random) -> Result<Graph> {
     let wx = weight(&mut b, random, "wx", &[inputs, units])?;
     let wh = weight(&mut b, random, "wh", &[units, units])?;
     let bias = weight(&mut b, random, "bias", &[units])?;
-    let scan = Scan { body, states: 1, sequences: 1, axis: 1, reverse: false };
+    let scan = Scan { body: body.into(), states: 1, sequences: 1, axis: 1, reverse: false };
     let out = b.named("recurrent").push_scan(scan, &[h, x, wx, wh, bias])?;
     let y = dense(&mut b, random, "readout", out[1], [units, outputs])?;
     b.output("y", y)?;

@@ -3,12 +3,11 @@
 use crate::backend::{Backend, Bound, Choice, Prepared, Stream};
 use crate::error::Result;
 use crate::graph::Graph;
-use crate::memory::Budget;
+use crate::memory::{Budget, Recent};
 use crate::pass::{self, PassOptions, PassRecord};
 use crate::plan::Plan;
 pub use crate::session::{Canceller, Session};
 use crate::shape::Bindings;
-use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
 /// How many layouts for different sizes a program keeps.
@@ -60,33 +59,7 @@ pub struct Program {
     backend: String,
     threads: usize,
     budget: Budget,
-    layouts: Mutex<Layouts>,
-}
-
-/// Layouts by their sizes. Where there is no room for another, the one that was longest not asked for goes.
-#[derive(Default)]
-struct Layouts {
-    kept: HashMap<Bindings, (u64, Arc<dyn Bound>)>,
-    /// Counts what is asked for, so that the latest has the largest number.
-    asked: u64,
-}
-
-impl Layouts {
-    fn get(&mut self, bindings: &Bindings) -> Option<Arc<dyn Bound>> {
-        self.asked += 1;
-        let (asked, layout) = self.kept.get_mut(bindings)?;
-        *asked = self.asked;
-        Some(Arc::clone(layout))
-    }
-
-    fn insert(&mut self, bindings: &Bindings, layout: Arc<dyn Bound>) {
-        if self.kept.len() >= MOST_LAYOUTS && !self.kept.contains_key(bindings) {
-            let oldest = self.kept.iter().min_by_key(|(_, (asked, _))| *asked).map(|(sizes, _)| sizes.clone());
-            oldest.map(|sizes| self.kept.remove(&sizes));
-        }
-        self.asked += 1;
-        self.kept.insert(bindings.clone(), (self.asked, layout));
-    }
+    layouts: Mutex<Recent<Bindings, Arc<dyn Bound>>>,
 }
 
 impl std::fmt::Debug for Program {
@@ -117,7 +90,7 @@ impl Program {
             backend: backend.name(),
             threads: backend.threads(),
             budget: options.budget.clone(),
-            layouts: Mutex::default(),
+            layouts: Mutex::new(Recent::new(MOST_LAYOUTS)),
         }))
     }
 
@@ -161,57 +134,15 @@ impl Program {
 
     pub(crate) fn layout(&self, bindings: &Bindings) -> Result<Arc<dyn Bound>> {
         if let Some(layout) = self.layouts.lock().expect("nothing panics while it is locked").get(bindings) {
-            return Ok(layout);
+            return Ok(Arc::clone(layout));
         }
         let layout = self.prepared.bind(bindings)?;
-        self.layouts.lock().expect("nothing panics while it is locked").insert(bindings, Arc::clone(&layout));
+        self.layouts.lock().expect("nothing panics while it is locked").insert(bindings.clone(), Arc::clone(&layout));
         Ok(layout)
     }
 
     /// A new stream.
     pub fn session(self: &Arc<Self>) -> Session {
         Session::new(Arc::clone(self))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    struct Nothing(Plan);
-    impl Bound for Nothing {
-        fn plan(&self) -> &Plan {
-            &self.0
-        }
-    }
-
-    #[test]
-    fn layouts_leave_one_at_a_time_and_the_one_longest_not_asked_for_first() {
-        let mut layouts = Layouts::default();
-        let sizes = |n: usize| Bindings::new().with("B", n);
-        let layout = |n: usize| -> Arc<dyn Bound> {
-            Arc::new(Nothing(Plan {
-                backend: "nothing".into(),
-                threads: 1,
-                bindings: sizes(n),
-                steps: vec![],
-                buffers: vec![],
-                arena_bytes: 0,
-                live_bytes: 0,
-                weight_bytes: 0,
-            }))
-        };
-        (0..MOST_LAYOUTS).for_each(|n| layouts.insert(&sizes(n), layout(n)));
-        assert!(layouts.get(&sizes(0)).is_some(), "the first is asked for again, so the second is now the oldest");
-        layouts.insert(&sizes(1000), layout(1000));
-        layouts.insert(&sizes(1001), layout(1001));
-        let there = |layouts: &Layouts, n: usize| layouts.kept.contains_key(&sizes(n));
-        assert_eq!(layouts.kept.len(), MOST_LAYOUTS);
-        assert!(!there(&layouts, 1) && !there(&layouts, 2), "two came, the two oldest went");
-        assert!([0, 3, MOST_LAYOUTS - 1, 1000, 1001].into_iter().all(|n| there(&layouts, n)));
-        // What is there already pushes nobody out.
-        layouts.insert(&sizes(1000), layout(1000));
-        assert!(layouts.kept.len() == MOST_LAYOUTS && there(&layouts, 3));
-        assert!(layouts.get(&sizes(1)).is_none());
     }
 }

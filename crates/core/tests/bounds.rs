@@ -194,7 +194,7 @@ fn looped(state: &Shape, element: &Shape, axis: usize, inner: impl FnOnce(&mut G
     b.input("e", DType::F32, element.clone()).unwrap();
     let next = inner(&mut b, h);
     b.output("h", next).unwrap();
-    Scan { body: b.build().unwrap(), states: 1, sequences: 1, axis, reverse: false }
+    Scan { body: b.build().unwrap().into(), states: 1, sequences: 1, axis, reverse: false }
 }
 
 #[test]

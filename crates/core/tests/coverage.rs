@@ -269,7 +269,7 @@ fn offers() -> Vec<(Op, Vec<Type>)> {
             let (s, e) = (b.input("s", d, [2, 3]).unwrap(), b.input("e", d, [2, 3]).unwrap());
             b.output("s_next", s).unwrap();
             b.output("y", e).unwrap();
-            let scan = Scan { body: b.build().unwrap(), states: 1, sequences: 1, axis, reverse };
+            let scan = Scan { body: b.build().unwrap().into(), states: 1, sequences: 1, axis, reverse };
             let sequence = if axis == 0 { [4, 2, 3] } else { [2, 4, 3] };
             all.push((Op::Scan(Box::new(scan)), vec![x.clone(), ty(d, &sequence)]));
         }

@@ -10,6 +10,7 @@ use schwann_kernels::Isa;
 use schwann_nn::wiring::{AutoNcp, Wiring};
 use schwann_nn::{Cfc, Error, GraphOptions, InitialState, Layer, Ltc, Mapping, Model, Parameters, Result, Timespans};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// How often an operation occurs in the body of the graph's only loop, and outside.
 fn occurs(graph: &Graph, op: &str) -> (usize, usize) {
@@ -32,6 +33,51 @@ fn a_cfc_is_products_of_one_joined_value_with_its_masks_outside_the_loop() -> Re
     let wired = Model::new(Cfc::new(4, AutoNcp::new(12, 3).wiring()?), 1)?.graph(&GraphOptions::default())?;
     assert_eq!(occurs(&wired, "matmul"), (12, 0), "four heads for each of three layers");
     assert_eq!(occurs(&wired, "mul"), (3, 6), "gates inside; masks of ff1 and ff2 outside");
+    Ok(())
+}
+
+#[test]
+fn a_new_length_shares_the_body_of_the_loop_with_the_others() -> Result<()> {
+    let profile = Cfc { proj_size: Some(16), backbone_units: Some(64), backbone_layers: Some(2), ..Cfc::new(8, 64) };
+    let wired = || AutoNcp::new(64, 16).build(8);
+    let models = [
+        Model::new(profile, 1)?,
+        Model::new(Cfc::new(8, wired()?), 1)?,
+        Model::new(Cfc { mixed_memory: true, ..Cfc::new(8, wired()?) }, 1)?,
+        Model::new(Ltc::new(8, wired()?), 1)?,
+    ];
+    for model in models {
+        let program = model.compile(&GraphOptions::default(), &CompileOptions::default().threads(1))?;
+        // Of the only loop: the bodies for a block of rows and for those left over.
+        let bodies = |batch: usize, steps: usize| {
+            let plan = program.plan(&Bindings::new().with("B", batch).with("T", steps))?;
+            let loops: Vec<_> = plan.steps.iter().filter_map(|s| s.looped.clone()).collect();
+            assert_eq!(loops.len(), 1, "one loop");
+            assert_eq!(loops[0].steps, steps);
+            Ok::<_, Error>((Arc::clone(&loops[0].body), loops[0].tail.clone()))
+        };
+        for batch in [1, 3, 16, 33, 100] {
+            let ((body, tail), (again, tail_again)) = (bodies(batch, 5)?, bodies(batch, 900)?);
+            assert!(Arc::ptr_eq(&body, &again), "batch {batch}");
+            assert_eq!(tail.is_some(), tail_again.is_some());
+            assert!(tail.zip(tail_again).is_none_or(|(a, b)| Arc::ptr_eq(&a, &b)), "batch {batch}");
+        }
+        // Blocks of as many rows are the same for other batches too.
+        let blocks: Vec<_> = [64, 96, 128].into_iter().map(|batch| bodies(batch, 2)).collect::<Result<_>>()?;
+        let rows = |plan: &schwann_core::plan::Plan| plan.bindings.get("__rows");
+        for (body, _) in &blocks[1..] {
+            assert_eq!(Arc::ptr_eq(body, &blocks[0].0), rows(body) == rows(&blocks[0].0));
+        }
+        // And what they share computes what a program does that knows no other length.
+        let x = |steps: usize| Random::new(steps as u64).floats(&[19, steps, 8], -1.0, 1.0);
+        let (mut session, steps) = (program.session(), [3, 7, 1, 12]);
+        for steps in steps {
+            let alone = model.compile(&GraphOptions::default(), &CompileOptions::default().threads(1))?;
+            let mut alone = alone.session();
+            session.reset();
+            assert_eq!(session.run(&[("x", &x(steps))])?, alone.run(&[("x", &x(steps))])?);
+        }
+    }
     Ok(())
 }
 

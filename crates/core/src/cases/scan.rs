@@ -69,7 +69,7 @@ pub(super) fn rnn_into(m: &mut Maker, run: &Run, width: usize, units: usize) -> 
         m.trained_uniform(&[units, units])?,
         m.trained_uniform(&[units])?,
     ];
-    let scan = Scan { body, states: 1, sequences: 1, axis: run.axis, reverse: run.reverse };
+    let scan = Scan { body: body.into(), states: 1, sequences: 1, axis: run.axis, reverse: run.reverse };
     run.close(m, scan, &inputs)
 }
 
@@ -83,7 +83,7 @@ pub(super) fn lstm_into(m: &mut Maker, run: &Run, width: usize, units: usize) ->
         m.trained_uniform(&[units, 4 * units])?,
         m.trained_uniform(&[4 * units])?,
     ];
-    let scan = Scan { body, states: 2, sequences: 1, axis: run.axis, reverse: run.reverse };
+    let scan = Scan { body: body.into(), states: 2, sequences: 1, axis: run.axis, reverse: run.reverse };
     run.close(m, scan, &inputs)
 }
 
@@ -100,7 +100,7 @@ pub(super) fn cfc_into(m: &mut Maker, run: &Run, width: usize, units: usize, bac
         inputs.push(m.trained_uniform(&[units, backbone])?);
         inputs.push(m.trained_uniform(&[units])?);
     }
-    let scan = Scan { body, states: 1, sequences: 2, axis: run.axis, reverse: run.reverse };
+    let scan = Scan { body: body.into(), states: 1, sequences: 2, axis: run.axis, reverse: run.reverse };
     run.close(m, scan, &inputs)
 }
 
@@ -122,7 +122,7 @@ pub(super) fn ltc_into(m: &mut Maker, run: &Run, units: usize, synapses: usize) 
         let data = m.random.floats(&[count], low, high);
         inputs.push(m.trained(data)?);
     }
-    let scan = Scan { body, states: 1, sequences: 1, axis: run.axis, reverse: run.reverse };
+    let scan = Scan { body: body.into(), states: 1, sequences: 1, axis: run.axis, reverse: run.reverse };
     run.close(m, scan, &inputs)
 }
 
@@ -191,7 +191,7 @@ pub(super) fn cells(list: &mut List<'_>) {
                 let x = m.given(Tensor::from_f64(dtype, &[9, 3], &whole)?)?;
                 let s = m.given(Tensor::from_f64(dtype, &[3], &[100.0, 0.0, -100.0])?)?;
                 let body = running_sum(dtype, [3].into())?;
-                let scan = Scan { body, states: 1, sequences: 1, axis: 0, reverse };
+                let scan = Scan { body: body.into(), states: 1, sequences: 1, axis: 0, reverse };
                 for value in m.push_scan(scan, &[s, x])? {
                     m.result(value)?;
                 }
@@ -214,7 +214,7 @@ pub(super) fn cells(list: &mut List<'_>) {
                 let (s, x) = (m.random.any(dtype, &[33, 3]), m.random.any(dtype, &sizes(3)));
                 let flags = m.random.bools(&sizes(1));
                 let inputs = [m.given(s)?, m.given(x)?, m.given(flags)?];
-                let scan = Scan { body: b.build()?, states: 1, sequences: 2, axis, reverse: axis == 1 };
+                let scan = Scan { body: b.build()?.into(), states: 1, sequences: 2, axis, reverse: axis == 1 };
                 for value in m.push_scan(scan, &inputs)? {
                     m.result(value)?;
                 }
@@ -270,7 +270,7 @@ pub(super) fn cells(list: &mut List<'_>) {
         b.output("half", half)?;
         b.output("positive", positive)?;
         let (s, x) = (m.uniform(&[33, 4])?, m.uniform(&[33, 5, 4])?);
-        let scan = Scan { body: b.build()?, states: 1, sequences: 1, axis: 1, reverse: false };
+        let scan = Scan { body: b.build()?.into(), states: 1, sequences: 1, axis: 1, reverse: false };
         for value in m.push_scan(scan, &[s, x])? {
             m.result(value)?;
         }
@@ -311,7 +311,7 @@ pub(super) fn cells(list: &mut List<'_>) {
         b.output("s_seen", s)?;
         let flags = m.random.bools(&[2, 7]);
         let inputs = [m.uniform(&[2, 3])?, m.uniform(&[2, 7, 3])?, m.given(flags)?, m.trained_uniform(&[3])?];
-        let scan = Scan { body: b.build()?, states: 1, sequences: 2, axis: 1, reverse: false };
+        let scan = Scan { body: b.build()?.into(), states: 1, sequences: 2, axis: 1, reverse: false };
         for value in m.push_scan(scan, &inputs)? {
             m.result(value)?;
         }
@@ -348,7 +348,7 @@ pub(super) fn cells(list: &mut List<'_>) {
                 m.trained_uniform(&[4, 4])?,
                 m.trained_uniform(&[4])?,
             ];
-            ways.push(m.push_scan(Scan { body, states: 1, sequences: 1, axis: 1, reverse }, &inputs)?[1]);
+            ways.push(m.push_scan(Scan { body: body.into(), states: 1, sequences: 1, axis: 1, reverse }, &inputs)?[1]);
         }
         let y = m.concat(&ways, 2)?;
         m.result(y)

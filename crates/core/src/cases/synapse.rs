@@ -234,7 +234,7 @@ pub(super) fn fused_sums(list: &mut List<'_>) {
                 let data = m.random.floats(&[count], low, high);
                 inputs.push(m.trained(data)?);
             }
-            let scan = Scan { body, states: 1, sequences: 1, axis: 1, reverse: false };
+            let scan = Scan { body: body.into(), states: 1, sequences: 1, axis: 1, reverse: false };
             for value in m.push_scan(scan, &inputs)? {
                 m.result(value)?;
             }
@@ -307,7 +307,7 @@ pub(super) fn fused_sums(list: &mut List<'_>) {
         b.output("s_next", s)?;
         b.output("y", s)?;
         let inputs = [m.uniform(&[2, 3])?, m.uniform(&[6, 2, 3])?, m.uniform(&[2, 5])?, m.trained_uniform(&[8])?];
-        let scan = Scan { body: b.build()?, states: 1, sequences: 1, axis: 0, reverse: false };
+        let scan = Scan { body: b.build()?.into(), states: 1, sequences: 1, axis: 0, reverse: false };
         for value in m.push_scan(scan, &inputs)? {
             m.result(value)?;
         }

@@ -280,9 +280,9 @@ impl Cut<'_> {
             after.push((i, list));
         }
 
-        let forward = Scan { body: self.saving, ..self.s.clone() };
+        let forward = Scan { body: self.saving.into(), ..self.s.clone() };
         let scan = Scan {
-            body: self.body.graph,
+            body: self.body.graph.into(),
             states: self.states,
             sequences: self.sequences.len(),
             axis: self.s.axis,

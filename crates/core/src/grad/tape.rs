@@ -160,7 +160,7 @@ impl Tape {
         let zero = self.push(Op::Const(Tensor::scalar(0i32)), &[])?;
         let one = self.push(Op::Const(Tensor::scalar(1i32)), &[])?;
         let ones = self.broadcast(one, &vec![n.clone()].into())?;
-        let scan = Scan { body: body.graph, states: 1, sequences: 1, axis: 0, reverse: true };
+        let scan = Scan { body: body.graph.into(), states: 1, sequences: 1, axis: 0, reverse: true };
         let first = self.push(Op::Scan(Box::new(scan)), &[zero, ones])?;
         Ok(Value { node: first.node, slot: 1 })
     }

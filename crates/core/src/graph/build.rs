@@ -334,7 +334,7 @@ impl GraphBuilder {
         fixed: &[Value],
         axis: usize,
     ) -> Result<Vec<Value>> {
-        let scan = Scan { body, states: states.len(), sequences: sequences.len(), axis, reverse: false };
+        let scan = Scan { body: body.into(), states: states.len(), sequences: sequences.len(), axis, reverse: false };
         self.push_scan(scan, &[states, sequences, fixed].concat())
     }
 

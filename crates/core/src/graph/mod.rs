@@ -13,7 +13,7 @@ pub(crate) use print::quote;
 
 use crate::error::{Error, Result};
 use crate::op::{Cost, Op, Type};
-use crate::shape::Bindings;
+use crate::shape::{Bindings, Dim};
 use crate::tensor::Tensor;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -291,11 +291,23 @@ impl Graph {
     /// Every symbol that sizes of this graph use.
     pub fn symbols(&self) -> BTreeSet<String> {
         let mut found = BTreeSet::new();
-        for dim in self.nodes.iter().flat_map(|n| &n.outs).flat_map(|t| t.shape.dims()) {
+        let mut add = |dim: &Dim| {
             dim.for_each_symbol(|s| {
                 found.insert(s.to_owned());
             });
+        };
+        for node in &self.nodes {
+            node.outs.iter().flat_map(|t| t.shape.dims()).for_each(&mut add);
+            // Of these the result's size may be free of symbols that its place depends on.
+            match &node.op {
+                Op::Slice { start: a, end: b, .. } | Op::Pad { before: a, after: b, .. } => {
+                    [a, b].into_iter().for_each(&mut add)
+                }
+                _ => {}
+            }
         }
+        let bodies = self.nodes.iter().filter_map(|n| if let Op::Scan(scan) = &n.op { Some(&scan.body) } else { None });
+        bodies.for_each(|body| found.extend(body.symbols()));
         found
     }
 

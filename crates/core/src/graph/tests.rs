@@ -4,6 +4,7 @@ use super::*;
 use crate::dtype::DType;
 use crate::op::{Scan, Unary};
 use crate::shape;
+use std::sync::Arc;
 
 /// tanh(x · w) of a stream that remembers it, and a loop; nodes in this order: x, h, w, product, sum, y, its start, loop.
 fn sound() -> Graph {
@@ -105,16 +106,16 @@ fn a_value_has_no_more_axes_than_kernels_know() {
 
 #[test]
 fn a_loops_body_is_looked_at_too() {
-    let lies = said(|g| node(&mut body(g).body, "next").outs[0].dtype = DType::I32);
+    let lies = said(|g| node(Arc::make_mut(&mut body(g).body), "next").outs[0].dtype = DType::I32);
     assert_eq!(lies, "node 2 `next` claims [i32[3]], its rule gives [f32[3]]");
     // What the loop's own rule would trip over.
-    let lost = said(|g| body(g).body.outputs[0].value.node = 77);
+    let lost = said(|g| Arc::make_mut(&mut body(g).body).outputs[0].value.node = 77);
     assert_eq!(lost, "output `s_next` is no value of this graph");
-    assert_eq!(said(|g| body(g).body.inputs[0] = 2), "node 0 `s` and the list of inputs disagree");
+    assert_eq!(said(|g| Arc::make_mut(&mut body(g).body).inputs[0] = 2), "node 0 `s` and the list of inputs disagree");
     let weight = said(|g| {
         let ty = Type::new(DType::F32, [3]);
         let name = "inner".to_owned();
-        body(g).body.push(Op::Weight { name: name.clone(), ty }, vec![], name).unwrap();
+        Arc::make_mut(&mut body(g).body).push(Op::Weight { name: name.clone(), ty }, vec![], name).unwrap();
     });
     assert_eq!(weight, "node 7 `loop` (scan): weights enter a scan's body as inputs");
     let few = said(|g| body(g).states = 2);

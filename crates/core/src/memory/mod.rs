@@ -11,6 +11,7 @@ mod budget;
 mod cache;
 mod leak;
 mod pool;
+mod recent;
 
 pub use available::available_bytes;
 pub use batch::{AdaptiveBatch, BatchBuffer, BatchLayout};
@@ -18,6 +19,7 @@ pub use budget::{Budget, BudgetStats, Reservation, machine_bytes};
 pub use cache::{CacheLimits, CacheStats, Clock, SystemClock, TensorCache};
 pub use leak::{LeakDetector, LeakReport, ProcessMemory, Usage};
 pub use pool::{Pool, PoolLimits, PoolStats, PooledTensor, Scoped};
+pub(crate) use recent::Recent;
 
 /// Locks, also after a panic elsewhere: every critical section here leaves its data consistent at each step.
 fn lock<T>(mutex: &std::sync::Mutex<T>) -> std::sync::MutexGuard<'_, T> {

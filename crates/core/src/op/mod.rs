@@ -17,6 +17,7 @@ use crate::shape::{Dim, Shape};
 use crate::tensor::Tensor;
 use serde::{Deserialize, Serialize};
 use std::fmt;
+use std::sync::Arc;
 
 /// Element type and shape of a value.
 #[derive(Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -254,7 +255,7 @@ impl Activation {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Scan {
     /// One step; its inputs and outputs in the order above.
-    pub body: Graph,
+    pub body: Arc<Graph>,
     /// How many states.
     pub states: usize,
     /// How many input sequences; at least 1, since they give the number of steps.

@@ -30,7 +30,7 @@ pub(super) fn merge_products(graph: &Graph, options: &PassOptions) -> Result<Gra
 /// The same loop with another body.
 pub(super) fn with_body(scan: &Scan, body: Graph) -> Scan {
     let Scan { states, sequences, axis, reverse, .. } = *scan;
-    Scan { body, states, sequences, axis, reverse }
+    Scan { body: body.into(), states, sequences, axis, reverse }
 }
 
 fn merge_in(graph: &Graph, constant: &dyn Fn(Value) -> bool, most_columns: usize) -> Result<Graph> {

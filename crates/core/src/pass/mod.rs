@@ -25,6 +25,7 @@ pub use pattern::{Captures, Pattern, any, constant, op};
 use crate::error::{Error, Result};
 use crate::graph::{Graph, Value};
 use crate::op::Op;
+use std::sync::Arc;
 
 /// What passes may do.
 #[derive(Clone, Debug)]
@@ -153,7 +154,7 @@ fn in_bodies(graph: &Graph, pass: Pass, options: &PassOptions) -> Result<Graph> 
             Op::Scan(scan) => {
                 let node = &graph.nodes()[id as usize];
                 let mut scan = scan.clone();
-                scan.body = pass(&in_bodies(&scan.body, pass, options)?, options)?;
+                scan.body = Arc::new(pass(&in_bodies(&scan.body, pass, options)?, options)?);
                 let inputs = r.all(&node.inputs)?;
                 let new = r.new.push(Op::Scan(scan), inputs, node.name.clone())?;
                 r.set_all(id, new);

@@ -22,6 +22,7 @@ use crate::shape::Bindings;
 use crate::show;
 use serde::Serialize;
 use std::fmt::Write;
+use std::sync::Arc;
 
 /// Where a step reads or writes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -100,9 +101,9 @@ pub struct Loop {
     /// Whole blocks, each of which runs the body in every step; 1 where all rows are taken at once.
     pub blocks: usize,
     /// The body for one block.
-    pub body: Plan,
+    pub body: Arc<Plan>,
     /// The body for the rows left over, which runs once in every step.
-    pub tail: Option<Plan>,
+    pub tail: Option<Arc<Plan>>,
 }
 
 /// A schedule with its memory.

@@ -41,7 +41,7 @@ impl Loop<'_> {
             inputs.push(input(&mut b, &format!("i{i}"), dims));
         }
         let (states, sequences) = (self.states.len(), self.sequences.len());
-        let scan = Scan { body: body(&types, self.build), states, sequences, axis, reverse };
+        let scan = Scan { body: body(&types, self.build).into(), states, sequences, axis, reverse };
         for (i, v) in b.push_scan(scan, &inputs).unwrap().into_iter().enumerate() {
             b.output(&format!("o{i}"), v).unwrap();
         }
@@ -226,7 +226,7 @@ fn a_loop_over_elements_in_a_loop_over_time() {
         Ok(vec![h, h])
     });
     let build: Build<'_> = &|b, v| {
-        let scan = Scan { body: inner.clone(), states: 1, sequences: 1, axis: 1, reverse: true };
+        let scan = Scan { body: inner.clone().into(), states: 1, sequences: 1, axis: 1, reverse: true };
         let out = b.push_scan(scan, &[v[0], v[1], v[2]])?;
         let sum = b.sum(out[1], &[1], false)?;
         let h = b.mul(out[0], sum)?;
@@ -367,7 +367,7 @@ fn two_loops_one_after_the_other_and_a_loss() {
             .into_iter()
             .map(|(n, s)| b.weight(&format!("{n}{layer}"), random.tensor(&s)).unwrap())
             .collect();
-        let scan = Scan { body: step, states: 1, sequences: 1, axis: 0, reverse: layer == 1 };
+        let scan = Scan { body: step.into(), states: 1, sequences: 1, axis: 0, reverse: layer == 1 };
         xs = b.push_scan(scan, &[&[h0, xs], &weights[..]].concat()).unwrap()[1];
     }
     let squares = b.square(xs).unwrap();

@@ -113,7 +113,7 @@ fn plan(graph: &Graph, bindings: &Bindings) -> Result<Plan> {
                 let sequence = node.inputs[scan.states];
                 let steps = graph.ty(sequence).shape.dims()[scan.axis].eval(bindings)?;
                 let body = plan(&scan.body, bindings)?;
-                Some(Box::new(Loop { steps, block_rows: None, blocks: 1, body, tail: None }))
+                Some(Box::new(Loop { steps, block_rows: None, blocks: 1, body: body.into(), tail: None }))
             }
             _ => None,
         };

@@ -13,8 +13,8 @@ use super::watch::{Cursor, Lane};
 use super::{Frame, Ref, Slots, Space, Stopped, Tape};
 use crate::tuning::Machine;
 use crate::{Team, copy};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 
 /// A state: where it starts and ends.
 #[derive(Clone, Copy, Debug)]
@@ -43,8 +43,8 @@ pub struct Sequence {
 /// One step, for some number of rows.
 #[derive(Debug)]
 pub struct Body {
-    /// Its calls.
-    pub tape: Tape,
+    /// Its calls. Loops of other lengths may share them.
+    pub tape: Arc<Tape>,
     /// Whether it takes and gives batch-last values, [feature, row], rather than batch-first ones, [row, feature]. A row
     /// then consists of whole 4-byte words.
     pub batch_last: bool,
@@ -103,7 +103,7 @@ impl Scan {
     }
 
     pub(super) fn tapes(&self) -> impl Iterator<Item = &Tape> {
-        std::iter::once(&self.body).chain(&self.tail).map(|b| &b.tape)
+        std::iter::once(&self.body).chain(&self.tail).map(|b| &*b.tape)
     }
 
     /// Rows of one block of a state or sequence with so many rows in all.

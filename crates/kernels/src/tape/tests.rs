@@ -174,7 +174,7 @@ fn body_of(isa: Isa, threads: usize, rows: usize, width: usize, batch_last: bool
                 .unwrap(),
         )),
     ];
-    Body { tape: Tape::new(on(isa), threads, memory, calls).unwrap(), batch_last }
+    Body { tape: Tape::new(on(isa), threads, memory, calls).unwrap().into(), batch_last }
 }
 
 const WIDTH: usize = 3;

@@ -16,7 +16,7 @@ pub(crate) fn steps(plan: &Plan) -> Vec<String> {
         names.push(step.name.clone());
         if let Some(looped) = &step.looped {
             names.extend(steps(&looped.body));
-            names.extend(looped.tail.iter().flat_map(steps));
+            names.extend(looped.tail.iter().flat_map(|tail| steps(tail)));
         }
     }
     names

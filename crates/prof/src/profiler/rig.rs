@@ -200,7 +200,7 @@ fn rewrite(graph: &Graph, products: &mut usize) -> Result<Graph> {
             }
             Op::Scan(scan) => {
                 let body = rewrite(&scan.body, products)?;
-                new.push(Op::Scan(Box::new(Scan { body, ..(**scan).clone() })), inputs, node.name.clone())?
+                new.push(Op::Scan(Box::new(Scan { body: body.into(), ..(**scan).clone() })), inputs, node.name.clone())?
             }
             other => new.push(other.clone(), inputs, node.name.clone())?,
         };

@@ -60,6 +60,16 @@ impl<'a> Known<'a> {
         if value.slot == 0 { self.sources[value.node as usize] } else { None }
     }
 
+    /// Where the data of a known value comes from.
+    pub(super) fn identity(&self, value: Value) -> Option<usize> {
+        let source = self.source(value)?;
+        match &self.graph.node(source).op {
+            Op::Const(t) => Some(t.identity()),
+            Op::Weight { name, .. } => self.graph.weights().get(name).map(Tensor::identity),
+            _ => self.places.get(&source.node).and_then(|i| self.given.get(i)).map(Tensor::identity),
+        }
+    }
+
     /// The data of a known value.
     pub(super) fn data(&self, value: Value) -> Result<Option<Tensor>> {
         let Some(source) = self.source(value) else { return Ok(None) };

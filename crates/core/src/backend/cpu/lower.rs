@@ -33,6 +33,7 @@ pub(super) struct Target<'a> {
     pub(super) tuning: &'a Tuning,
     pub(super) threads: usize,
     pub(super) packs: &'a Packs,
+    pub(super) loops: &'a scan::Loops,
 }
 
 impl<'a> Target<'a> {
@@ -45,8 +46,8 @@ impl<'a> Target<'a> {
 /// A plan and the tape that carries it out.
 #[derive(Debug)]
 pub(super) struct Lowered {
-    pub(super) plan: Plan,
-    pub(super) tape: Tape,
+    pub(super) plan: Arc<Plan>,
+    pub(super) tape: Arc<Tape>,
 }
 
 /// Buffers that have no offset yet are slots from here on.
@@ -647,6 +648,6 @@ impl Lower<'_> {
         };
         let tape = Tape::new(target.machine(), threads, self.memory, self.calls).map_err(Error::Internal)?;
         debug_assert_eq!(ARENA_ALIGN, memory::ALIGN);
-        Ok(Lowered { plan, tape })
+        Ok(Lowered { plan: Arc::new(plan), tape: Arc::new(tape) })
     }
 }

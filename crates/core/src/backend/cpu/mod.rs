@@ -87,7 +87,7 @@ impl Backend for Cpu {
         for (name, _) in graph.weight_types() {
             graph.weight(name)?;
         }
-        Ok(Box::new(CpuPrepared { cpu: self.clone(), graph, packs: Packs::default() }))
+        Ok(Box::new(CpuPrepared { cpu: self.clone(), graph, packs: Packs::default(), loops: scan::Loops::default() }))
     }
 }
 
@@ -95,12 +95,13 @@ struct CpuPrepared {
     cpu: Cpu,
     graph: Arc<Graph>,
     packs: Packs,
+    loops: scan::Loops,
 }
 
 impl Prepared for CpuPrepared {
     fn bind(&self, bindings: &Bindings) -> Result<Arc<dyn Bound>> {
         let Cpu { isa, tuning, team } = &self.cpu;
-        let target = Target { isa: *isa, tuning, threads: team.threads(), packs: &self.packs };
+        let target = Target { isa: *isa, tuning, threads: team.threads(), packs: &self.packs, loops: &self.loops };
         let lowered = lower::lower(&self.graph, bindings, target, &HashMap::new())?;
         Ok(Arc::new(CpuBound { team: Arc::clone(&self.cpu.team), lowered }))
     }

@@ -3,33 +3,70 @@
 use super::lower::{Label, Lower, Lowered, Target, byte_size, lower as lower_graph};
 use crate::error::{Error, Result};
 use crate::graph::{Graph, Value};
+use crate::memory::Recent;
 use crate::op::Scan;
 use crate::pass::rows;
 use crate::plan::kernel::{self, BatchAxis, Blocks};
 use crate::plan::{Kernel, Loop};
+use crate::shape::Bindings;
 use crate::tensor::Tensor;
 use schwann_kernels::tape::{self, Call, Ref, ScanState, Sequence};
 use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
 
 /// The body for one number of rows, and whether it wants them batch-last.
 struct Block {
-    lowered: Lowered,
+    lowered: Arc<Lowered>,
     batch_last: bool,
 }
 
 /// The body for a block of rows: batch-last, if there are enough of them to fill the lanes and it has that form.
-fn block(l: &Lower<'_>, rows: usize, bodies: &Bodies, known: &HashMap<usize, Tensor>) -> Result<Block> {
+fn block(l: &Lower<'_>, rows: usize, bodies: &Bodies, known: &Fixed) -> Result<Block> {
     let bindings = l.bindings.clone().with(rows::ROWS, rows);
     let target = Target { threads: 1, ..l.target };
     let batch_last = rows >= l.target.isa.lanes() && bodies.batch_last.is_some();
     let body = bodies.batch_last.as_ref().filter(|_| batch_last).unwrap_or(&bodies.batch_first);
-    Ok(Block { lowered: lower_graph(body, &bindings, target, known)?, batch_last })
+    Ok(Block { lowered: lower_body(body, &bindings, target, known)?, batch_last })
+}
+
+/// A body as kernel calls: those that another length, or another batch with blocks of as many rows, has already.
+fn lower_body(body: &Body, bindings: &Bindings, target: Target<'_>, known: &Fixed) -> Result<Arc<Lowered>> {
+    let sizes: Option<Vec<usize>> = body.symbols.iter().map(|s| bindings.get(s)).collect();
+    // A size that is missing is found below, where its error names the node.
+    let Some(sizes) = sizes else { return lower_graph(&body.graph, bindings, target, &known.data).map(Arc::new) };
+    let key = Lengthless {
+        body: Arc::as_ptr(&body.graph).addr(),
+        sizes,
+        threads: target.threads,
+        known: known.identity.clone(),
+    };
+    if let Some(lowered) = target.loops.lowered(&key) {
+        return Ok(lowered);
+    }
+    let used = body.symbols.iter().filter_map(|s| Some((s, bindings.get(s)?)));
+    let bindings = used.fold(Bindings::new(), |all, (s, size)| all.with(s, size));
+    let lowered = Arc::new(lower_graph(&body.graph, &bindings, target, &known.data)?);
+    target.loops.keep(key, &body.graph, &lowered);
+    Ok(lowered)
+}
+
+/// A body, and the symbols that its sizes depend on.
+#[derive(Clone)]
+struct Body {
+    graph: Arc<Graph>,
+    symbols: Vec<String>,
+}
+
+impl Body {
+    fn new(graph: Arc<Graph>) -> Body {
+        Body { symbols: graph.symbols().into_iter().collect(), graph }
+    }
 }
 
 /// The body for any number of rows, with rows as the first axis and, where it has that form, as the last.
 struct Bodies {
-    batch_first: Graph,
-    batch_last: Option<Graph>,
+    batch_first: Body,
+    batch_last: Option<Body>,
 }
 
 impl Bodies {
@@ -37,8 +74,66 @@ impl Bodies {
     /// uses a release still gets results, while the records of the passes tell why they come slowly.
     fn of(scan: &Scan) -> Result<Option<Bodies>> {
         let Some(general) = form(rows::independent(scan))? else { return Ok(None) };
-        let batch_last = form(general.batch_last())?;
-        Ok(Some(Bodies { batch_first: general.body, batch_last }))
+        let batch_last = form(general.batch_last())?.map(|graph| Body::new(Arc::new(graph)));
+        Ok(Some(Bodies { batch_first: Body::new(Arc::new(general.body)), batch_last }))
+    }
+}
+
+/// A loop's fixed values that are known, by their place among its inputs.
+#[derive(Default)]
+struct Fixed {
+    data: HashMap<usize, Tensor>,
+    /// Tells them from others: where their data lies, and the shape in which it is read.
+    identity: Vec<(usize, usize, Vec<usize>)>,
+}
+
+/// What a loop's lowered body depends on. The number of steps is not among it, unless the body computes with that.
+#[derive(Clone, PartialEq, Eq, Hash)]
+struct Lengthless {
+    /// The body's address. Whoever keeps what was made for it keeps the body too, so that the address stays its own.
+    body: usize,
+    sizes: Vec<usize>,
+    threads: usize,
+    known: Vec<(usize, usize, Vec<usize>)>,
+}
+
+/// Bodies that were lowered, for other lengths of a sequence to use.
+pub(super) struct Loops {
+    lowered: Mutex<Recent<Lengthless, (Arc<Graph>, Arc<Lowered>)>>,
+    /// By the address of a loop's body, the forms that it has.
+    forms: Mutex<Recent<(usize, usize), (Arc<Graph>, Option<Arc<Bodies>>)>>,
+}
+
+/// How many bodies are kept: some for each layout that a program keeps.
+const MOST_BODIES: usize = 256;
+
+impl Default for Loops {
+    fn default() -> Loops {
+        Loops { lowered: Mutex::new(Recent::new(MOST_BODIES)), forms: Mutex::new(Recent::new(MOST_BODIES)) }
+    }
+}
+
+impl Loops {
+    fn lowered(&self, key: &Lengthless) -> Option<Arc<Lowered>> {
+        let mut all = self.lowered.lock().expect("nothing panics while it is locked");
+        all.get(key).map(|(_, lowered)| Arc::clone(lowered))
+    }
+
+    fn keep(&self, key: Lengthless, body: &Arc<Graph>, lowered: &Arc<Lowered>) {
+        let mut all = self.lowered.lock().expect("nothing panics while it is locked");
+        all.insert(key, (Arc::clone(body), Arc::clone(lowered)));
+    }
+
+    fn forms(&self, scan: &Scan) -> Result<Option<Arc<Bodies>>> {
+        // The forms depend on which of its inputs have rows, too.
+        let key = (Arc::as_ptr(&scan.body).addr(), scan.states + scan.sequences);
+        if let Some((_, found)) = self.forms.lock().expect("nothing panics while it is locked").get(&key) {
+            return Ok(found.clone());
+        }
+        let found = Bodies::of(scan)?.map(Arc::new);
+        let mut all = self.forms.lock().expect("nothing panics while it is locked");
+        all.insert(key, (Arc::clone(&scan.body), found.clone()));
+        Ok(found)
     }
 }
 
@@ -58,10 +153,11 @@ pub(super) fn lower(l: &mut Lower<'_>, id: u32, scan: &Scan) -> Result<()> {
 
     let steps = l.sized(node.inputs[scan.states])?.shape[scan.axis];
     // Fixed values that are known now can be packed now.
-    let mut known = HashMap::new();
+    let mut known = Fixed::default();
     for (i, &v) in node.inputs.iter().enumerate().skip(carried) {
-        if let Some(data) = l.known.data(v)? {
-            known.insert(i, data);
+        if let (Some(source), Some(data)) = (l.known.identity(v), l.known.data(v)?) {
+            known.identity.push((i, source, data.shape().to_vec()));
+            known.data.insert(i, data);
         }
     }
     let elements: Vec<Vec<usize>> = node.inputs[..carried]
@@ -76,7 +172,7 @@ pub(super) fn lower(l: &mut Lower<'_>, id: u32, scan: &Scan) -> Result<()> {
         })
         .collect::<Result<_>>()?;
     let batch = elements.first().and_then(|s| s.first().copied()).unwrap_or(1);
-    let bodies = if batch > 0 { Bodies::of(scan)? } else { None };
+    let bodies = if batch > 0 { l.target.loops.forms(scan)? } else { None };
     let threads = l.target.threads;
     let (blocks, body, tail) = match bodies {
         Some(bodies) => {
@@ -107,7 +203,8 @@ pub(super) fn lower(l: &mut Lower<'_>, id: u32, scan: &Scan) -> Result<()> {
             (Some((batch, rows)), body, tail)
         }
         None => {
-            let lowered = lower_graph(&scan.body, l.bindings, l.target, &known)?;
+            let body = Body::new(Arc::clone(&scan.body));
+            let lowered = lower_body(&body, l.bindings, l.target, &known)?;
             (None, Block { lowered, batch_last: false }, None)
         }
     };
@@ -134,7 +231,7 @@ pub(super) fn lower(l: &mut Lower<'_>, id: u32, scan: &Scan) -> Result<()> {
     let mut fixed = Vec::with_capacity(node.inputs.len() - carried);
     for (i, &v) in node.inputs.iter().enumerate().skip(carried) {
         // Weights that are only read packed need not be at hand as they were; what is there of them all the same counts.
-        match known.get(&i).filter(|_| !tapes().any(|tape| tape.reads_input(i))) {
+        match known.data.get(&i).filter(|_| !tapes().any(|tape| tape.reads_input(i))) {
             Some(data) => {
                 l.count_packed(data.identity(), data.held());
                 fixed.push(Ref { slot: 0, offset: 0, len: 0 });
@@ -152,14 +249,9 @@ pub(super) fn lower(l: &mut Lower<'_>, id: u32, scan: &Scan) -> Result<()> {
         let at = l.write(out(slot))?;
         outputs.push(Sequence { at, rows, row_bytes: bytes.checked_div(rows).unwrap_or(0) });
     }
-    let (tail, tail_plan) = match tail {
-        Some(Block { lowered, batch_last }) => {
-            (Some(tape::Body { tape: lowered.tape, batch_last }), Some(lowered.plan))
-        }
-        None => (None, None),
-    };
+    let tape = |block: &Block| tape::Body { tape: Arc::clone(&block.lowered.tape), batch_last: block.batch_last };
+    let plan = |block: &Block| Arc::clone(&block.lowered.plan);
     let batch_axis = if body.batch_last { BatchAxis::Last } else { BatchAxis::First };
-    let Lowered { plan, tape } = body.lowered;
     let mut call = tape::Scan {
         steps,
         reverse: scan.reverse,
@@ -169,8 +261,8 @@ pub(super) fn lower(l: &mut Lower<'_>, id: u32, scan: &Scan) -> Result<()> {
         fixed,
         outputs,
         blocks,
-        body: tape::Body { tape, batch_last: body.batch_last },
-        tail,
+        body: tape(&body),
+        tail: tail.as_ref().map(tape),
         scratch: Ref { slot: 0, offset: 0, len: 0 },
     };
     let workers = if blocks.is_some() { threads } else { 1 };
@@ -182,6 +274,7 @@ pub(super) fn lower(l: &mut Lower<'_>, id: u32, scan: &Scan) -> Result<()> {
     let whole = blocks.map_or(1, |(rows, block)| rows / block);
     let block_rows = blocks.map(|(_, rows)| rows);
     // Arithmetic is what the bodies do: a plan may leave out some of the graph's.
+    let (plan, tail_plan) = (plan(&body), tail.as_ref().map(plan));
     let mut inside = plan.cost().times(whole as u64);
     tail_plan.iter().for_each(|tail| inside += tail.cost());
     let inside = inside.times(steps as u64);

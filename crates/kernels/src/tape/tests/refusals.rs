@@ -414,7 +414,7 @@ fn the_memory_of_a_body_counts_for_every_worker() {
             fixed: vec![],
             outputs: vec![],
             blocks: Some((4, 2)),
-            body: Body { tape: body, batch_last: false },
+            body: Body { tape: body.into(), batch_last: false },
             tail: None,
             scratch,
         };

@@ -507,7 +507,7 @@ fn a_scan_inside_a_scan_runs_with_frames_of_its_own() {
             fixed: vec![l.w],
             outputs: vec![Sequence { at: l.ys, rows: 1, row_bytes: STEPS * bytes }],
             blocks: None,
-            body: Body { tape, batch_last: false },
+            body: Body { tape: tape.into(), batch_last: false },
             tail: None,
             scratch: l.scratch,
         }))]
