@@ -241,7 +241,8 @@ fn sum_body() -> Graph {
 
 #[test]
 fn loops_run_both_ways_and_not_at_all() {
-    let scan = |reverse| Op::Scan(Box::new(Scan { body: sum_body(), states: 1, sequences: 1, axis: 0, reverse }));
+    let scan =
+        |reverse| Op::Scan(Box::new(Scan { body: sum_body().into(), states: 1, sequences: 1, axis: 0, reverse }));
     let inputs = [Tensor::scalar(10.0f32), f32s(&[3], &[1.0, 2.0, 3.0])];
     let forward = try_op(scan(false), &inputs).unwrap();
     assert_close(&forward[0], &[16.0]);

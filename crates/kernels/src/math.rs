@@ -243,6 +243,54 @@ pub(crate) fn sign<S: Simd>(s: S, x: S::F) -> S::F {
     s.select(s.lt(s.splat(0.0), s.abs(x)), s.copysign(s.splat(1.0), x), x)
 }
 
+/// −x
+#[inline(always)]
+pub(crate) fn neg<S: Simd>(s: S, x: S::F) -> S::F {
+    s.neg(x)
+}
+
+/// |x|
+#[inline(always)]
+pub(crate) fn abs<S: Simd>(s: S, x: S::F) -> S::F {
+    s.abs(x)
+}
+
+/// √x
+#[inline(always)]
+pub(crate) fn sqrt<S: Simd>(s: S, x: S::F) -> S::F {
+    s.sqrt(x)
+}
+
+/// Down to an integer.
+#[inline(always)]
+pub(crate) fn floor<S: Simd>(s: S, x: S::F) -> S::F {
+    s.floor(x)
+}
+
+/// To the nearest integer, ties to even.
+#[inline(always)]
+pub(crate) fn round<S: Simd>(s: S, x: S::F) -> S::F {
+    s.round(x)
+}
+
+/// 1 where x is 0, else 0.
+#[inline(always)]
+pub(crate) fn not<S: Simd>(s: S, x: S::F) -> S::F {
+    truth(s, is_zero(s, x))
+}
+
+/// 1 where the mask holds, else 0.
+#[inline(always)]
+pub(crate) fn truth<S: Simd>(s: S, m: S::M) -> S::F {
+    s.select(m, s.splat(1.0), s.splat(0.0))
+}
+
+/// Where x is 0.
+#[inline(always)]
+pub(crate) fn is_zero<S: Simd>(s: S, x: S::F) -> S::M {
+    s.eq(x, s.splat(0.0))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

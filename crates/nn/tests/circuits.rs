@@ -16,7 +16,7 @@ use std::sync::Arc;
 fn occurs(graph: &Graph, op: &str) -> (usize, usize) {
     let count = |graph: &Graph| graph.nodes().iter().filter(|n| n.op.name() == op).count();
     let scans: Vec<&Graph> =
-        graph.nodes().iter().filter_map(|n| if let Op::Scan(s) = &n.op { Some(&s.body) } else { None }).collect();
+        graph.nodes().iter().filter_map(|n| if let Op::Scan(s) = &n.op { Some(&*s.body) } else { None }).collect();
     assert_eq!(scans.len(), 1, "one loop");
     (count(scans[0]), count(graph))
 }

@@ -20,7 +20,7 @@ use crate::graph::{Graph, Value};
 use crate::op::{Op, Type, Unary};
 use scan::Plan;
 use std::collections::{BTreeMap, BTreeSet};
-use tape::Tape;
+pub(crate) use tape::Tape;
 
 /// The gradients of an output with respect to some values, as a graph that computes both.
 ///

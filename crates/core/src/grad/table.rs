@@ -11,7 +11,6 @@ use crate::graph::{Node, Value};
 use crate::op::{Binary, Compare, Op, Reduction, Unary};
 use crate::shape::{Dim, Shape};
 use crate::tensor::Tensor;
-use std::f64::consts::{FRAC_1_SQRT_2, FRAC_2_SQRT_PI};
 
 /// Gradients of the inputs; those not in `wants` may be left out.
 pub(super) fn rule(t: &mut Tape, node: &Node, y: Value, g: Value, wants: &[bool]) -> Result<Vec<Option<Value>>> {
@@ -20,7 +19,7 @@ pub(super) fn rule(t: &mut Tape, node: &Node, y: Value, g: Value, wants: &[bool]
     let one = |v: Value| Ok(vec![Some(v)]);
     match &node.op {
         Op::Input { .. } | Op::Weight { .. } | Op::Const(_) => Ok(vec![]),
-        Op::Unary(u) => Ok(vec![unary(t, *u, inputs[0], y, g)?]),
+        Op::Unary(u) => Ok(vec![u.gradient(t, inputs[0], y, g)?]),
         Op::Binary(b) => binary(t, *b, inputs, y, g, wants),
         Op::Compare(_) => Ok(vec![None, None]),
 
@@ -167,77 +166,6 @@ pub(super) fn rule(t: &mut Tape, node: &Node, y: Value, g: Value, wants: &[bool]
 /// The value, if it is wanted.
 fn when(wanted: bool, f: impl FnOnce() -> Result<Value>) -> Result<Option<Value>> {
     if wanted { f().map(Some) } else { Ok(None) }
-}
-
-fn unary(t: &mut Tape, op: Unary, x: Value, y: Value, g: Value) -> Result<Option<Value>> {
-    let slope = match op {
-        Unary::Neg => return t.unary(Unary::Neg, g).map(Some),
-        Unary::Relu => {
-            let zero = t.number(0.0, x)?;
-            let positive = t.compare(Compare::Gt, x, zero)?;
-            return t.keep_where(positive, g).map(Some);
-        }
-        Unary::Log => return t.div(g, x).map(Some),
-        Unary::Sign | Unary::Floor | Unary::Round | Unary::Not => return Ok(None),
-        Unary::Abs => t.unary(Unary::Sign, x)?,
-        // (√x)' = 1/(2y)
-        Unary::Sqrt => {
-            let twice = t.scale(y, 2.0)?;
-            t.unary(Unary::Recip, twice)?
-        }
-        // (1/x)' = −y²
-        Unary::Recip => {
-            let square = t.unary(Unary::Square, y)?;
-            t.unary(Unary::Neg, square)?
-        }
-        Unary::Square => t.scale(x, 2.0)?,
-        Unary::Exp => y,
-        // tanh' = 1 − y²
-        Unary::Tanh => {
-            let square = t.unary(Unary::Square, y)?;
-            t.one_minus(square)?
-        }
-        // σ' = y(1 − y)
-        Unary::Sigmoid => {
-            let rest = t.one_minus(y)?;
-            t.mul(y, rest)?
-        }
-        Unary::Softplus => t.unary(Unary::Sigmoid, x)?,
-        // (x·σ)' = σ + x·σ(1 − σ) = σ + y(1 − σ)
-        Unary::Silu => {
-            let s = t.unary(Unary::Sigmoid, x)?;
-            let rest = t.one_minus(s)?;
-            let rest = t.mul(y, rest)?;
-            t.add(s, rest)?
-        }
-        // (x·Φ)' = Φ + x·φ, Φ = (1 + erf(x/√2))/2, φ = e^(−x²/2)/√(2π)
-        Unary::Gelu => {
-            let e = t.scale(x, FRAC_1_SQRT_2)?;
-            let e = t.unary(Unary::Erf, e)?;
-            let e = t.scale(e, 0.5)?;
-            let half = t.number(0.5, x)?;
-            let cdf = t.add(e, half)?;
-            let density = gaussian(t, x, 0.5, 0.5 * FRAC_1_SQRT_2 * FRAC_2_SQRT_PI)?;
-            let density = t.mul(x, density)?;
-            t.add(cdf, density)?
-        }
-        // erf' = 2/√π·e^(−x²)
-        Unary::Erf => gaussian(t, x, 1.0, FRAC_2_SQRT_PI)?,
-        Unary::Sin => t.unary(Unary::Cos, x)?,
-        Unary::Cos => {
-            let sine = t.unary(Unary::Sin, x)?;
-            t.unary(Unary::Neg, sine)?
-        }
-    };
-    t.mul(g, slope).map(Some)
-}
-
-/// height·e^(−k·x²)
-fn gaussian(t: &mut Tape, x: Value, k: f64, height: f64) -> Result<Value> {
-    let square = t.unary(Unary::Square, x)?;
-    let exponent = t.scale(square, -k)?;
-    let bell = t.unary(Unary::Exp, exponent)?;
-    t.scale(bell, height)
 }
 
 fn binary(t: &mut Tape, op: Binary, ab: &[Value], y: Value, g: Value, wants: &[bool]) -> Result<Vec<Option<Value>>> {

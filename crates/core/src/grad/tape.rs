@@ -10,42 +10,42 @@ use crate::tensor::Tensor;
 /// The largest constant of counted positions; beyond it they are counted when the graph runs.
 const MAX_LITERAL: usize = 1 << 16;
 
-pub(super) struct Tape {
-    pub(super) graph: Graph,
+pub(crate) struct Tape {
+    pub(crate) graph: Graph,
     /// The forward node whose rule is at work, for the names of new nodes.
-    pub(super) at: String,
+    pub(crate) at: String,
     /// What names of new nodes begin with: `grad.` on the way back.
     begin: &'static str,
 }
 
 macro_rules! short {
     ($($name:ident($($x:ident),*) => $op:expr),* $(,)?) => { $(
-        pub(super) fn $name(&mut self, $($x: Value),*) -> Result<Value> {
+        pub(crate) fn $name(&mut self, $($x: Value),*) -> Result<Value> {
             self.push($op, &[$($x),*])
         }
     )* };
 }
 
 impl Tape {
-    pub(super) fn new(graph: Graph, at: &str) -> Tape {
+    pub(crate) fn new(graph: Graph, at: &str) -> Tape {
         Tape { graph, at: at.to_owned(), begin: "grad." }
     }
     /// For operations of the way forward that take the place of the node `at`.
-    pub(super) fn forward(graph: Graph, at: &str) -> Tape {
+    pub(crate) fn forward(graph: Graph, at: &str) -> Tape {
         Tape { graph, at: at.to_owned(), begin: "" }
     }
 
-    pub(super) fn push(&mut self, op: Op, inputs: &[Value]) -> Result<Value> {
+    pub(crate) fn push(&mut self, op: Op, inputs: &[Value]) -> Result<Value> {
         let name = format!("{}{}.{}", self.begin, self.at, op.name());
         self.graph.push(op, inputs.to_vec(), name)
     }
-    pub(super) fn ty(&self, value: Value) -> &Type {
+    pub(crate) fn ty(&self, value: Value) -> &Type {
         self.graph.ty(value)
     }
-    pub(super) fn shape(&self, value: Value) -> Shape {
+    pub(crate) fn shape(&self, value: Value) -> Shape {
         self.ty(value).shape.clone()
     }
-    pub(super) fn dtype(&self, value: Value) -> DType {
+    pub(crate) fn dtype(&self, value: Value) -> DType {
         self.ty(value).dtype
     }
 
@@ -53,70 +53,70 @@ impl Tape {
         add(a, b) => Op::Binary(Binary::Add), sub(a, b) => Op::Binary(Binary::Sub), mul(a, b) => Op::Binary(Binary::Mul),
         div(a, b) => Op::Binary(Binary::Div), select(c, a, b) => Op::Select,
     );
-    pub(super) fn unary(&mut self, op: Unary, x: Value) -> Result<Value> {
+    pub(crate) fn unary(&mut self, op: Unary, x: Value) -> Result<Value> {
         self.push(Op::Unary(op), &[x])
     }
-    pub(super) fn compare(&mut self, op: Compare, a: Value, b: Value) -> Result<Value> {
+    pub(crate) fn compare(&mut self, op: Compare, a: Value, b: Value) -> Result<Value> {
         self.push(Op::Compare(op), &[a, b])
     }
-    pub(super) fn matmul(&mut self, a: Value, b: Value, transpose_a: bool, transpose_b: bool) -> Result<Value> {
+    pub(crate) fn matmul(&mut self, a: Value, b: Value, transpose_a: bool, transpose_b: bool) -> Result<Value> {
         self.push(Op::MatMul { transpose_a, transpose_b }, &[a, b])
     }
     /// The reduction over `axes`, which stay with size 1.
-    pub(super) fn reduce(&mut self, kind: Reduction, x: Value, axes: &[usize]) -> Result<Value> {
+    pub(crate) fn reduce(&mut self, kind: Reduction, x: Value, axes: &[usize]) -> Result<Value> {
         self.push(Op::Reduce { kind, axes: axes.to_vec(), keep: true }, &[x])
     }
 
     /// A number of a float type.
-    pub(super) fn scalar(&mut self, value: f64, dtype: DType) -> Result<Value> {
+    pub(crate) fn scalar(&mut self, value: f64, dtype: DType) -> Result<Value> {
         self.push(Op::Const(Tensor::from_f64(dtype, &[], &[value])?), &[])
     }
     /// A number of the type of `like`.
-    pub(super) fn number(&mut self, value: f64, like: Value) -> Result<Value> {
+    pub(crate) fn number(&mut self, value: f64, like: Value) -> Result<Value> {
         self.scalar(value, self.dtype(like))
     }
     /// x · number
-    pub(super) fn scale(&mut self, x: Value, by: f64) -> Result<Value> {
+    pub(crate) fn scale(&mut self, x: Value, by: f64) -> Result<Value> {
         let by = self.number(by, x)?;
         self.mul(x, by)
     }
     /// 1 − x
-    pub(super) fn one_minus(&mut self, x: Value) -> Result<Value> {
+    pub(crate) fn one_minus(&mut self, x: Value) -> Result<Value> {
         let one = self.number(1.0, x)?;
         self.sub(one, x)
     }
-    pub(super) fn zeros(&mut self, ty: &Type) -> Result<Value> {
+    pub(crate) fn zeros(&mut self, ty: &Type) -> Result<Value> {
         let zero = self.scalar(0.0, ty.dtype)?;
         self.broadcast(zero, &ty.shape)
     }
     /// `g` where the condition holds, 0 elsewhere.
-    pub(super) fn keep_where(&mut self, condition: Value, g: Value) -> Result<Value> {
+    pub(crate) fn keep_where(&mut self, condition: Value, g: Value) -> Result<Value> {
         let zero = self.number(0.0, g)?;
         self.select(condition, g, zero)
     }
     /// 0 where the condition holds, `g` elsewhere.
-    pub(super) fn drop_where(&mut self, condition: Value, g: Value) -> Result<Value> {
+    pub(crate) fn drop_where(&mut self, condition: Value, g: Value) -> Result<Value> {
         let zero = self.number(0.0, g)?;
         self.select(condition, zero, g)
     }
 
-    pub(super) fn cast(&mut self, x: Value, dtype: DType) -> Result<Value> {
+    pub(crate) fn cast(&mut self, x: Value, dtype: DType) -> Result<Value> {
         if self.dtype(x) == dtype { Ok(x) } else { self.push(Op::Cast { dtype }, &[x]) }
     }
-    pub(super) fn reshape(&mut self, x: Value, shape: &Shape) -> Result<Value> {
+    pub(crate) fn reshape(&mut self, x: Value, shape: &Shape) -> Result<Value> {
         if self.ty(x).shape == *shape { Ok(x) } else { self.push(Op::Reshape { shape: shape.clone() }, &[x]) }
     }
-    pub(super) fn broadcast(&mut self, x: Value, shape: &Shape) -> Result<Value> {
+    pub(crate) fn broadcast(&mut self, x: Value, shape: &Shape) -> Result<Value> {
         if self.ty(x).shape == *shape { Ok(x) } else { self.push(Op::Broadcast { shape: shape.clone() }, &[x]) }
     }
 
     /// Adds one more contribution.
-    pub(super) fn accumulate(&mut self, sum: Option<Value>, part: Value) -> Result<Value> {
+    pub(crate) fn accumulate(&mut self, sum: Option<Value>, part: Value) -> Result<Value> {
         sum.map_or(Ok(part), |sum| self.add(sum, part))
     }
 
     /// Undoes stretching: an element that was used many times gets the sum of what those uses get.
-    pub(super) fn unbroadcast(&mut self, g: Value, shape: &Shape) -> Result<Value> {
+    pub(crate) fn unbroadcast(&mut self, g: Value, shape: &Shape) -> Result<Value> {
         let from = self.shape(g);
         if from == *shape {
             return Ok(g);
@@ -130,7 +130,7 @@ impl Tape {
     }
 
     /// The product of sizes as a single `f32`, counted when the graph runs if a symbol is among them.
-    pub(super) fn count(&mut self, dims: &[Dim]) -> Result<Value> {
+    pub(crate) fn count(&mut self, dims: &[Dim]) -> Result<Value> {
         let shape = Shape::from(dims.to_vec());
         if let Some(n) = shape.count().and_then(|n| n.as_fixed()) {
             return self.scalar(n as f64, DType::F32);
@@ -143,7 +143,7 @@ impl Tape {
 
     /// n − 1, …, 1, 0 as `i32[n]`: how many elements follow each. No operation makes such a list, so where n is a symbol,
     /// a loop that runs from the end counts.
-    pub(super) fn positions_from_end(&mut self, n: &Dim) -> Result<Value> {
+    pub(crate) fn positions_from_end(&mut self, n: &Dim) -> Result<Value> {
         if let Some(n) = n.as_fixed()
             && n <= MAX_LITERAL
         {
@@ -166,7 +166,7 @@ impl Tape {
     }
 
     /// The error for a size that grew beyond what a formula may be.
-    pub(super) fn too_large(&self) -> Error {
+    pub(crate) fn too_large(&self) -> Error {
         Error::Gradient { node: self.at.clone(), op: "size".into(), problem: "sizes overflow".into() }
     }
 }

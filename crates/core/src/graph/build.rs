@@ -3,7 +3,7 @@
 use super::{Graph, Value};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::op::{Binary, Compare, Float, Op, Reduction, Scan, Type, Unary};
+use crate::op::{Binary, Compare, Float, Op, Reduction, Scan, Type};
 use crate::shape::{Dim, Shape};
 use crate::tensor::Tensor;
 use std::collections::HashMap;
@@ -62,14 +62,6 @@ pub struct GraphBuilder {
 #[must_use = "give it to `leave`, or names go on with the part that was entered"]
 pub struct Outside(String);
 
-macro_rules! unary {
-    ($($name:ident => $op:ident),* $(,)?) => { $(
-        #[doc = concat!("`", stringify!($name), "` of every element.")]
-        pub fn $name(&mut self, x: Value) -> Result<Value> {
-            self.push(Op::Unary(Unary::$op), &[x])
-        }
-    )* };
-}
 macro_rules! binary {
     ($($name:ident => $op:expr),* $(,)?) => { $(
         #[doc = concat!("`", stringify!($name), "` of two values, stretched to one shape.")]
@@ -183,11 +175,6 @@ impl GraphBuilder {
         self.constant(Tensor::scalar(value))
     }
 
-    unary!(
-        neg => Neg, abs => Abs, sign => Sign, sqrt => Sqrt, recip => Recip, square => Square, exp => Exp, log => Log,
-        tanh => Tanh, sigmoid => Sigmoid, softplus => Softplus, relu => Relu, silu => Silu, gelu => Gelu, erf => Erf,
-        floor => Floor, round => Round, sin => Sin, cos => Cos, not => Not,
-    );
     binary!(
         add => Op::Binary(Binary::Add), sub => Op::Binary(Binary::Sub), mul => Op::Binary(Binary::Mul),
         div => Op::Binary(Binary::Div), min => Op::Binary(Binary::Min), max => Op::Binary(Binary::Max),

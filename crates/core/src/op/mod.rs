@@ -1,15 +1,17 @@
 //! The operations: a small closed set, so that every `match` over it lists what a new one must touch.
 //!
-//! An operation's meaning is its code in `backend/reference`; its types are in `infer.rs`, its cost in `cost.rs`, its
+//! An operation's meaning is its code in `reference`; its types are in `infer.rs`, its cost in `cost.rs`, its
 //! gradient in `grad/table.rs`. `docs/adding-an-op.md` walks through an addition.
 
 mod cost;
 mod float;
 mod infer;
+mod unary;
 
 pub(crate) use cost::visible_pairs;
 pub use cost::{Cost, PerElement};
 pub use float::Float;
+pub use unary::Unary;
 
 use crate::dtype::DType;
 use crate::graph::Graph;
@@ -41,101 +43,6 @@ impl fmt::Display for Type {
 impl fmt::Debug for Type {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
-    }
-}
-
-/// One value in, one value of the same shape out.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Unary {
-    /// −x
-    Neg,
-    /// |x|
-    Abs,
-    /// −1, 0 or 1 (NaN stays)
-    Sign,
-    /// √x
-    Sqrt,
-    /// 1/x
-    Recip,
-    /// x²
-    Square,
-    /// eˣ
-    Exp,
-    /// natural logarithm
-    Log,
-    /// tanh x
-    Tanh,
-    /// 1/(1 + e⁻ˣ)
-    Sigmoid,
-    /// log(1 + eˣ)
-    Softplus,
-    /// max(x, 0)
-    Relu,
-    /// x·sigmoid(x)
-    Silu,
-    /// x·Φ(x), by erf
-    Gelu,
-    /// the error function
-    Erf,
-    /// down to an integer
-    Floor,
-    /// to the nearest integer, ties to even
-    Round,
-    /// sin x
-    Sin,
-    /// cos x
-    Cos,
-    /// not, of truth values
-    Not,
-}
-
-impl Unary {
-    /// Every unary operation.
-    pub const ALL: [Unary; 20] = [
-        Unary::Neg,
-        Unary::Abs,
-        Unary::Sign,
-        Unary::Sqrt,
-        Unary::Recip,
-        Unary::Square,
-        Unary::Exp,
-        Unary::Log,
-        Unary::Tanh,
-        Unary::Sigmoid,
-        Unary::Softplus,
-        Unary::Relu,
-        Unary::Silu,
-        Unary::Gelu,
-        Unary::Erf,
-        Unary::Floor,
-        Unary::Round,
-        Unary::Sin,
-        Unary::Cos,
-        Unary::Not,
-    ];
-
-    /// Whether its result is a number of the operand's type, so that nothing is rounded.
-    pub fn is_exact(self) -> bool {
-        use Unary::{Abs, Floor, Neg, Not, Relu, Round, Sign};
-        matches!(self, Neg | Abs | Sign | Relu | Floor | Round | Not)
-    }
-
-    /// Whether it evaluates an exponential, logarithm or the like.
-    pub fn is_transcendental(self) -> bool {
-        matches!(
-            self,
-            Unary::Exp
-                | Unary::Log
-                | Unary::Tanh
-                | Unary::Sigmoid
-                | Unary::Softplus
-                | Unary::Silu
-                | Unary::Gelu
-                | Unary::Erf
-                | Unary::Sin
-                | Unary::Cos
-        )
     }
 }
 
@@ -710,11 +617,6 @@ macro_rules! snake_names {
     )* };
 }
 snake_names! {
-    Unary {
-        Neg => "neg", Abs => "abs", Sign => "sign", Sqrt => "sqrt", Recip => "recip", Square => "square", Exp => "exp",
-        Log => "log", Tanh => "tanh", Sigmoid => "sigmoid", Softplus => "softplus", Relu => "relu", Silu => "silu",
-        Gelu => "gelu", Erf => "erf", Floor => "floor", Round => "round", Sin => "sin", Cos => "cos", Not => "not",
-    }
     Binary {
         Add => "add", Sub => "sub", Mul => "mul", Div => "div", Min => "min", Max => "max", Pow => "pow", And => "and",
         Or => "or",

@@ -1,4 +1,4 @@
-//! One node's result from known inputs. The reference backend computes in `f64`, which takes two or four times the memory
+//! One node's result from known inputs. The reference computes in `f64`, which takes two or four times the memory
 //! of the weights themselves, so it is never given all of them at once.
 //!
 //! Elements that are only moved are moved as bytes. Other work is cut along an axis of its result, and the reference is
@@ -6,10 +6,10 @@
 //! (a sum over everything, attention, synapses) is given to it whole. Of inputs in a mapped file, what has been read is
 //! let go of.
 
-use crate::backend::reference::{self, HostValue, Precision};
 use crate::error::Result;
 use crate::graph::Node;
 use crate::op::Op;
+use crate::reference::{self, HostValue, Precision};
 use crate::shape::Bindings;
 use crate::tensor::{Make, Tensor, count};
 

@@ -544,7 +544,7 @@ impl Maker<'_, '_> {
             let out = values[n - 1 - self.c.below(n.min(4))];
             graph.push_output(format!("y{i}"), out).ok()?;
         }
-        let scan = Scan { body: graph, states: states.len(), sequences: 1, axis, reverse: self.c.one_in(2) };
+        let scan = Scan { body: graph.into(), states: states.len(), sequences: 1, axis, reverse: self.c.one_in(2) };
         let inputs = [&states[..], &[sequence], &fixed].concat();
         self.push(Op::Scan(Box::new(scan)), &inputs)
     }

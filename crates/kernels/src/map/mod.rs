@@ -12,6 +12,7 @@
 //!
 //! `Prepared` resolves all of that once, for callers that repeat the same shapes.
 
+mod functions;
 mod machine;
 mod memory;
 mod plan;

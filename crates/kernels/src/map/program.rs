@@ -5,38 +5,10 @@
 //! value is saved to a slot only if its one use is not the very next step. Slots are reused as soon as their value is
 //! dead. Outputs are written after the last read of any input, because an output may lie where an input does.
 
+use super::functions::unary_functions;
+
 /// A register: the result of the instruction of that number.
 pub type Reg = u16;
-
-/// Functions of one value.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[expect(missing_docs, reason = "each is the function its name says")]
-pub enum Unary {
-    Neg,
-    Abs,
-    Sign,
-    Sqrt,
-    Recip,
-    Square,
-    Exp,
-    Log,
-    Tanh,
-    Sigmoid,
-    Softplus,
-    Relu,
-    Silu,
-    Gelu,
-    Erf,
-    Floor,
-    /// To the nearest integer, ties to even.
-    Round,
-    /// 1 where the value is 0, else 0.
-    Not,
-    /// Lane by lane through `std`.
-    Sin,
-    /// Lane by lane through `std`.
-    Cos,
-}
 
 /// Functions of two values; comparisons and logic give 1 or 0, and any value but 0 counts as true.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -97,79 +69,90 @@ enum Fused {
     From,
 }
 
-/// What a step does to the accumulator; `a` and `b` are its memory operands. One flat list, so that a step costs one
-/// jump: functions of one value (acc = f(acc)) and of two (acc = f(acc, a)) first, by the names they have above.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub(super) enum Op {
-    Neg,
-    Abs,
-    Sign,
-    Sqrt,
-    Recip,
-    Square,
-    Exp,
-    Log,
-    Tanh,
-    Sigmoid,
-    Softplus,
-    Relu,
-    Silu,
-    Gelu,
-    Erf,
-    Floor,
-    Round,
-    Not,
-    Sin,
-    Cos,
-    Add,
-    Sub,
-    Mul,
-    Div,
-    Min,
-    Max,
-    Pow,
-    Eq,
-    Ne,
-    Lt,
-    Le,
-    Gt,
-    Ge,
-    And,
-    Or,
-    /// acc = a
-    Load,
-    /// a = acc
-    Save,
-    /// a = acc, where `a` is an output
-    Output,
-    /// acc = a − acc
-    SubFrom,
-    /// acc = a / acc
-    DivInto,
-    /// acc = a to the power acc
-    PowOf,
-    /// acc = acc · a + b
-    ProductAdd,
-    /// acc = acc · a − b
-    ProductSub,
-    /// acc = b − acc · a
-    ProductFrom,
-    /// acc = a · b + acc
-    AccumulateAdd,
-    /// acc = a · b − acc
-    AccumulateSub,
-    /// acc = acc − a · b
-    AccumulateFrom,
-    /// acc = acc ? a : b
-    SelectBy,
-    /// acc = a ? acc : b
-    SelectThen,
-    /// acc = a ? b : acc
-    SelectElse,
-    /// acc = tanh a + sigmoid acc · (tanh b − tanh a)
-    Gate,
+/// Functions of one value: a step of the machine each, and a cost.
+macro_rules! with_unary {
+    (lanes { $($(#[doc = $d:literal])? $lanes:ident = $f:ident, $c:literal;)* }
+     singly { $($(#[doc = $e:literal])? $single:ident = $m:ident, $k:literal;)* }) => {
+        with_unary!($($(#[doc = $d])? $lanes $c)* $($(#[doc = $e])? $single $k)*);
+    };
+    ($($(#[doc = $doc:literal])? $name:ident $cost:literal)*) => {
+        /// Functions of one value.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        #[expect(missing_docs, reason = "each is the function its name says")]
+        pub enum Unary {
+            $($(#[doc = $doc])? $name,)*
+        }
+
+        impl Unary {
+            /// Roughly sixteenths of a cycle for each element.
+            fn cost(self) -> usize {
+                match self { $(Unary::$name => $cost),* }
+            }
+        }
+
+        /// What a step does to the accumulator; `a` and `b` are its memory operands. One flat list, so that a step costs one
+        /// jump: functions of one value (acc = f(acc)) and of two (acc = f(acc, a)) first, by the names they have above.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        #[repr(u8)]
+        pub(super) enum Op {
+            $($name,)*
+            Add,
+            Sub,
+            Mul,
+            Div,
+            Min,
+            Max,
+            Pow,
+            Eq,
+            Ne,
+            Lt,
+            Le,
+            Gt,
+            Ge,
+            And,
+            Or,
+            /// acc = a
+            Load,
+            /// a = acc
+            Save,
+            /// a = acc, where `a` is an output
+            Output,
+            /// acc = a − acc
+            SubFrom,
+            /// acc = a / acc
+            DivInto,
+            /// acc = a to the power acc
+            PowOf,
+            /// acc = acc · a + b
+            ProductAdd,
+            /// acc = acc · a − b
+            ProductSub,
+            /// acc = b − acc · a
+            ProductFrom,
+            /// acc = a · b + acc
+            AccumulateAdd,
+            /// acc = a · b − acc
+            AccumulateSub,
+            /// acc = acc − a · b
+            AccumulateFrom,
+            /// acc = acc ? a : b
+            SelectBy,
+            /// acc = a ? acc : b
+            SelectThen,
+            /// acc = a ? b : acc
+            SelectElse,
+            /// acc = tanh a + sigmoid acc · (tanh b − tanh a)
+            Gate,
+        }
+
+        impl Op {
+            fn unary(f: Unary) -> Op {
+                match f { $(Unary::$name => Op::$name),* }
+            }
+        }
+    };
 }
+unary_functions!(with_unary);
 
 /// Maps variants to those of [`Op`] with the same names.
 macro_rules! same_names {
@@ -181,11 +164,6 @@ macro_rules! same_names {
 }
 
 impl Op {
-    fn unary(f: Unary) -> Op {
-        same_names!(f, Unary:
-            Neg Abs Sign Sqrt Recip Square Exp Log Tanh Sigmoid Softplus Relu Silu Gelu Erf Floor Round Not Sin Cos)
-    }
-
     /// acc = f(acc, a)
     fn binary(f: Binary) -> Op {
         same_names!(f, Binary: Add Sub Mul Div Min Max Pow Eq Ne Lt Le Gt Ge And Or)
@@ -284,11 +262,10 @@ impl Node {
     fn cost(self) -> usize {
         match self {
             Node::Leaf(_) => 0,
-            Node::Unary(Unary::Sin | Unary::Cos, _) | Node::Binary(Binary::Pow, ..) => 160,
-            Node::Unary(Unary::Log | Unary::Softplus | Unary::Gelu | Unary::Erf, _) => 20,
-            Node::Unary(Unary::Exp | Unary::Tanh | Unary::Sigmoid | Unary::Silu, _) => 10,
+            Node::Unary(f, _) => f.cost(),
+            Node::Binary(Binary::Pow, ..) => 160,
             Node::Gate(..) => 30,
-            Node::Unary(Unary::Sqrt | Unary::Recip, _) | Node::Binary(Binary::Div, ..) => 8,
+            Node::Binary(Binary::Div, ..) => 8,
             _ => 1,
         }
     }

@@ -376,7 +376,7 @@ pub(super) fn compile(map: &Map, inputs: usize) -> Result<Program> {
         let result = match *instr {
             MapInstr::Input(n) => emit(Instr::Input(n)),
             MapInstr::Const(c) => emit(Instr::constant(c.0)),
-            MapInstr::Unary(u, a) => emit(Instr::Unary(unary(u), reg(a))),
+            MapInstr::Unary(u, a) => emit(Instr::Unary(u.kernel(), reg(a))),
             MapInstr::Binary(b, x, y) => emit(Instr::Binary(binary(b), reg(x), reg(y))),
             MapInstr::Compare(c, x, y) => emit(Instr::Binary(compare(c), reg(x), reg(y))),
             MapInstr::Select(c, x, y) => emit(Instr::Select(reg(c), reg(x), reg(y))),
@@ -392,32 +392,6 @@ pub(super) fn compile(map: &Map, inputs: usize) -> Result<Program> {
     }
     let last = *at.last().ok_or_else(|| Error::Internal("an empty program".into()))?;
     Program::new(code, vec![last], inputs).map_err(Error::Internal)
-}
-
-fn unary(u: Unary) -> kernel::Unary {
-    use kernel::Unary as K;
-    match u {
-        Unary::Neg => K::Neg,
-        Unary::Abs => K::Abs,
-        Unary::Sign => K::Sign,
-        Unary::Sqrt => K::Sqrt,
-        Unary::Recip => K::Recip,
-        Unary::Square => K::Square,
-        Unary::Exp => K::Exp,
-        Unary::Log => K::Log,
-        Unary::Tanh => K::Tanh,
-        Unary::Sigmoid => K::Sigmoid,
-        Unary::Softplus => K::Softplus,
-        Unary::Relu => K::Relu,
-        Unary::Silu => K::Silu,
-        Unary::Gelu => K::Gelu,
-        Unary::Erf => K::Erf,
-        Unary::Floor => K::Floor,
-        Unary::Round => K::Round,
-        Unary::Sin => K::Sin,
-        Unary::Cos => K::Cos,
-        Unary::Not => K::Not,
-    }
 }
 
 fn binary(b: Binary) -> kernel::Binary {

@@ -11,10 +11,10 @@ impl Call<'_> {
         let x = self.inputs[0];
         Ok(match x.dtype {
             DType::I32 => x.data.iter().map(|&v| scalar::unary_i32(op, v as i32).into()).collect(),
-            _ if op.is_exact() => x.data.iter().map(|&v| scalar::unary(op, v)).collect(),
+            _ if op.is_exact() => x.data.iter().map(|&v| op.value(v)).collect(),
             dtype => {
                 let one = |&v: &f64| {
-                    let value = scalar::unary(op, v);
+                    let value = op.value(v);
                     self.computed(dtype, value, scalar::unary_scale(op, v, value))
                 };
                 x.data.iter().map(one).collect()

@@ -1,4 +1,5 @@
-//! The reference backend: the definition of every operation.
+//! The reference: the definition of every operation. Passes compute with it what is known ahead, tests compare with it, and
+//! [`crate::backend::reference`] makes a backend of it.
 //!
 //! Plain loops over `f64`, one node after the other, nothing shared, nothing reused. It is slow on purpose: a reader
 //! must be able to check it against the formula. Decisions that the formulas leave open are made here:
@@ -13,14 +14,11 @@
 //!
 //! It is total: a graph that verifies and inputs that fit give a result or an error, and never a panic.
 
-mod backend;
 mod elementwise;
 mod layout;
 mod matrix;
 mod rows;
 pub mod scalar;
-
-pub use backend::Reference;
 
 use crate::dtype::DType;
 use crate::error::{Error, Result};
@@ -119,7 +117,7 @@ pub fn run(graph: &Graph, inputs: &BTreeMap<String, Tensor>, precision: Precisio
 }
 
 /// [`run`], which calls `before` with the number of each node that is computed, and stops where that is an error.
-fn run_watched(
+pub(crate) fn run_watched(
     graph: &Graph,
     inputs: &BTreeMap<String, Tensor>,
     precision: Precision,

@@ -1,6 +1,6 @@
 //! Products: matrices, and attention, which is two of them with a softmax between.
 
-use super::{Call, offset, rows::softmax, scalar, stretched_strides};
+use super::{Call, offset, rows::softmax, stretched_strides};
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::op::Unary;
@@ -60,9 +60,9 @@ impl Call<'_> {
                     self.computed(DType::F32, sum, sum.abs())
                 };
                 let [a, b, t] = heads.map(head);
-                let (from, to) = (scalar::unary(Unary::Tanh, a), scalar::unary(Unary::Tanh, b));
+                let (from, to) = (Unary::Tanh.value(a), Unary::Tanh.value(b));
                 let at = if batch_last { unit * rows + row } else { row * units + unit };
-                data[at] = from + scalar::unary(Unary::Sigmoid, t) * (to - from);
+                data[at] = from + Unary::Sigmoid.value(t) * (to - from);
             }
         }
         Ok(data)

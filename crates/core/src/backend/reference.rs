@@ -1,6 +1,5 @@
 //! The reference as a backend like any other, for whoever wants to see what a graph means.
 
-use super::{Precision, run_watched};
 use crate::backend::host::HostMemory;
 use crate::backend::{
     Backend, Bound, Canceller, Clock, Inputs, Observer, Prepared, Sizes, Source, Span, Stream, state_places, tell,
@@ -10,6 +9,8 @@ use crate::figure::Provenance;
 use crate::graph::Graph;
 use crate::pass::PassOptions;
 use crate::plan::{Kernel, Place, Plan, Step};
+use crate::reference::run_watched;
+pub use crate::reference::*;
 use crate::shape::Bindings;
 use crate::tensor::Tensor;
 use std::collections::BTreeMap;

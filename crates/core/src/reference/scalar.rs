@@ -3,42 +3,6 @@
 use crate::dtype::DType;
 use crate::op::{Binary, Compare, Map, MapInstr, Unary};
 
-/// A unary operation of a float (or, for `Not`, of a truth value).
-pub fn unary(op: Unary, x: f64) -> f64 {
-    match op {
-        Unary::Neg => -x,
-        Unary::Abs => x.abs(),
-        // `signum` gives ±1 for ±0; here 0 has no sign.
-        Unary::Sign if x == 0.0 => 0.0,
-        Unary::Sign => x.signum(),
-        Unary::Sqrt => x.sqrt(),
-        Unary::Recip => 1.0 / x,
-        Unary::Square => x * x,
-        Unary::Exp => x.exp(),
-        Unary::Log => x.ln(),
-        Unary::Tanh => x.tanh(),
-        Unary::Sigmoid => sigmoid(x),
-        // log(1 + eˣ) = max(x, 0) + log(1 + e^−|x|), whose exponential cannot overflow.
-        Unary::Softplus => x.max(0.0) + (-x.abs()).exp().ln_1p(),
-        Unary::Relu => binary(Binary::Max, x, 0.0),
-        // The limit at −∞ is 0, where the formula alone gives ∞·0.
-        Unary::Silu | Unary::Gelu if x == f64::NEG_INFINITY => -0.0,
-        Unary::Silu => x * sigmoid(x),
-        // Φ(x) = erfc(−x/√2)/2; 1 + erf would cancel for negative x.
-        Unary::Gelu => x * (0.5 * libm::erfc(-x * std::f64::consts::FRAC_1_SQRT_2)),
-        Unary::Erf => libm::erf(x),
-        Unary::Floor => x.floor(),
-        Unary::Round => x.round_ties_even(),
-        Unary::Sin => x.sin(),
-        Unary::Cos => x.cos(),
-        Unary::Not => truth(x == 0.0),
-    }
-}
-
-fn sigmoid(x: f64) -> f64 {
-    1.0 / (1.0 + (-x).exp())
-}
-
 /// A unary operation of an `i32`; those that are not defined for integers give the float's result, truncated.
 pub fn unary_i32(op: Unary, x: i32) -> i32 {
     match op {
@@ -47,7 +11,7 @@ pub fn unary_i32(op: Unary, x: i32) -> i32 {
         Unary::Sign => x.signum(),
         Unary::Square => x.wrapping_mul(x),
         Unary::Relu => x.max(0),
-        _ => unary(op, x.into()) as i32,
+        _ => op.value(x.into()) as i32,
     }
 }
 
@@ -146,9 +110,9 @@ pub fn map(
         let value = match *instr {
             MapInstr::Input(n) => input(usize::from(n)).unwrap_or(f64::NAN),
             MapInstr::Const(c) => c.0.into(),
-            MapInstr::Unary(u, a) if u.is_exact() => unary(u, at(a)),
+            MapInstr::Unary(u, a) if u.is_exact() => u.value(at(a)),
             MapInstr::Unary(u, a) => {
-                let value = unary(u, at(a));
+                let value = u.value(at(a));
                 computed(value, unary_scale(u, at(a), value))
             }
             MapInstr::Binary(b, x, y) if b.is_exact() => binary(b, at(x), at(y)),

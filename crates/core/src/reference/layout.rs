@@ -201,7 +201,7 @@ impl Call<'_> {
                 for (e, (&source, &destination)) in sources.iter().zip(&destinations).enumerate() {
                     let value = x.data[(o * size + source) * inner + i];
                     let value = self.inputs[3].data[e] * value + self.inputs[4].data[e];
-                    let value = activation.unary().map_or(value, |u| scalar::unary(u, value));
+                    let value = activation.unary().map_or(value, |u| u.value(value));
                     data[(o * segments + destination) * inner + i] += weights.data[e] * value;
                 }
             }
