@@ -1,9 +1,10 @@
 //! Every instruction, element type, stride pattern and path against plain scalar code.
 
+use super::functions::unary_functions;
 use super::*;
-use crate::Isa;
 use crate::simd::portable::Portable;
 use crate::tuning::on;
+use crate::{Isa, math};
 
 /// A small deterministic generator (xorshift64*).
 struct Random(u64);
@@ -30,28 +31,6 @@ impl Random {
     }
 }
 
-const UNARY: [Unary; 20] = [
-    Unary::Neg,
-    Unary::Abs,
-    Unary::Sign,
-    Unary::Sqrt,
-    Unary::Recip,
-    Unary::Square,
-    Unary::Exp,
-    Unary::Log,
-    Unary::Tanh,
-    Unary::Sigmoid,
-    Unary::Softplus,
-    Unary::Relu,
-    Unary::Silu,
-    Unary::Gelu,
-    Unary::Erf,
-    Unary::Floor,
-    Unary::Round,
-    Unary::Not,
-    Unary::Sin,
-    Unary::Cos,
-];
 const BINARY: [Binary; 15] = [
     Binary::Add,
     Binary::Sub,
@@ -71,64 +50,21 @@ const BINARY: [Binary; 15] = [
 ];
 const ELEMS: [Elem; 7] = [Elem::F32, Elem::F16, Elem::Bf16, Elem::I8, Elem::U8, Elem::I32, Elem::Bool];
 
-fn erf(x: f64) -> f64 {
-    if x.is_nan() || x.abs() > 6.0 {
-        return if x.is_nan() { x } else { x.signum() };
-    }
-    let (mut term, mut sum, mut n) = (x, x, 0.0);
-    while term.abs() > 1e-18 * sum.abs() {
-        n += 1.0;
-        term *= 2.0 * x * x / (2.0 * n + 1.0);
-        sum += term;
-    }
-    std::f64::consts::FRAC_2_SQRT_PI * (-x * x).exp() * sum
-}
+macro_rules! plain_unary {
+    (lanes { $($(#[doc = $d:literal])? $lanes:ident = $function:ident, $c:literal;)* }
+     singly { $($(#[doc = $e:literal])? $single:ident = $method:ident, $k:literal;)* }) => {
+        const UNARY: &[Unary] = &[$(Unary::$lanes,)* $(Unary::$single,)*];
 
-fn unary(f: Unary, x: f32) -> f32 {
-    let wide = f64::from(x);
-    let logistic = 1.0 / (1.0 + (-wide).exp());
-    match f {
-        Unary::Neg => -x,
-        Unary::Abs => x.abs(),
-        Unary::Sign => {
-            if x == 0.0 || x.is_nan() {
-                x
-            } else {
-                x.signum()
+        /// A function alone; `math` tests how exact it is.
+        fn unary(f: Unary, x: f32) -> f32 {
+            match f {
+                $(Unary::$lanes => math::$function(Portable::<4>, [x; 4])[0],)*
+                $(Unary::$single => x.$method(),)*
             }
         }
-        Unary::Sqrt => x.sqrt(),
-        Unary::Recip => 1.0 / x,
-        Unary::Square => x * x,
-        Unary::Exp => wide.exp() as f32,
-        Unary::Log => wide.ln() as f32,
-        Unary::Tanh => wide.tanh() as f32,
-        Unary::Sigmoid => logistic as f32,
-        Unary::Softplus => (if wide > 40.0 { wide } else { wide.exp().ln_1p() }) as f32,
-        Unary::Relu => {
-            if x < 0.0 {
-                0.0
-            } else {
-                x
-            }
-        }
-        Unary::Silu => {
-            if x == f32::NEG_INFINITY {
-                0.0
-            } else {
-                (wide * logistic) as f32
-            }
-        }
-        Unary::Gelu if x == f32::NEG_INFINITY => 0.0,
-        Unary::Gelu => (0.5 * wide * (1.0 + erf(wide * std::f64::consts::FRAC_1_SQRT_2))) as f32,
-        Unary::Erf => erf(wide) as f32,
-        Unary::Floor => x.floor(),
-        Unary::Round => x.round_ties_even(),
-        Unary::Not => f32::from(x == 0.0),
-        Unary::Sin => x.sin(),
-        Unary::Cos => x.cos(),
-    }
+    };
 }
+unary_functions!(plain_unary);
 
 fn binary(f: Binary, x: f32, y: f32) -> f32 {
     let nan = x.is_nan() || y.is_nan();
@@ -394,7 +330,7 @@ fn every_instruction_matches_scalar_code_at_every_short_length() {
     let (random, teams) = (&mut Random(7), &teams()[..1]);
     let (x, y, z) = (Instr::Input(0), Instr::Input(1), Instr::Input(2));
     let lengths = |i: usize| (0..=67).filter(move |n| n % 9 == i % 9 || *n == 67).chain([200]);
-    for (i, f) in UNARY.into_iter().enumerate() {
+    for (i, &f) in UNARY.iter().enumerate() {
         for n in lengths(i) {
             Case::flat(vec![x, Instr::Unary(f, 0)], vec![1], 1, n).check(random, teams);
         }
