@@ -54,6 +54,23 @@ pub(crate) fn exp<S: Simd>(s: S, x: S::F) -> S::F {
     s.scale(e, n)
 }
 
+/// eˣ − 1 within 1e−6 relatively, also near 0; −1 below −17, ∞ above 88.73.
+///
+/// With eʳ − 1 = p it is 2ⁿ p + (2ⁿ − 1), which does not cancel near 0. Both terms are halved, since 2ⁿ alone may overflow.
+#[inline(always)]
+pub(crate) fn expm1<S: Simd>(s: S, x: S::F) -> S::F {
+    let x = s.max_fast(s.splat(-105.0), s.min_fast(s.splat(89.5), x));
+    let (n, _) = whole(s, x, LOG2_E);
+    let r = s.neg_mul_add(n, s.splat(LN_2_HI), x);
+    let r = s.neg_mul_add(n, s.splat(LN_2_LO), r);
+    let q = poly(s, r, [0.499_999_94, 0.166_665_2, 0.041_668_4, 0.008_368_85, 0.001_381_432]);
+    let p = s.mul_add(s.mul(r, r), q, r);
+    let n = s.sub(n, s.splat(1.0));
+    let half = s.add(s.scale(p, n), s.sub(s.scale(s.splat(1.0), n), s.splat(0.5)));
+    // Tiny ones are their own result; halved, they would lose their last bit, and the sign of 0.
+    s.select(s.lt(s.abs(x), s.splat(1e-7)), x, s.add(half, half))
+}
+
 /// ln x within 2 ulp, subnormal x included; −∞ at ±0, NaN below.
 #[inline(always)]
 pub(crate) fn log<S: Simd>(s: S, x: S::F) -> S::F {
@@ -400,6 +417,11 @@ mod tests {
         on_every_path!(exp, f64::exp, |path, x, e, y| {
             assert!(ulps(e, y) <= 2.0, "{path}: exp {x:e} = {y:e}, {} ulp", ulps(e, y));
         });
+    }
+
+    #[test]
+    fn expm1_keeps_its_bound() {
+        on_every_path!(expm1, f64::exp_m1, |path, x, e: f64, y| assert_error(path, x, e, y, 1e-6 * e.abs()));
     }
 
     #[test]

@@ -222,6 +222,15 @@ functions! {
             let slope = t.unary(Unary::Neg, sine)?;
             t.mul(g, slope).map(Some)
         };
+    /// eˣ − 1, exact near 0 where the difference of the two would not be
+    Expm1 = expm1, Transcendental,
+        value: |x| x.exp_m1(),
+        // y + 1
+        gradient: |t, _, y, g| {
+            let one = t.number(1.0, y)?;
+            let slope = t.add(y, one)?;
+            t.mul(g, slope).map(Some)
+        };
     /// not, of truth values
     Not = not, Exact,
         value: |x| if x == 0.0 { 1.0 } else { 0.0 },

@@ -21,6 +21,7 @@ macro_rules! unary_functions {
             Silu = silu, 10;
             Gelu = gelu, 20;
             Erf = erf, 20;
+            Expm1 = expm1, 12;
             Floor = floor, 1;
             /// To the nearest integer, ties to even.
             Round = round, 1;
