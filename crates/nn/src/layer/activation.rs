@@ -185,8 +185,7 @@ fn halves(b: &mut GraphBuilder, x: Value) -> Result<(Value, Value)> {
 /// max(x, 0) + alpha·(exp(min(x, 0)) − 1)
 fn elu(b: &mut GraphBuilder, name: &str, x: Value, alpha: f32) -> Result<Value> {
     let (above, below) = halves(b, x)?;
-    let below = b.named("below.exp").exp(below)?;
-    let below = shifted(b, "below.shifted", below, -1.0)?;
+    let below = b.named("below.expm1").expm1(below)?;
     let below = scaled(b, "below.scaled", below, alpha)?;
     Ok(b.named(name).add(above, below)?)
 }
