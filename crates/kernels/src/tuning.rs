@@ -256,11 +256,13 @@ tuning! {
     gated_rows_most = 64, "rows", 0..=MOST, by 1;
     /// The most bytes that a known operand is stretched to ahead of the run.
     stretched_bytes_most = 16 << 10, "bytes", 0..=MOST, by 1;
-    /// The most columns that products of one input are merged to, outside of loops.
+    /// The most columns that products of one input are merged to, outside of loops. Larger products gain little from it, and
+    /// lose more: apart, each can have the elementwise work that follows it fused into it.
     merged_columns_most = 512, "columns", 0..=MOST, by 1;
-    /// The same in loops.
+    /// The same in loops. They take a few rows at a time, so that even a wide result is still in cache for what follows.
     merged_columns_in_loops_most = 4096, "columns", 0..=MOST, by 1;
-    /// The most instructions that are fused into one elementwise program.
+    /// The most instructions that are fused into one elementwise program: beyond, its tiles no longer fit the first-level
+    /// cache.
     fused_instructions_most = 96, "instructions", 1..=1024, by 1;
     /// The most inputs of such a program.
     fused_inputs_most = 14, "inputs", 1..=22, by 1;

@@ -10,19 +10,14 @@ use crate::op::{Binary, Op, Scan};
 use crate::shape::{Dim, Shape};
 use std::collections::{BTreeMap, HashSet};
 
-/// The most columns of a merged product. Larger products gain little from it, and lose more: apart, each can have the
-/// elementwise work that follows it fused into it.
-const MOST_COLUMNS: usize = 512;
-/// The same in a loop. It takes a few rows at a time, so that even a wide result is still in cache for what follows.
-const MOST_COLUMNS_IN_LOOPS: usize = 4096;
-
 pub(super) fn merge_products(graph: &Graph, options: &PassOptions) -> Result<Graph> {
     if !options.fold_weights {
         // Joining weights in every run would cost more than it gains.
         return Ok(graph.clone());
     }
     everywhere(graph, &|graph, known| {
-        let most = if known.in_loop() { MOST_COLUMNS_IN_LOOPS } else { MOST_COLUMNS };
+        let tuning = &options.tuning;
+        let most = if known.in_loop() { tuning.merged_columns_in_loops_most() } else { tuning.merged_columns_most() };
         merge_in(graph, &|v| known.contains(v), most)
     })
 }

@@ -25,6 +25,7 @@ pub use pattern::{Captures, Pattern, any, constant, op};
 use crate::error::{Error, Result};
 use crate::graph::{Graph, Value};
 use crate::op::Op;
+use schwann_kernels::tuning::Tuning;
 use std::sync::Arc;
 
 /// What passes may do.
@@ -38,11 +39,13 @@ pub struct PassOptions {
     pub fuse: bool,
     /// Whether work on weights alone is done now, once. Off where weights are still to change.
     pub fold_weights: bool,
+    /// Up to which sizes products are merged and elementwise work is fused. A backend puts its own numbers here.
+    pub tuning: Tuning,
 }
 
 impl Default for PassOptions {
     fn default() -> Self {
-        PassOptions { rewrite: true, patterns: Vec::new(), fuse: true, fold_weights: true }
+        PassOptions { rewrite: true, patterns: Vec::new(), fuse: true, fold_weights: true, tuning: Tuning::detect() }
     }
 }
 

@@ -14,6 +14,7 @@
 use schwann_core::DType;
 use schwann_core::plan::kernel::{BatchAxis, Elementwise, Format, GatedCell, MapWork, Product, Rounds, Synapses};
 use schwann_core::plan::{Kernel, Loop, Place, Plan, Step};
+use schwann_kernels::tuning::{MachineClass, Tuning};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -193,9 +194,6 @@ pub struct Target {
     /// Bytes of the second-level cache that a core can fill.
     pub l2: Option<usize>,
 }
-
-/// Rows of a tile of a product, in the kernels.
-const TILE_ROWS: usize = 6;
 
 /// One place of a plan with all its calls of a run.
 #[derive(Clone, Debug)]
@@ -452,7 +450,8 @@ impl Units<'_> {
             }
         } else {
             self.add(Unit::ProductCall, batch);
-            self.add(Unit::ProductTile, batch * (p.m.div_ceil(TILE_ROWS) * p.n.div_ceil(width)) as f64);
+            let tile_rows = Tuning::for_machine(MachineClass::Portable).gemm_tile_rows();
+            self.add(Unit::ProductTile, batch * (p.m.div_ceil(tile_rows) * p.n.div_ceil(width)) as f64);
             self.add(narrow.map_or(Unit::ProductWork, |(work, _)| work), work);
             if p.format == Format::Dense {
                 self.add(Unit::ProductPacked, batch * (p.k * padded) as f64);

@@ -16,11 +16,11 @@ use crate::profile::Bound;
 use schwann_core::Figure;
 use schwann_core::figure::{Ends, Spread};
 use schwann_core::plan::Plan;
+use schwann_kernels::tuning::{MachineClass, Tuning};
 use serde::Serialize;
 
-/// Work, in operations, below which the kernels keep to one thread; a function counts as so many.
-const WORK_PER_THREAD: f64 = 500_000.0;
-const FUNCTION: f64 = 16.0;
+/// What a chip that this does not run on is tuned with.
+const TUNING: Tuning = Tuning::for_machine(MachineClass::Portable);
 
 /// No prediction claims to be nearer than this, a logarithm of the ratio.
 const LEAST_ERROR: f64 = 0.1;
@@ -240,8 +240,9 @@ impl Speed {
             Some(blocks) => (blocks as f64 / blocks.div_ceil(self.threads.max(1)).max(1) as f64).min(self.parallel),
             None => {
                 let cost = &step.step.cost;
-                let work = cost.flops as f64 + FUNCTION * cost.transcendentals as f64;
-                self.parallel.min((work / WORK_PER_THREAD).floor()).max(1.0)
+                let each = TUNING.transcendental_operations() as f64;
+                let work = cost.flops as f64 + each * cost.transcendentals as f64;
+                self.parallel.min((work / TUNING.loop_thread_operations_least() as f64).floor()).max(1.0)
             }
         };
         by.iter_mut().for_each(|s| *s /= parallel);
