@@ -4,6 +4,7 @@ use crate::device::cpu;
 use crate::profile::Machine;
 use schwann_core::{Figure, Graph};
 use schwann_kernels::Isa;
+use serde_json::Value;
 use sha2::{Digest, Sha256};
 use std::hash::{BuildHasher, Hasher};
 
@@ -18,10 +19,13 @@ pub(super) fn id() -> String {
     format!("{}-{random:016x}", jiff::Timestamp::now().strftime("%Y%m%dT%H%M%S"))
 }
 
-/// SHA-256 of a graph and its weights.
+/// SHA-256 of a graph and its weights. What its operations are called does not count: that changes with the program's
+/// version, and the model stays the same.
 pub(super) fn hash(graph: &Graph) -> String {
     let mut hash = Sha256::new();
-    hash.update(graph.to_json().as_bytes());
+    let mut document = serde_json::to_value(graph).unwrap_or_default();
+    forget_names(&mut document);
+    hash.update(document.to_string().as_bytes());
     for (name, data) in graph.weights() {
         hash.update((name.len() as u64).to_le_bytes());
         hash.update(name.as_bytes());
@@ -29,6 +33,20 @@ pub(super) fn hash(graph: &Graph) -> String {
         hash.update(data.bytes());
     }
     hex(&hash.finalize())
+}
+
+/// Removes the names of nodes, also in loops. (Inputs and weights have names of their own inside their operation.)
+fn forget_names(document: &mut Value) {
+    match document {
+        Value::Object(fields) => {
+            if fields.contains_key("op") {
+                fields.remove("name");
+            }
+            fields.values_mut().for_each(forget_names);
+        }
+        Value::Array(items) => items.iter_mut().for_each(forget_names),
+        _ => {}
+    }
 }
 
 fn hex(bytes: &[u8]) -> String {
@@ -70,4 +88,27 @@ pub(super) fn doubts() -> Option<String> {
     let text =
         "this is a build with debug assertions: times are longer than those of a release build; build with --release";
     cfg!(debug_assertions).then(|| text.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use schwann_core::{DType, GraphBuilder, Tensor};
+
+    #[test]
+    fn a_model_is_the_same_whatever_its_operations_are_called() {
+        let model = |names: [&str; 2], weight: f32, other: bool| {
+            let mut b = GraphBuilder::new();
+            let x = b.input("x", DType::F32, [3]).unwrap();
+            let w = b.weight("w", Tensor::scalar(weight)).unwrap();
+            let y = b.named(names[0]).mul(x, w).unwrap();
+            let y = if other { b.named(names[1]).tanh(y) } else { b.named(names[1]).sigmoid(y) };
+            b.output("y", y.unwrap()).unwrap();
+            hash(&b.build().unwrap())
+        };
+        let one = model(["mul_1", "tanh_2"], 1.0, true);
+        assert_eq!(one, model(["cell.scaled", "cell.gate"], 1.0, true));
+        assert_ne!(one, model(["mul_1", "tanh_2"], 1.0, false));
+        assert_ne!(one, model(["mul_1", "tanh_2"], 2.0, true));
+    }
 }
