@@ -1,5 +1,6 @@
 //! Loops: by blocks of rows where rows are independent, else step by step over all of them.
 
+use super::known::Data;
 use super::lower::{Label, Lower, Lowered, Target, byte_size, lower as lower_graph};
 use crate::error::{Error, Result};
 use crate::graph::{Graph, Value};
@@ -7,7 +8,6 @@ use crate::op::Scan;
 use crate::pass::rows;
 use crate::plan::kernel::{self, BatchAxis, Blocks};
 use crate::plan::{Kernel, Loop};
-use crate::tensor::Tensor;
 use schwann_kernels::tape::{self, Call, Ref, ScanState, Sequence};
 use std::collections::HashMap;
 
@@ -18,7 +18,7 @@ struct Block {
 }
 
 /// The body for a block of rows: batch-last, if there are enough of them to fill the lanes and it has that form.
-fn block(l: &Lower<'_>, rows: usize, bodies: &Bodies, known: &HashMap<usize, Tensor>) -> Result<Block> {
+fn block(l: &Lower<'_>, rows: usize, bodies: &Bodies, known: &HashMap<usize, Data>) -> Result<Block> {
     let bindings = l.bindings.clone().with(rows::ROWS, rows);
     let target = Target { threads: 1, ..l.target };
     let batch_last = rows >= l.target.isa.lanes() && bodies.batch_last.is_some();
@@ -136,7 +136,7 @@ pub(super) fn lower(l: &mut Lower<'_>, id: u32, scan: &Scan) -> Result<()> {
         // Weights that are only read packed need not be at hand as they were; what is there of them all the same counts.
         match known.get(&i).filter(|_| !tapes().any(|tape| tape.reads_input(i))) {
             Some(data) => {
-                l.count_packed(data.identity(), data.held());
+                l.count_packed(data.tensor.identity(), data.tensor.held());
                 fixed.push(Ref { slot: 0, offset: 0, len: 0 });
             }
             None => fixed.push(l.read(v)?),
