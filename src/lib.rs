@@ -48,9 +48,9 @@
 #![forbid(unsafe_code)]
 
 pub use schwann_core::{
-    Bindings, CompileOptions, Cost, DType, Dim, Error, Figure, Graph, GraphBuilder, Op, Program, Provenance, Result,
-    Series, Session, Shape, Tensor, Type, Value, backend, cases, dtype, error, figure, grad, graph, io, memory, op,
-    pass, plan, run, shape, show, svg, tensor,
+    Bindings, Changing, CompileOptions, Cost, DType, Dim, Error, Figure, Graph, GraphBuilder, Op, Program, Provenance,
+    Result, Series, Session, Shape, Tensor, Type, Value, backend, cases, dtype, error, figure, grad, graph, io, memory,
+    op, pass, plan, run, shape, show, svg, tensor,
 };
 pub use schwann_kernels::{Isa, heap, peak};
 pub use schwann_nn as nn;

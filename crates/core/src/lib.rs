@@ -26,6 +26,6 @@ pub use error::{Error, Result};
 pub use figure::{Figure, Provenance, Series};
 pub use graph::{Graph, GraphBuilder, Value};
 pub use op::{Cost, Op, Type};
-pub use run::{CompileOptions, Program, Session};
+pub use run::{Changing, CompileOptions, Program, Session};
 pub use shape::{Bindings, Dim, Shape};
 pub use tensor::Tensor;

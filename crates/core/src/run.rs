@@ -1,14 +1,18 @@
 //! Running: a program is compiled once and shared; a [`Session`] is one stream through it.
 
-use crate::backend::{Backend, Bound, Choice, Prepared, Stream};
-use crate::error::Result;
-use crate::graph::Graph;
+use crate::backend::{Backend, Bound, Change, Choice, Prepared, Stream};
+use crate::error::{Error, Result};
+pub use crate::graph::Changing;
+use crate::graph::{Graph, Prelude};
 use crate::memory::{Budget, Recent};
 use crate::pass::{self, PassOptions, PassRecord};
 use crate::plan::Plan;
 pub use crate::session::{Canceller, Session};
 use crate::shape::Bindings;
-use std::sync::{Arc, Mutex};
+use crate::tensor::Tensor;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// How many layouts for different sizes a program keeps.
 const MOST_LAYOUTS: usize = 64;
@@ -24,6 +28,9 @@ pub struct CompileOptions {
     pub passes: PassOptions,
     /// The memory that sessions may use.
     pub budget: Budget,
+    /// Weights that [`Program::set_weights`] may change later. They are folded, merged and packed as any others; the
+    /// program keeps them as they were given too, to make all that of others again.
+    pub changing: Changing,
 }
 
 impl CompileOptions {
@@ -42,6 +49,11 @@ impl CompileOptions {
         self.passes = passes;
         self
     }
+    /// Where these weights may change.
+    pub fn changing(mut self, changing: Changing) -> Self {
+        self.changing = changing;
+        self
+    }
     /// Within this memory.
     pub fn budget(mut self, budget: Budget) -> Self {
         self.budget = budget;
@@ -49,7 +61,8 @@ impl CompileOptions {
     }
 }
 
-/// A compiled graph: immutable, shared between threads, laid out anew for each set of sizes it meets.
+/// A compiled graph: shared between threads, laid out anew for each set of sizes it meets. Nothing of it changes but the
+/// data of weights that [may](CompileOptions::changing).
 pub struct Program {
     graph: Arc<Graph>,
     source: Graph,
@@ -60,6 +73,23 @@ pub struct Program {
     threads: usize,
     budget: Budget,
     layouts: Mutex<Recent<Bindings, Arc<dyn Bound>>>,
+    changes: Option<Changes>,
+    /// How often layouts became stale: a session whose layout is of an earlier time wants a new one.
+    generation: AtomicU64,
+}
+
+/// Weights that may change.
+struct Changes {
+    prelude: Prelude,
+    /// As they are now. Whoever changes some holds it for all that time.
+    weights: Mutex<BTreeMap<String, Tensor>>,
+}
+
+impl Changes {
+    /// Nothing is left half done in there: it is written once everything else went well.
+    fn weights(&self) -> MutexGuard<'_, BTreeMap<String, Tensor>> {
+        self.weights.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl std::fmt::Debug for Program {
@@ -78,9 +108,23 @@ impl Program {
     pub fn compile_for(graph: &Graph, backend: &dyn Backend, options: &CompileOptions) -> Result<Arc<Program>> {
         graph.verify()?;
         let (source, fingerprint) = (graph.without_data(), graph.fingerprint());
-        let (graph, records) = pass::optimize(graph, &backend.pass_options(&options.passes))?;
-        let graph = Arc::new(graph);
+        let passes = backend.pass_options(&options.passes);
+        let (weights, (graph, records)) = match &options.changing {
+            Changing::None => (BTreeMap::new(), pass::optimize(graph, &passes)?),
+            changing => {
+                let mut marked = graph.clone();
+                marked.let_change(changing)?;
+                let weights = marked.weights().iter().filter(|(name, _)| marked.may_change(name));
+                (weights.map(|(name, data)| (name.clone(), data.clone())).collect(), pass::optimize(&marked, &passes)?)
+            }
+        };
+        let prelude = graph.needed_prelude()?;
+        let mut graph = Arc::new(graph);
         let prepared = backend.prepare(Arc::clone(&graph))?;
+        if prelude.is_some() {
+            // The backend has it, and lets go of it when it gets other data.
+            graph = Arc::new(graph.without_changing_data());
+        }
         Ok(Arc::new(Program {
             graph,
             source,
@@ -91,10 +135,12 @@ impl Program {
             threads: backend.threads(),
             budget: options.budget.clone(),
             layouts: Mutex::new(Recent::new(MOST_LAYOUTS)),
+            changes: prelude.map(|prelude| Changes { prelude, weights: Mutex::new(weights) }),
+            generation: AtomicU64::new(0),
         }))
     }
 
-    /// The graph after the passes.
+    /// The graph after the passes. Weights that may change have no data in it.
     pub fn graph(&self) -> &Graph {
         &self.graph
     }
@@ -102,7 +148,7 @@ impl Program {
     pub fn source(&self) -> &Graph {
         &self.source
     }
-    /// [`Graph::fingerprint`] of the graph as it was built.
+    /// [`Graph::fingerprint`] of the graph as it was built, whatever weights were set since.
     pub fn fingerprint(&self) -> u64 {
         self.fingerprint
     }
@@ -129,20 +175,90 @@ impl Program {
 
     /// The plan for these sizes.
     pub fn plan(&self, bindings: &Bindings) -> Result<Plan> {
-        Ok(self.layout(bindings)?.plan().clone())
+        Ok(self.layout(bindings)?.1.plan().clone())
     }
 
-    pub(crate) fn layout(&self, bindings: &Bindings) -> Result<Arc<dyn Bound>> {
-        if let Some(layout) = self.layouts.lock().expect("nothing panics while it is locked").get(bindings) {
-            return Ok(Arc::clone(layout));
-        }
+    /// A layout, and the generation that it is of.
+    pub(crate) fn layout(&self, bindings: &Bindings) -> Result<(u64, Arc<dyn Bound>)> {
+        let generation = {
+            let mut layouts = self.layouts();
+            if let Some(layout) = layouts.get(bindings) {
+                return Ok((self.generation(), Arc::clone(layout)));
+            }
+            self.generation()
+        };
         let layout = self.prepared.bind(bindings)?;
-        self.layouts.lock().expect("nothing panics while it is locked").insert(bindings.clone(), Arc::clone(&layout));
-        Ok(layout)
+        let mut layouts = self.layouts();
+        // One that was begun with weights which were then replaced is not for others.
+        if self.generation() == generation {
+            layouts.insert(bindings.clone(), Arc::clone(&layout));
+        }
+        Ok((generation, layout))
+    }
+
+    fn layouts(&self) -> MutexGuard<'_, Recent<Bindings, Arc<dyn Bound>>> {
+        self.layouts.lock().expect("nothing panics while it is locked")
+    }
+
+    /// What a layout has to be of to be run. It changes only while nobody looks for a layout.
+    #[inline]
+    pub(crate) fn generation(&self) -> u64 {
+        self.generation.load(Ordering::Acquire)
+    }
+
+    /// Gives weights that [may change](CompileOptions::changing) other data, all of them or, after an error, none. Whatever
+    /// was made of them ahead is made again; packed weights are rewritten where they are, and nothing is compiled or laid
+    /// out anew, unless the data does not fit how it was packed (a weight that was 0, and therefore left out, is no longer).
+    ///
+    /// Sessions keep their states, and see the new weights in their next run. A run that is under way elsewhere ends with
+    /// the weights that it began with.
+    pub fn set_weights(&self, weights: &[(&str, &Tensor)]) -> Result<()> {
+        let Some(changes) = &self.changes else {
+            let why = "the program was compiled without any that may (`CompileOptions::changing`)".into();
+            return Err(Error::Unavailable { what: "a change of weights", why });
+        };
+        let mut now = changes.weights();
+        let mut next = now.clone();
+        let mut changed = BTreeSet::new();
+        for &(name, data) in weights {
+            let known = next.get_mut(name).ok_or_else(|| unknown(name, &now))?;
+            if (known.dtype(), known.shape()) != (data.dtype(), data.shape()) {
+                let (expected, got) = (format!("a weight {known}"), data.to_string());
+                return Err(Error::Input { name: name.into(), expected, got });
+            }
+            if !changed.insert(name) {
+                let got = "the same name twice".into();
+                return Err(Error::Input { name: name.into(), expected: "one weight".into(), got });
+            }
+            *known = data.clone();
+        }
+        let made = pass::again(&changes.prelude, &next, &changed)?;
+        if !made.is_empty() && self.prepared.set_weights(&made)? == Change::NewLayouts {
+            let mut layouts = self.layouts();
+            layouts.clear();
+            self.generation.fetch_add(1, Ordering::Release);
+        }
+        *now = next;
+        Ok(())
+    }
+
+    /// The data that weights which may change have now, by name.
+    pub fn weights(&self) -> BTreeMap<String, Tensor> {
+        self.changes.as_ref().map(|changes| changes.weights().clone()).unwrap_or_default()
+    }
+
+    /// The data that a weight which may change has now.
+    pub fn weight(&self, name: &str) -> Result<Tensor> {
+        let weights = self.weights();
+        weights.get(name).cloned().ok_or_else(|| unknown(name, &weights))
     }
 
     /// A new stream.
     pub fn session(self: &Arc<Self>) -> Session {
         Session::new(Arc::clone(self))
     }
+}
+
+fn unknown(weight: &str, known: &BTreeMap<String, Tensor>) -> Error {
+    Error::Unknown { kind: "weight that may change", name: weight.into(), known: known.keys().cloned().collect() }
 }

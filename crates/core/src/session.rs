@@ -43,6 +43,8 @@ impl Canceller {
 /// Sizes that the stream is fitted to.
 struct Laid {
     bindings: Bindings,
+    /// The program's generation that it is of.
+    generation: u64,
     bound: Arc<dyn Bound>,
     _memory: Reservation,
 }
@@ -450,7 +452,8 @@ impl Session {
                 return Err(Error::Input { name: (*name).into(), expected: "one value".into(), got });
             }
         }
-        if self.layout.is_none() || self.uploaded {
+        let current = self.layout.as_ref().is_some_and(|laid| laid.generation == self.program.generation());
+        if !current || self.uploaded {
             return Ok(false);
         }
         Ok(self.sizes.inputs.iter().enumerate().all(|(index, (dtype, shape))| {
@@ -509,7 +512,9 @@ impl Session {
 
     /// Makes the layout fit the sizes at hand.
     fn lay_out(&mut self) -> Result<()> {
-        if self.layout.as_ref().is_none_or(|laid| laid.bindings != self.scratch) {
+        let generation = self.program.generation();
+        let fits = |laid: &Laid| laid.bindings == self.scratch && laid.generation == generation;
+        if !self.layout.as_ref().is_some_and(fits) {
             self.fit()?;
         }
         for (state, &(input, _)) in self.states.iter().enumerate() {
@@ -532,7 +537,7 @@ impl Session {
         let kept = sizes.outputs.iter().map(Sizes::bytes).chain(states).fold(0, usize::saturating_add);
         program.budget().would_fit(kept, "a session's states and outputs")?;
         check_work(graph, &self.scratch)?;
-        let bound = program.layout(&self.scratch)?;
+        let (generation, bound) = program.layout(&self.scratch)?;
         self.keep_states_of_other_sizes(&sizes)?;
         // Give back the old memory before the new is asked for.
         (self.layout, self.ran) = (None, false);
@@ -541,7 +546,7 @@ impl Session {
         let memory = program.budget().reserve(wanted, "a session's arena, states and outputs")?;
         self.stream()?.fit(Arc::clone(&bound), &sizes)?;
         self.sizes = sizes;
-        self.layout = Some(Laid { bindings: self.scratch.clone(), bound, _memory: memory });
+        self.layout = Some(Laid { bindings: self.scratch.clone(), generation, bound, _memory: memory });
         Ok(())
     }
 

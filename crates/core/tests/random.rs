@@ -19,11 +19,14 @@ use schwann_core::op::{Binary, Compare, Op, Reduction, Unary};
 use schwann_core::pass::PassOptions;
 use schwann_core::plan::kernel::{BatchAxis, GatedCell};
 use schwann_core::plan::{Kernel, Plan};
-use schwann_core::{Bindings, CompileOptions, DType, Dim, Graph, GraphBuilder, Program, Result, Shape, Tensor, Value};
+use schwann_core::{
+    Bindings, Changing, CompileOptions, DType, Dim, Graph, GraphBuilder, Program, Result, Shape, Tensor, Value,
+};
 use schwann_kernels::Isa;
 use spread::{Compared, Expected};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// A graph under construction, with what may be used as an operand.
 struct Maker<'a, 'b> {
@@ -432,15 +435,42 @@ fn kernels(plan: &Plan, inside: bool, into: &mut Vec<(Kernel, bool)>) {
     }
 }
 
+/// A program that is compiled with other weights, run, and given those of the graph.
+fn changed(
+    graph: &Graph,
+    cpu: &Cpu,
+    options: CompileOptions,
+    inputs: &BTreeMap<String, Tensor>,
+) -> std::result::Result<Arc<Program>, String> {
+    let said = |e: schwann_core::Error| e.to_string();
+    let mut other = graph.clone();
+    for (i, (name, data)) in graph.weights().iter().enumerate().filter(|(_, (_, t))| t.dtype() == DType::F32) {
+        // Some that are 0 now and were not, and the other way round.
+        let moved = data
+            .to_f64()
+            .iter()
+            .enumerate()
+            .map(|(n, v)| if (n + i) % 7 == 0 { 0.0 } else { 0.8 * v + 0.01 })
+            .collect::<Vec<_>>();
+        other.set_weight(name, Tensor::from_f64(DType::F32, data.shape(), &moved).map_err(said)?).map_err(said)?;
+    }
+    let program = Program::compile_for(&other, cpu, &options).map_err(said)?;
+    let given: Vec<(&str, &Tensor)> = inputs.iter().map(|(n, t)| (n.as_str(), t)).collect();
+    program.session().run(&given).map_err(said)?;
+    let weights: Vec<(&str, &Tensor)> = graph.weights().iter().map(|(name, t)| (name.as_str(), t)).collect();
+    program.set_weights(&weights).map_err(said)?;
+    Ok(program)
+}
+
 fn check(choices: &[u16], seen: &mut Seen) -> std::result::Result<(), String> {
     let (graph, batches) = make(choices).map_err(|e| format!("building: {e}"))?;
     graph.verify().map_err(|e| e.to_string())?;
     let isas = Isa::available();
     let pick = choices.iter().fold(0usize, |h, c| h.wrapping_mul(31).wrapping_add(usize::from(*c)));
     let variants = [
-        (isas[isas.len() - 1], 1 + pick % 3, PassOptions::default()),
-        (isas[pick / 3 % isas.len()], 2, PassOptions::default()),
-        (isas[pick / 7 % isas.len()], 1, PassOptions::none()),
+        (isas[isas.len() - 1], 1 + pick % 3, PassOptions::default(), false),
+        (isas[pick / 3 % isas.len()], 2, PassOptions::default(), pick % 2 == 0),
+        (isas[pick / 7 % isas.len()], 1, PassOptions::none(), pick % 5 == 0),
     ];
     let mut expected = Vec::new();
     let least = spread::least(&graph);
@@ -457,12 +487,15 @@ fn check(choices: &[u16], seen: &mut Seen) -> std::result::Result<(), String> {
         expected.push((all, inputs, batch));
     }
     let mut found = vec![];
-    for (isa, threads, passes) in variants {
-        let what = format!("{isa}, {threads} threads, rewrite {}", passes.rewrite);
+    for (isa, threads, passes, changing) in variants {
+        let what = format!("{isa}, {threads} threads, rewrite {}, changing {changing}", passes.rewrite);
         let fail = |e: String| format!("{what}: {e}\n{graph}");
         let cpu = Cpu::with_isa(isa, threads).map_err(|e| fail(e.to_string()))?;
-        let program = Program::compile_for(&graph, &cpu, &CompileOptions::default().passes(passes))
-            .map_err(|e| fail(e.to_string()))?;
+        let options = CompileOptions::default().passes(passes);
+        let program = match changing {
+            false => Program::compile_for(&graph, &cpu, &options).map_err(|e| fail(e.to_string()))?,
+            true => changed(&graph, &cpu, options.changing(Changing::All), &expected[0].1).map_err(&fail)?,
+        };
         let mut session = program.session();
         for (want, inputs, batch) in &expected {
             let given: Vec<(&str, &Tensor)> = inputs.iter().map(|(n, t)| (n.as_str(), t)).collect();

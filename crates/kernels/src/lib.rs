@@ -12,6 +12,7 @@
 //! there are.
 
 pub mod attention;
+mod changing;
 pub mod clock;
 mod copy;
 pub mod exact;

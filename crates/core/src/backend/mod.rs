@@ -46,6 +46,23 @@ pub trait Prepared: Send + Sync {
     fn bind(&self, bindings: &Bindings) -> Result<Arc<dyn Bound>>;
     /// A new stream. It takes no memory to speak of until it is fitted to sizes.
     fn stream(&self) -> Result<Box<dyn Stream>>;
+    /// Gives weights of the graph that [may change](Graph::may_change) other data, of the same types: all of them or, after
+    /// an error, none. Runs that begin after this have it, in streams and layouts that there are too, unless these are to
+    /// be made anew; a run that is under way ends with the data that it began with. One call at a time.
+    fn set_weights(&self, weights: &[(String, Tensor)]) -> Result<Change> {
+        let names: Vec<&str> = weights.iter().map(|(name, _)| name.as_str()).collect();
+        let why = format!("this backend has no way to replace `{}`", names.join("`, `"));
+        Err(Error::Unavailable { what: "a change of weights", why })
+    }
+}
+
+/// What becomes of layouts when weights change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// They have the new weights.
+    InPlace,
+    /// They have the old weights for good, and new ones are to be bound.
+    NewLayouts,
 }
 
 /// A graph laid out for sizes; immutable and shared between streams.

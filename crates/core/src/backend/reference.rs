@@ -2,7 +2,8 @@
 
 use crate::backend::host::HostMemory;
 use crate::backend::{
-    Backend, Bound, Canceller, Clock, Inputs, Observer, Prepared, Sizes, Source, Span, Stream, state_places, tell,
+    Backend, Bound, Canceller, Change, Clock, Inputs, Observer, Prepared, Sizes, Source, Span, Stream, state_places,
+    tell,
 };
 use crate::error::{Error, Result};
 use crate::figure::Provenance;
@@ -14,7 +15,7 @@ pub use crate::reference::*;
 use crate::shape::Bindings;
 use crate::tensor::Tensor;
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Instant;
 
 /// Plain loops in `f64`, rounded to each node's type; slow, and the definition.
@@ -34,15 +35,22 @@ impl Backend for Reference {
         for (name, _) in graph.weight_types() {
             graph.weight(name)?;
         }
-        Ok(Box::new(Ready(graph)))
+        Ok(Box::new(Ready(Arc::new(RwLock::new(graph)))))
     }
 }
 
-struct Ready(Arc<Graph>);
+/// The graph with the weights of today. A run takes it once, and so has one set of them.
+type Current = Arc<RwLock<Arc<Graph>>>;
+
+fn now(current: &Current) -> Arc<Graph> {
+    Arc::clone(&current.read().unwrap_or_else(PoisonError::into_inner))
+}
+
+struct Ready(Current);
 
 impl Prepared for Ready {
     fn bind(&self, bindings: &Bindings) -> Result<Arc<dyn Bound>> {
-        let graph = &self.0;
+        let graph = &now(&self.0);
         let (mut steps, mut step_of) = (vec![], vec![None; graph.nodes().len()]);
         for (number, node) in graph.nodes().iter().enumerate().filter(|(_, n)| !n.op.is_source()) {
             step_of[number] = Some(steps.len());
@@ -69,17 +77,27 @@ impl Prepared for Ready {
             live_bytes: 0,
             weight_bytes: graph.weights().values().map(|t| t.bytes().len()).sum(),
         };
-        Ok(Arc::new(Laid { graph: Arc::clone(graph), plan, step_of }))
+        Ok(Arc::new(Laid { graph: Arc::clone(&self.0), plan, step_of }))
     }
 
     fn stream(&self) -> Result<Box<dyn Stream>> {
-        let memory = HostMemory::new(state_places(&self.0));
+        let memory = HostMemory::new(state_places(&now(&self.0)));
         Ok(Box::new(Running { laid: None, memory, done: None }))
+    }
+
+    fn set_weights(&self, weights: &[(String, Tensor)]) -> Result<Change> {
+        let mut current = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        let mut graph = Arc::clone(&current);
+        for (name, data) in weights {
+            Arc::make_mut(&mut graph).set_weight(name, data.clone())?;
+        }
+        *current = graph;
+        Ok(Change::InPlace)
     }
 }
 
 struct Laid {
-    graph: Arc<Graph>,
+    graph: Current,
     plan: Plan,
     /// The plan's step of each node that has one.
     step_of: Vec<Option<usize>>,
@@ -127,6 +145,7 @@ impl Running {
         };
         self.memory.settle();
         let Laid { graph, plan, step_of } = &**laid;
+        let graph = &now(graph);
         let mut given = BTreeMap::new();
         for (i, (name, value)) in graph.inputs().enumerate() {
             let ty = graph.ty(value);

@@ -3,12 +3,15 @@
 mod build;
 mod mark;
 pub(crate) mod name;
+mod prelude;
 mod print;
 #[cfg(test)]
 mod tests;
 
 pub use build::{GraphBuilder, Outside};
 pub use name::is_automatic;
+pub use prelude::Changing;
+pub(crate) use prelude::{Limit, Prelude};
 pub(crate) use print::quote;
 
 use crate::error::{Error, Result};
@@ -18,6 +21,7 @@ use crate::tensor::Tensor;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::sync::Arc;
 
 /// The most axes a value may have.
 pub const MAX_RANK: usize = 6;
@@ -103,6 +107,8 @@ pub struct Graph {
     weights: BTreeMap<String, Tensor>,
     /// How many loops are inside each other, at most.
     loops: usize,
+    /// Which weights may change once it is compiled, and what was made of them ahead; of no interest to anybody else.
+    prelude: Option<Arc<Prelude>>,
 }
 
 impl Graph {
@@ -276,9 +282,9 @@ impl Graph {
             _ => None,
         })
     }
-    /// Whether a node or data has this name of a weight.
+    /// Whether a node or data has this name of a weight, or one that may change has or had it.
     pub(crate) fn names_weight(&self, name: &str) -> bool {
-        self.weight_nodes.contains_key(name) || self.weights.contains_key(name)
+        self.weight_nodes.contains_key(name) || self.weights.contains_key(name) || self.may_change(name)
     }
     /// A weight's data, or an error that names it.
     pub fn weight(&self, name: &str) -> Result<&Tensor> {
@@ -460,7 +466,8 @@ impl Graph {
     /// A graph with the same inputs, states and weights but none of the operations, and where the inputs went: the
     /// start of every rewrite.
     pub(crate) fn rebuild(&self) -> Rebuild<'_> {
-        Rebuild { old: self, new: Graph { weights: self.weights.clone(), ..Graph::default() }, map: BTreeMap::new() }
+        let (weights, prelude) = (self.weights.clone(), self.prelude.clone());
+        Rebuild { old: self, new: Graph { weights, prelude, ..Graph::default() }, map: BTreeMap::new() }
     }
 
     /// The nodes that read each node, in order; one that reads it twice is there twice.

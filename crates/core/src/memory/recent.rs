@@ -31,6 +31,10 @@ impl<K: Hash + Eq + Clone, V> Recent<K, V> {
         self.asked += 1;
         self.kept.insert(key, (self.asked, value));
     }
+
+    pub(crate) fn clear(&mut self) {
+        self.kept.clear();
+    }
 }
 
 #[cfg(test)]

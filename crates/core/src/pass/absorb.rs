@@ -5,6 +5,9 @@
 //! is then one, and the factors of a scaled activation are gone. The new weights are written as graph nodes; hoisting and
 //! folding compute them once.
 //!
+//! Weights that may change are taken to stay as moderate as these rules need them to be: that is written down, and weights
+//! for which it does not hold are refused when somebody sets them ([`Graph::limit`]).
+//!
 //! For an infinite x the first is another sum: ∞ · 2 − ∞ · 1 is NaN, and ∞ · (2 − 1) is ∞, at every batch size.
 
 use super::PassOptions;
@@ -12,9 +15,10 @@ use super::dead::dead_code;
 use super::known::{Known, everywhere};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::graph::{Graph, Value, name};
-use crate::op::{Binary, Op};
+use crate::graph::{Graph, Limit, Value, name};
+use crate::op::{Binary, Float, Op};
 use crate::tensor::Tensor;
+use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
 
 /// Factors beyond this (or below its inverse) stay where they are: moved into weights they could overflow, or lose bits
@@ -48,21 +52,26 @@ pub(super) fn absorb(graph: &Graph, options: &PassOptions) -> Result<Graph> {
         // Weights that are still to change would have to be worked on again in every run.
         return Ok(graph.clone());
     }
-    everywhere(graph, &absorb_in)
+    let limits = RefCell::default();
+    let mut absorbed = everywhere(graph, &|graph, known| absorb_in(graph, known, &limits))?;
+    absorbed.limit(limits.into_inner())?;
+    Ok(absorbed)
 }
 
-fn absorb_in(graph: &Graph, known: &Known<'_>) -> Result<Graph> {
+fn absorb_in(graph: &Graph, known: &Known<'_>, limits: &RefCell<Vec<Limit>>) -> Result<Graph> {
     let mut a = Absorb { graph, known, uses: graph.uses(), sums: Vec::with_capacity(graph.nodes().len()) };
     // In order, so that a sum finds its parts, and without recursion, since graphs can be deep.
     for id in 0..graph.nodes().len() as u32 {
         let sum = a.sum(Value { node: id, slot: 0 });
         a.sums.push(sum);
     }
-    let sums: HashMap<u32, Sum> =
-        (0u32..).zip(std::mem::take(&mut a.sums)).filter_map(|(id, s)| Some((id, s?))).collect();
+    let sums = std::mem::take(&mut a.sums);
     let mut gaining = HashMap::new();
-    for (id, sum) in sums {
-        if a.gains(&sum) && a.stays_finite(&sum)? {
+    for (id, sum) in (0u32..).zip(sums).filter_map(|(id, sum)| Some((id, sum?))) {
+        if a.gains(&sum)
+            && let Some(found) = a.limits(id, &sum)?
+        {
+            limits.borrow_mut().extend(found.into_iter().filter(|limit| !limit.parts.is_empty()));
             gaining.insert(id, sum);
         }
     }
@@ -228,20 +237,30 @@ impl Absorb<'_> {
         Some(sum)
     }
 
-    /// Whether weights and biases that are added and scaled ahead surely stay finite, as the sums of what they give may:
-    /// a weight that overflows makes NaN of a 0.
-    fn stays_finite(&self, sum: &Sum) -> Result<bool> {
+    /// Weights and biases that are added and scaled ahead must stay finite, as the sums of what they give may: a weight that
+    /// overflows makes NaN of a 0. Gives what of that depends on weights that may change; `None` where it is not so now.
+    fn limits(&self, id: u32, sum: &Sum) -> Result<Option<[Limit; 2]>> {
         let factor = self.scaled(sum.x).map_or(1.0, |(_, c)| c.abs().max(1.0));
-        for (parts, factor) in [(&sum.weights, factor), (&sum.biases, 1.0)] {
-            let mut most = 0.0f32;
+        let node = &self.graph.nodes()[id as usize].name;
+        let mut limits = [(); 2].map(|()| Limit { node: node.clone(), fixed: Float(0.0), parts: vec![] });
+        for (limit, (parts, factor)) in limits.iter_mut().zip([(&sum.weights, factor), (&sum.biases, 1.0)]) {
+            let mut changing = 0.0f32;
             for (part, scale) in parts {
-                most += self.known.largest(*part)? * scale.abs().max(1.0) * factor;
+                let factor = scale.abs().max(1.0) * factor;
+                let most = self.known.largest(*part)? * factor;
+                match self.known.changing(*part) {
+                    Some(name) => {
+                        limit.parts.push((name.to_owned(), Float(factor)));
+                        changing += most;
+                    }
+                    None => limit.fixed.0 += most,
+                }
             }
-            if !most.is_finite() {
-                return Ok(false);
+            if !(limit.fixed.0 + changing).is_finite() {
+                return Ok(None);
             }
         }
-        Ok(true)
+        Ok(Some(limits))
     }
 
     /// Whether there is anything that can be done ahead.

@@ -131,7 +131,7 @@ fn requantize(graph: &mut Graph, value: Value) -> Result<Option<Value>> {
     let q = inner.inputs[0];
     let data = |v: Value| match &graph.node(v).op {
         Op::Const(t) => Some(t),
-        Op::Weight { name, .. } => graph.weights().get(name),
+        Op::Weight { name, .. } => graph.weights().get(name).filter(|_| !graph.may_change(name)),
         _ => None,
     };
     let (Some(scale), Some(zero)) = (data(node.inputs[1]), data(node.inputs[2])) else { return Ok(None) };

@@ -1,4 +1,7 @@
 //! Constant folding: work on constants, and (unless asked not to) on weights, is done now instead of in every run.
+//!
+//! What is made of weights that may change is a weight that may change, however small, and how it is made is written down
+//! ([`Graph::record`]).
 
 use super::PassOptions;
 use super::evaluate::{evaluate, evaluate_later};
@@ -84,12 +87,16 @@ fn fold_into(graph: &Graph, options: &PassOptions, literals: bool) -> Result<Gra
         let literal = literals && inputs.iter().all(|&v| matches!(r.new.node(v).op, Op::Const(_)));
         let once = !literal && !tables[id] && readers.left[id] == 1;
         let tensor = if once { evaluate_later(node, &values, &shape)? } else { evaluate(node, &values, &shape)? };
-        let folded = if literal || tensor.len() <= LITERAL {
+        let changing = inputs.iter().any(|v| r.new.is_changing(*v));
+        let folded = if !changing && (literal || tensor.len() <= LITERAL) {
             r.new.push(Op::Const(tensor.clone()), vec![], node.name.clone())?
         } else {
             let name = names.fresh(&r.new, &node.name);
             let folded = r.new.push(Op::Weight { name: name.clone(), ty: out.clone() }, vec![], node.name.clone())?;
             r.new.set_weight(&name, tensor.clone())?;
+            if changing {
+                r.new.record(&name, node, &inputs, &values)?;
+            }
             folded
         };
         known.insert(folded, tensor);

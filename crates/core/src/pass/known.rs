@@ -4,35 +4,46 @@
 //! is computed from known values alone, as long as the result is worth keeping: later lines of the recipe move it out of
 //! loops and compute it once.
 
+use super::again::largest;
 use super::fold::worth_keeping;
 use super::merge::with_body;
-use crate::dtype::DType;
 use crate::error::Result;
 use crate::graph::{Graph, Value};
 use crate::op::Op;
 use crate::tensor::Tensor;
 use std::collections::HashMap;
 
+/// A weight or a literal.
+#[derive(Clone, Copy)]
+struct Source<'a> {
+    data: &'a Tensor,
+    /// The weight's name, if it may change.
+    changing: Option<&'a str>,
+}
+
 /// What is known of a graph, or of a loop's body.
 pub(super) struct Known<'a> {
     /// Weights, literals, and a body's inputs that are one of these outside.
-    sources: HashMap<Value, &'a Tensor>,
+    sources: HashMap<Value, Source<'a>>,
     known: Vec<bool>,
     in_loop: bool,
 }
 
 impl<'a> Known<'a> {
-    fn of(graph: &'a Graph, given: &HashMap<Value, &'a Tensor>, in_loop: bool) -> Known<'a> {
+    fn of(graph: &'a Graph, given: &HashMap<Value, Source<'a>>, in_loop: bool) -> Known<'a> {
         let mut sources = given.clone();
         let mut known: Vec<bool> = Vec::with_capacity(graph.nodes().len());
         for (id, node) in (0u32..).zip(graph.nodes()) {
             let value = Value { node: id, slot: 0 };
-            let data = match &node.op {
-                Op::Const(t) => Some(t),
-                Op::Weight { name, .. } => graph.weights().get(name),
+            let source = match &node.op {
+                Op::Const(data) => Some(Source { data, changing: None }),
+                Op::Weight { name, .. } => graph.weights().get(name).map(|data| {
+                    let changing = graph.may_change(name).then_some(name.as_str());
+                    Source { data, changing }
+                }),
                 _ => None,
             };
-            sources.extend(data.map(|t| (value, t)));
+            sources.extend(source.map(|source| (value, source)));
             known.push(match &node.op {
                 op if op.is_source() => sources.contains_key(&value),
                 Op::Scan(_) => false,
@@ -62,14 +73,14 @@ impl<'a> Known<'a> {
         self.in_loop
     }
 
+    /// The weight that a source is, here or outside, if it may change.
+    pub(super) fn changing(&self, value: Value) -> Option<&str> {
+        self.sources.get(&value)?.changing
+    }
+
     /// The largest absolute value of a source of `f32`; infinity where it holds one, NaN, or no `f32`.
     pub(super) fn largest(&self, value: Value) -> Result<f32> {
-        let Some(data) = self.sources.get(&value).filter(|t| t.dtype() == DType::F32) else { return Ok(f32::INFINITY) };
-        let data = data.at_hand()?;
-        Ok(data
-            .values::<f32>()?
-            .iter()
-            .fold(0.0f32, |most, v| if v.is_nan() { f32::INFINITY } else { most.max(v.abs()) }))
+        self.sources.get(&value).map_or(Ok(f32::INFINITY), |source| largest(source.data))
     }
 }
 
@@ -81,7 +92,7 @@ pub(super) fn everywhere(graph: &Graph, rewrite: &Rewrite<'_>) -> Result<Graph> 
     within(graph, &HashMap::new(), false, rewrite)
 }
 
-fn within(graph: &Graph, given: &HashMap<Value, &Tensor>, in_loop: bool, rewrite: &Rewrite<'_>) -> Result<Graph> {
+fn within(graph: &Graph, given: &HashMap<Value, Source<'_>>, in_loop: bool, rewrite: &Rewrite<'_>) -> Result<Graph> {
     if !graph.nodes().iter().any(|n| matches!(n.op, Op::Scan(_))) {
         return rewrite(graph, &Known::of(graph, given, in_loop));
     }

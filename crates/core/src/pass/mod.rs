@@ -4,6 +4,7 @@
 //! pass that breaks a rule is named at once.
 
 mod absorb;
+mod again;
 mod algebra;
 pub(crate) mod cells;
 mod dead;
@@ -19,6 +20,7 @@ mod pattern;
 pub(crate) mod rows;
 mod synapse;
 
+pub(crate) use again::again;
 pub use fuse::{Opportunity, fusion_opportunities};
 pub use pattern::{Captures, Pattern, any, constant, op};
 
@@ -37,7 +39,8 @@ pub struct PassOptions {
     pub patterns: Vec<Pattern>,
     /// Whether elementwise work is fused.
     pub fuse: bool,
-    /// Whether work on weights alone is done now, once. Off where weights are still to change.
+    /// Whether work on weights alone is done now, once, and again when weights change that
+    /// [may](crate::CompileOptions::changing). Off where only the graph is of interest.
     pub fold_weights: bool,
     /// Up to which sizes products are merged and elementwise work is fused. A backend puts its own numbers here.
     pub tuning: Tuning,

@@ -7,7 +7,7 @@ mod card;
 pub(crate) use card::Knobs;
 use card::{Card, Command, Handle, Job, lost};
 use schwann_core::backend::{
-    self, Backend, Bound, Canceller, Clock, Inputs, Known, Observer, Prepared, Sizes, Source, Span, Stream,
+    self, Backend, Bound, Canceller, Change, Clock, Inputs, Known, Observer, Prepared, Sizes, Source, Span, Stream,
     state_places,
 };
 use schwann_core::pass::PassOptions;
@@ -16,7 +16,7 @@ use schwann_core::{Bindings, Graph, Op, Provenance, Result, Tensor};
 use std::cell::OnceCell;
 use std::collections::HashMap;
 use std::sync::mpsc::{Receiver, channel};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Instant;
 
 /// The backend: one card, which all programs and streams share.
@@ -64,23 +64,43 @@ impl Backend for Strange {
         // A loop's body has none of its own: weights enter it as inputs.
         let put = |name: &str| Ok((name.to_owned(), self.card.put(graph.weight(name)?)?));
         let weights = graph.weight_types().map(|(name, _)| put(name)).collect::<Result<HashMap<_, _>>>()?;
-        Ok(Box::new(Ready { card: Arc::clone(&self.card), graph, weights: Arc::new(weights) }))
+        Ok(Box::new(Ready { card: Arc::clone(&self.card), graph, weights: Arc::new(Mutex::new(Arc::new(weights))) }))
     }
+}
+
+/// Where the card has the weights of today. A run is told once, and so has one set of them.
+type Weights = Arc<Mutex<Arc<HashMap<String, Handle>>>>;
+
+fn now(weights: &Weights) -> MutexGuard<'_, Arc<HashMap<String, Handle>>> {
+    weights.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 struct Ready {
     card: Arc<Card>,
     graph: Arc<Graph>,
-    weights: Arc<HashMap<String, Handle>>,
+    weights: Weights,
 }
 
 impl Drop for Ready {
     fn drop(&mut self) {
-        let _ = self.card.send(Command::Free(self.weights.values().copied().collect()));
+        let _ = self.card.send(Command::Free(now(&self.weights).values().copied().collect()));
     }
 }
 
 impl Prepared for Ready {
+    /// New buffers take the place of the old ones, which go when the runs before this are done: the card obeys in order.
+    fn set_weights(&self, weights: &[(String, Tensor)]) -> Result<Change> {
+        let put = |(name, data): &(String, Tensor)| Ok((name.clone(), self.card.put(data)?));
+        let new = weights.iter().map(put).collect::<Result<Vec<_>>>()?;
+        // Held until the card knows, as it is by whoever tells the card of a run.
+        let mut current = now(&self.weights);
+        let mut all = (**current).clone();
+        let old = new.into_iter().filter_map(|(name, handle)| all.insert(name, handle)).collect();
+        *current = Arc::new(all);
+        self.card.send(Command::Free(old))?;
+        Ok(Change::InPlace)
+    }
+
     fn bind(&self, bindings: &Bindings) -> Result<Arc<dyn Bound>> {
         Ok(Arc::new(Layout { plan: plan(&self.graph, bindings)? }))
     }
@@ -156,7 +176,7 @@ impl Bound for Layout {
 struct Lane {
     card: Arc<Card>,
     graph: Arc<Graph>,
-    weights: Arc<HashMap<String, Handle>>,
+    weights: Weights,
     /// For each state, its place among the inputs and among the outputs.
     states: Vec<(usize, usize)>,
     layout: Option<(Arc<Layout>, Sizes)>,
@@ -275,10 +295,11 @@ impl Stream for Lane {
         }
         let outputs: Vec<Handle> = sizes.outputs.iter().map(|_| self.card.handle()).collect();
         let (reply, answer) = channel();
+        let weights = now(&self.weights);
         self.card.send(Command::Run(Box::new(Job {
             graph: Arc::clone(&self.graph),
             bindings: layout.plan.bindings.clone(),
-            weights: Arc::clone(&self.weights),
+            weights: Arc::clone(&weights),
             inputs: all,
             outputs: outputs.clone(),
             given,

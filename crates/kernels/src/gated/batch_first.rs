@@ -15,6 +15,7 @@
 
 use super::{HEADS, Source};
 use crate::Isa;
+use crate::changing::Table;
 use crate::gemm::micro::Lanes;
 use crate::math;
 use crate::simd::{Level, Simd, portable::Portable};
@@ -33,13 +34,13 @@ const TAIL: usize = HEADS;
 
 #[derive(Clone, Copy)]
 #[repr(align(64))]
-struct Line([f32; 16]);
+pub(super) struct Line([f32; 16]);
 
 const IOTA: [i32; 16] = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15];
 
 pub(super) struct BatchFirst {
     blocks: Vec<Block>,
-    data: Vec<Line>,
+    pub(super) data: Table<Line>,
 }
 
 /// A block, and where its numbers begin in the data, counted in floats.
@@ -127,7 +128,7 @@ impl BatchFirst {
             line.0[..floats.len()].copy_from_slice(floats);
             line
         };
-        BatchFirst { blocks, data: floats.chunks(16).map(line).collect() }
+        BatchFirst { blocks, data: floats.chunks(16).map(line).collect::<Vec<_>>().into() }
     }
 
     pub(super) fn bytes(&self) -> usize {

@@ -10,6 +10,7 @@
 #![expect(clippy::needless_range_loop, reason = "the indices name registers: each loop is unrolled away")]
 
 use super::{HEADS, Source};
+use crate::changing::Table;
 use crate::math;
 use crate::simd::{Isa, Simd, with_simd};
 use std::mem::MaybeUninit;
@@ -21,21 +22,22 @@ const REGISTERS: usize = 3;
 pub(super) struct BatchLast {
     units: Vec<Unit>,
     indices: Vec<u32>,
-    weights: Vec<f32>,
+    pub(super) weights: Table<f32>,
     skipped: usize,
 }
 
 /// Lengths of a unit's lists, by part: inputs of all heads, then those of the last alone.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 struct Unit {
     lists: [[u32; 2]; 2],
 }
 
 impl BatchLast {
     pub(super) fn pack(inputs: [usize; 2], units: usize, source: &Source<'_>) -> BatchLast {
-        let mut packed = BatchLast { units: Vec::new(), indices: Vec::new(), weights: Vec::new(), skipped: 0 };
+        let mut packed = BatchLast { units: Vec::new(), indices: Vec::new(), weights: Table::default(), skipped: 0 };
+        let mut weights: Vec<f32> = Vec::new();
         for unit in 0..units {
-            packed.weights.extend((0..HEADS).map(|h| source.shift(h, unit)));
+            weights.extend((0..HEADS).map(|h| source.shift(h, unit)));
             let mut lists = [[0; 2]; 2];
             // The second part is multiplied first.
             for (part, first) in [(1, inputs[0]), (0, 0)] {
@@ -43,14 +45,42 @@ impl BatchLast {
                 let is_masked = |i: &usize| (0..HEADS - 1).all(|h| weight(*i, h) == 0.0);
                 let (last_only, all): (Vec<usize>, Vec<usize>) = (0..inputs[part]).partition(is_masked);
                 packed.indices.extend(all.iter().chain(&last_only).map(|&i| i as u32));
-                packed.weights.extend(all.iter().flat_map(|&i| (0..HEADS).map(move |h| weight(i, h))));
-                packed.weights.extend(last_only.iter().map(|&i| weight(i, HEADS - 1)));
+                weights.extend(all.iter().flat_map(|&i| (0..HEADS).map(move |h| weight(i, h))));
+                weights.extend(last_only.iter().map(|&i| weight(i, HEADS - 1)));
                 packed.skipped += last_only.len() * (HEADS - 1);
                 lists[part] = [all.len() as u32, last_only.len() as u32];
             }
             packed.units.push(Unit { lists });
         }
+        packed.weights = weights.into();
         packed
+    }
+
+    /// Other weights in the same lists; `None` where one is not 0 that these leave out.
+    pub(super) fn pack_alike(&self, inputs: [usize; 2], source: &Source<'_>) -> Option<BatchLast> {
+        let mut weights: Vec<f32> = Vec::with_capacity(self.weights.len());
+        let mut indices = self.indices.iter().map(|i| *i as usize);
+        for (unit, Unit { lists }) in self.units.iter().enumerate() {
+            weights.extend((0..HEADS).map(|h| source.shift(h, unit)));
+            for (part, first) in [(1, inputs[0]), (0, 0)] {
+                let weight = |i: usize, head: usize| source.weight(first + i, head, unit);
+                let [all, last_only] = lists[part];
+                for i in indices.by_ref().take(all as usize) {
+                    weights.extend((0..HEADS).map(|h| weight(i, h)));
+                }
+                for i in indices.by_ref().take(last_only as usize) {
+                    (0..HEADS - 1).all(|h| weight(i, h) == 0.0).then_some(())?;
+                    weights.push(weight(i, HEADS - 1));
+                }
+            }
+        }
+        let (units, indices) = (self.units.clone(), self.indices.clone());
+        Some(BatchLast { units, indices, weights: weights.into(), skipped: self.skipped })
+    }
+
+    /// Whether another has the same lists.
+    pub(super) fn is_like(&self, other: &BatchLast) -> bool {
+        self.units == other.units && self.indices == other.indices
     }
 
     pub(super) fn bytes(&self) -> usize {

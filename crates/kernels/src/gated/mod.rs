@@ -19,9 +19,11 @@ mod batch_last;
 mod tests;
 
 use crate::Isa;
+use crate::changing::{Changing, Rewriting};
 use batch_first::BatchFirst;
 use batch_last::BatchLast;
 use std::f32::consts::LOG2_E;
+use std::sync::Arc;
 
 /// Heads of a gate: a, b and t.
 const HEADS: usize = 3;
@@ -99,6 +101,46 @@ impl Gated {
             Batch::Last => Packed::BatchLast(BatchLast::pack(inputs, units, source)),
         };
         Ok(Gated { isa, inputs, units, packed })
+    }
+
+    /// The same, which its owner may rewrite.
+    pub fn changing(mut self, owner: &Arc<Changing>) -> Gated {
+        match &mut self.packed {
+            Packed::BatchFirst(packed) => packed.data = std::mem::take(&mut packed.data).owned_by(owner),
+            Packed::BatchLast(packed) => packed.weights = std::mem::take(&mut packed.weights).owned_by(owner),
+        }
+        self
+    }
+
+    pub(crate) fn owner(&self) -> Option<&Arc<Changing>> {
+        match &self.packed {
+            Packed::BatchFirst(packed) => packed.data.owner(),
+            Packed::BatchLast(packed) => packed.weights.owner(),
+        }
+    }
+
+    /// Other weights packed in the same way, to [rewrite](Self::rewrite) these with; `None` where a weight is not 0 that
+    /// is left out here.
+    pub fn pack_alike(&self, source: &Source<'_>) -> Option<Gated> {
+        let Gated { isa, inputs, units, .. } = *self;
+        let packed = match &self.packed {
+            Packed::BatchFirst(_) => Packed::BatchFirst(BatchFirst::pack(isa, inputs, units, source)),
+            Packed::BatchLast(packed) => Packed::BatchLast(packed.pack_alike(inputs, source)?),
+        };
+        Some(Gated { isa, inputs, units, packed })
+    }
+
+    /// Writes the numbers of a cell that was packed in the same way in the place of these.
+    pub fn rewrite(&self, by: &mut Rewriting<'_>, with: &Gated) -> Result<(), String> {
+        let alike = (self.isa, self.inputs, self.units) == (with.isa, with.inputs, with.units);
+        match (&self.packed, &with.packed) {
+            // Sizes and the instruction set decide all but the numbers.
+            (Packed::BatchFirst(packed), Packed::BatchFirst(with)) if alike => packed.data.rewrite(by, &with.data),
+            (Packed::BatchLast(packed), Packed::BatchLast(with)) if alike && packed.is_like(with) => {
+                packed.weights.rewrite(by, &with.weights)
+            }
+            _ => Err(format!("{with:?} in the place of {self:?}, which is packed otherwise")),
+        }
     }
 
     /// How many inputs each part has.

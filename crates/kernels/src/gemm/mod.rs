@@ -20,6 +20,7 @@ mod plan;
 #[cfg(test)]
 mod tests;
 
+use crate::changing::{Changing, Rewriting, Table};
 use crate::team::start;
 use crate::tuning::{Machine, Tuning};
 use crate::{Isa, Team};
@@ -27,6 +28,7 @@ use pack::Source;
 pub(crate) use plan::{FewRows, FewRowsAt};
 use plan::{Kernels, Plan, threads_worth};
 use std::ops::Range;
+use std::sync::Arc;
 
 /// How the elements of a matrix lie in memory; sums are always f32.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -56,7 +58,7 @@ struct Line(#[cfg_attr(not(test), expect(dead_code, reason = "read through point
 
 /// A right-hand side packed once, for one instruction set: weights. 16-bit weights stay 16 bits in memory.
 pub struct PackedB {
-    data: Vec<Line>,
+    data: Table<Line>,
     store: Store,
     k: usize,
     n: usize,
@@ -106,7 +108,26 @@ impl PackedB {
         let mut data = Vec::new();
         data.try_reserve_exact(bytes.div_ceil(64)).map_err(|_| bytes)?;
         data.resize(bytes.div_ceil(64), Line([0; 64]));
-        let to: *mut u8 = data.as_mut_ptr().cast();
+        // SAFETY: the data has room for every padded column and step; the rest is the caller's promise.
+        unsafe { PackedB::fill(kernels, k, n, b, data.as_mut_ptr().cast(), piece, read) };
+        let Kernels { width, lanes, .. } = *kernels;
+        Ok(PackedB { data: data.into(), store: b.store, k, n, bytes, width, lanes })
+    }
+
+    /// Writes the packed matrix, in pieces.
+    ///
+    /// # Safety
+    /// As [`PackedB::in_pieces`], and `to` must have room for all of it.
+    unsafe fn fill(
+        kernels: &Kernels,
+        k: usize,
+        n: usize,
+        b: Source,
+        to: *mut u8,
+        piece: usize,
+        read: &mut dyn FnMut(Range<usize>),
+    ) {
+        let bytes = kernels.packed_bytes(b.store, k, n);
         let Kernels { width, lanes, pack_b, .. } = *kernels;
         let (depth, step, size) = (b.store.depth(), b.store.step_bytes(), b.store.size());
         let steps = k.div_ceil(depth);
@@ -119,8 +140,8 @@ impl PackedB {
                 for from in (0..n).step_by(width) {
                     let cols = width.min(n - from);
                     let at = (from * steps + first / depth * cols.next_multiple_of(lanes)) * step;
-                    // SAFETY: the data has room for every padded column and step, and these rows of a panel are the
-                    // steps from `first / depth` on of it; the rest is the caller's promise.
+                    // SAFETY: there is room for every padded column and step, and these rows of a panel are the steps
+                    // from `first / depth` on of it; the rest is the caller's promise.
                     unsafe { pack_b(b.at(first, from), rows, cols, to.add(at)) };
                 }
                 read(first * b.row * size..(first + rows) * b.row * size);
@@ -134,7 +155,39 @@ impl PackedB {
                 read(from * b.col * size..(from + cols) * b.col * size);
             }
         }
-        Ok(PackedB { data, store: b.store, k, n, bytes, width, lanes })
+    }
+
+    /// The same, which its owner may rewrite.
+    pub fn changing(mut self, owner: &Arc<Changing>) -> PackedB {
+        self.data = self.data.owned_by(owner);
+        self
+    }
+
+    pub(crate) fn owner(&self) -> Option<&Arc<Changing>> {
+        self.data.owner()
+    }
+
+    /// Packs another matrix of the same size and type in its place; see [`PackedB::pack`].
+    ///
+    /// # Safety
+    /// As [`PackedB::pack`], for this size and type.
+    pub(crate) unsafe fn rewrite(
+        &self,
+        by: &mut Rewriting<'_>,
+        isa: Isa,
+        b: *const u8,
+        [row, col]: [usize; 2],
+        read: &mut dyn FnMut(Range<usize>),
+    ) -> Result<(), String> {
+        let to = self.data.to_rewrite(by)?;
+        if !self.is_for(isa) {
+            return Err(format!("{self:?} is not packed for {isa}"));
+        }
+        let b = Source { ptr: b, store: self.store, row, col };
+        // SAFETY: the data was made for a matrix of this size by kernels of these panels, and nobody reads it meanwhile;
+        // the rest is the caller's promise.
+        unsafe { PackedB::fill(Kernels::get(isa), self.k, self.n, b, to.cast(), PIECE_BYTES, read) };
+        Ok(())
     }
 
     /// # Safety

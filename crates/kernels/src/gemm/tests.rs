@@ -236,7 +236,10 @@ fn a_matrix_packed_in_pieces_is_the_matrix_and_each_byte_is_read_once() {
                     let mut read = vec![];
                     // SAFETY: the matrix has the shape and strides given.
                     let packed = unsafe { PackedB::in_pieces(kernels, k, n, b.source(), piece, &mut |r| read.push(r)) };
-                    (packed.unwrap().data, read)
+                    // SAFETY: nobody rewrites it.
+                    let lines =
+                        packed.map(|p| unsafe { std::slice::from_raw_parts(p.data.as_ptr(), p.data.len()) }.to_vec());
+                    (lines.unwrap(), read)
                 };
                 let bytes = |lines: &[Line]| lines.iter().flat_map(|l| l.0).collect::<Vec<u8>>();
                 let (whole, all) = pack(usize::MAX);

@@ -11,6 +11,7 @@
 //! All ways to do this are compared by an estimate of their cycles when synapses are packed.
 
 use super::Record;
+use crate::changing::Table;
 use crate::tuning::Tuning;
 use std::ops::Range;
 
@@ -58,7 +59,7 @@ impl Lookup {
 pub(super) struct Line([f32; 16]);
 
 /// Evaluations of whole registers that belong together: `slots` of them, one after the other.
-#[derive(Clone)]
+#[derive(Clone, PartialEq, Eq)]
 pub(super) struct Group {
     /// How many destinations it has, a power of two: lane i belongs to destination i modulo this. The lane of the first
     /// destination in its block is a multiple of it.
@@ -76,6 +77,7 @@ pub(super) struct Group {
 }
 
 /// The destinations whose results fill one register.
+#[derive(PartialEq, Eq)]
 pub(super) struct Block {
     /// The first of them.
     pub(super) first: usize,
@@ -97,7 +99,7 @@ pub(super) struct Dealt {
     /// that is taken several times, that can begin before all blocks are done.
     pub(super) blocks: Vec<Block>,
     pub(super) groups: Vec<Group>,
-    pub(super) tables: Vec<Line>,
+    pub(super) tables: Table<Line>,
 }
 
 impl Dealt {
@@ -161,7 +163,8 @@ pub(super) fn deal(all: &[&[Record]], sources: usize, sums: usize, table: Lookup
             line.0[..chunk.len()].copy_from_slice(chunk);
             line
         })
-        .collect();
+        .collect::<Vec<_>>()
+        .into();
     dealt
 }
 

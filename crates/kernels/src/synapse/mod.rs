@@ -22,12 +22,14 @@
 
 mod deal;
 
+use crate::changing::{Changing, Rewriting, Table};
 use crate::math;
 use crate::simd::{Isa, Simd, with_simd};
 use crate::team::Team;
 use crate::tuning::Machine;
 use deal::{Dealt, Group};
 use std::ops::Range;
+use std::sync::Arc;
 
 /// What happens to a synapse's input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -106,7 +108,7 @@ pub struct Synapses {
     segments: usize,
     sums: usize,
     /// For batch-last values: by destination, in the order given.
-    records: Vec<Record>,
+    records: Table<Record>,
     /// Where each destination's records begin, and the end.
     starts: Vec<u32>,
     /// For batch-first values.
@@ -176,20 +178,53 @@ impl Synapses {
         for d in 0..segments {
             starts[d + 1] += starts[d];
         }
-        let mut packed = Synapses {
+        let lookup = deal::Lookup::new(isa.lanes(), with_simd!(isa, s => lookup_registers(s)), tuning);
+        let lists: Vec<&[Record]> =
+            starts.windows(2).map(|ends| &records[ends[0] as usize..ends[1] as usize]).collect();
+        let dealt = deal::deal(&lists, sources, weights.len(), lookup);
+        Ok(Synapses {
             isa,
             activation,
             sources,
             segments,
             sums: weights.len(),
-            records,
+            records: records.into(),
             starts,
-            dealt: Dealt::default(),
+            dealt,
             threads_evaluations_least: tuning.synapse_threads_evaluations_least(),
-        };
-        let lookup = deal::Lookup::new(isa.lanes(), with_simd!(isa, s => lookup_registers(s)), tuning);
-        packed.deal(lookup);
-        Ok(packed)
+        })
+    }
+
+    /// The same, whose numbers its owner may rewrite.
+    pub fn changing(mut self, owner: &Arc<Changing>) -> Synapses {
+        self.records = self.records.owned_by(owner);
+        self.dealt.tables = self.dealt.tables.owned_by(owner);
+        self
+    }
+
+    pub(crate) fn owner(&self) -> Option<&Arc<Changing>> {
+        self.records.owner()
+    }
+
+    /// Whether others have the same wiring, dealt in the same way, so that these can be
+    /// [rewritten](Self::rewrite) with them.
+    pub fn is_like(&self, by: &Rewriting<'_>, other: &Synapses) -> Result<bool, String> {
+        let sizes = |s: &Synapses| (s.isa, s.activation, s.sources, s.segments, s.sums, s.len(), s.dealt.tables.len());
+        let sources = |s: &[Record], t: &[Record]| s.iter().zip(t).all(|(s, t)| s.source == t.source);
+        Ok(sizes(self) == sizes(other)
+            && self.starts == other.starts
+            && self.dealt.groups == other.dealt.groups
+            && self.dealt.blocks == other.dealt.blocks
+            && sources(self.records.look(by)?, other.records.look(by)?))
+    }
+
+    /// Writes the numbers of others with the same wiring in the place of these.
+    pub fn rewrite(&self, by: &mut Rewriting<'_>, with: &Synapses) -> Result<(), String> {
+        if !self.is_like(by, with)? {
+            return Err(format!("{with:?} in the place of {self:?}, which are wired otherwise"));
+        }
+        self.records.rewrite(by, &with.records)?;
+        self.dealt.tables.rewrite(by, &with.dealt.tables)
     }
 
     /// How many values they read.
@@ -222,16 +257,6 @@ impl Synapses {
     /// Whether they are packed for `isa`.
     pub(crate) fn is_for(&self, isa: Isa) -> bool {
         self.isa == isa
-    }
-
-    fn list(&self, d: usize) -> Range<usize> {
-        self.starts[d] as usize..self.starts[d + 1] as usize
-    }
-
-    /// Deals the synapses to lanes.
-    fn deal(&mut self, lookup: deal::Lookup) {
-        let lists: Vec<&[Record]> = (0..self.segments).map(|d| &self.records[self.list(d)]).collect();
-        self.dealt = deal::deal(&lists, self.sources, self.sums, lookup);
     }
 
     /// Whether a ratio of the sums makes sense: there are two, and every destination is a source.

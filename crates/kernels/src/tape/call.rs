@@ -2,7 +2,7 @@
 
 use super::scan::Scan;
 use super::verify::moderate;
-use super::{Ref, Slots, Stopped};
+use super::{Changing, Ref, Rewriting, Slots, Stopped};
 use crate::attention::{self, Attention};
 use crate::exact::{IntOp, IntReduce};
 use crate::gated::Gated;
@@ -495,8 +495,26 @@ impl Call {
         }
     }
 
+    /// Who may rewrite what it has packed, and what the tapes in it have.
+    pub(super) fn owners(&self) -> [Option<&Arc<Changing>>; 2] {
+        match self {
+            Call::Gemm(gemm) => match &gemm.b {
+                GemmB::Packed(b) => [b.owner(), None],
+                GemmB::Plain(_) => [None, None],
+            },
+            Call::SynapseSum { synapses, .. } => [synapses.owner(), None],
+            Call::Gated { gated, .. } => [gated.owner(), None],
+            Call::Scan(scan) => {
+                let mut tapes = scan.tapes();
+                [(); 2].map(|()| tapes.next().and_then(|tape| tape.changing.as_ref()))
+            }
+            _ => [None, None],
+        }
+    }
+
     /// # Safety
-    /// The call must have passed verification, and the slots must point to memory as it was verified against.
+    /// The call must have passed verification, the slots must point to memory as it was verified against, and nobody may
+    /// rewrite what may change.
     #[inline]
     pub(super) unsafe fn run(&self, on: Machine<'_>, slots: Slots<'_>, team: &Team) -> Result<(), Stopped> {
         let f32s = |r: &Ref| slots.at(r).cast::<f32>();
@@ -622,15 +640,34 @@ pub fn pack(
     [row, col]: [usize; 2],
     read: &mut dyn FnMut(Range<usize>),
 ) -> Result<PackedB, PackError> {
-    let need = super::verify::reach(&[k, n], &[row, col]).and_then(|n| n.checked_mul(store.size()));
-    if need.is_none_or(|need| need > data.len()) || !data.as_ptr().addr().is_multiple_of(store.size()) {
-        let problem = format!("{} bytes for a {k} × {n} matrix with strides {row} and {col}", data.len());
-        return Err(PackError::Mistake(problem));
-    }
+    lies(store, [k, n], data, [row, col]).map_err(PackError::Mistake)?;
     // With strides of 0 there can be far more elements than bytes of `data`, and each gets a place of its own.
     if !fits(&[k.saturating_add(64), n.saturating_add(64)]) {
         return Err(PackError::Mistake(format!("a packed {k} × {n} matrix does not fit memory")));
     }
     // SAFETY: every element lies within `data`, aligned, as just checked, and the packed size does not overflow.
     unsafe { PackedB::pack(isa, store, k, n, data.as_ptr(), row, col, read) }.map_err(PackError::Memory)
+}
+
+/// Packs another matrix in the place of one of the same size and type; see [`pack`].
+pub fn repack(
+    by: &mut Rewriting<'_>,
+    isa: Isa,
+    packed: &PackedB,
+    data: &[u8],
+    strides: [usize; 2],
+    read: &mut dyn FnMut(Range<usize>),
+) -> Result<(), String> {
+    lies(packed.store(), [packed.k(), packed.n()], data, strides)?;
+    // SAFETY: every element lies within `data`, aligned, as just checked; a matrix of this size is packed already.
+    unsafe { packed.rewrite(by, isa, data.as_ptr(), strides, read) }
+}
+
+/// Whether a matrix lies in `data` as its strides say, and is aligned there.
+fn lies(store: Store, [k, n]: [usize; 2], data: &[u8], [row, col]: [usize; 2]) -> Result<(), String> {
+    let need = super::verify::reach(&[k, n], &[row, col]).and_then(|n| n.checked_mul(store.size()));
+    if need.is_some_and(|need| need <= data.len()) && data.as_ptr().addr().is_multiple_of(store.size()) {
+        return Ok(());
+    }
+    Err(format!("{} bytes for a {k} × {n} matrix with strides {row} and {col}", data.len()))
 }

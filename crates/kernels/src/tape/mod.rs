@@ -12,7 +12,8 @@ mod tests;
 mod verify;
 mod watch;
 
-pub use call::{Attend, Call, Epilogue, Gemm, GemmB, Map, PackError, Strided, pack};
+pub use crate::changing::{Changing, Numbers, Rewriting};
+pub use call::{Attend, Call, Epilogue, Gemm, GemmB, Map, PackError, Strided, pack, repack};
 pub use scan::{Body, Scan, ScanState, Sequence};
 pub use verify::LARGEST;
 pub use watch::{Event, Recorder, Time, Watch, Watching};
@@ -65,7 +66,23 @@ pub struct Memory {
 }
 
 /// Constant bytes: weights and literals.
-pub type Const = Arc<dyn AsRef<[u8]> + Send + Sync>;
+#[derive(Clone)]
+pub enum Const {
+    /// That never change.
+    Fixed(Arc<dyn AsRef<[u8]> + Send + Sync>),
+    /// That their owner may rewrite between runs.
+    Changing(Arc<Numbers>),
+}
+
+impl Const {
+    /// How many bytes they are.
+    pub fn bytes(&self) -> usize {
+        match self {
+            Const::Fixed(bytes) => (**bytes).as_ref().len(),
+            Const::Changing(numbers) => numbers.len(),
+        }
+    }
+}
 
 /// One of a tape's memories.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -101,10 +118,11 @@ fn slot_of(inputs: usize, outputs: usize, space: Space) -> u32 {
 /// bytes than those that the calls were checked against.
 struct Held {
     bytes: NonNull<[u8]>,
-    _keep: Const,
+    keep: Const,
 }
 
-// SAFETY: the bytes are only read, and belong to a value that is itself `Send` and `Sync`.
+// SAFETY: runs only read the bytes, which belong to a value that is itself `Send` and `Sync`; their owner, if they have
+// one, writes them while no run does.
 unsafe impl Send for Held {}
 // SAFETY: as above.
 unsafe impl Sync for Held {}
@@ -128,7 +146,16 @@ impl Spaces {
         if arena > limit {
             return Err(format!("an arena of {arena} bytes"));
         }
-        let hold = |keep: Const| Held { bytes: NonNull::from((*keep).as_ref()), _keep: keep };
+        let hold = |keep: Const| {
+            let bytes = match &keep {
+                Const::Fixed(bytes) => NonNull::from((**bytes).as_ref()),
+                Const::Changing(numbers) => {
+                    let start = NonNull::new(numbers.as_ptr().cast_mut()).unwrap_or(NonNull::dangling());
+                    NonNull::slice_from_raw_parts(start, numbers.len())
+                }
+            };
+            Held { bytes, keep }
+        };
         Ok(Spaces { arena, inputs, outputs, consts: consts.into_iter().map(hold).collect() })
     }
 
@@ -211,6 +238,8 @@ pub struct Tape {
     /// How many places that table has.
     place_count: usize,
     memory: Spaces,
+    /// The owner of whatever its calls read that may change, in loops too.
+    changing: Option<Arc<Changing>>,
     /// Tells this tape's frames from those of another.
     id: u64,
 }
@@ -279,6 +308,7 @@ impl Tape {
             place
         });
         let places = places.collect();
+        let changing = owner(&memory, &calls)?;
         let id = NEXT.fetch_add(1, Ordering::Relaxed);
         Ok(Tape {
             isa: on.isa,
@@ -291,6 +321,7 @@ impl Tape {
             place_count,
             calls,
             memory,
+            changing,
             id,
         })
     }
@@ -393,14 +424,17 @@ impl Tape {
             Some(Watching::Steps(steps)) => (Some(steps), None),
             Some(Watching::Times(recorder)) => (None, Some(recorder.enter(self))),
         };
+        let _unchanged = self.changing.as_deref().map(Changing::reading);
         // SAFETY: every slot was just set to memory of the size that the calls were verified against: the inputs,
-        // outputs and arena are borrowed for the whole run, the constants are kept alive by `self`.
+        // outputs and arena are borrowed for the whole run, the constants are kept alive by `self`. Whatever may be
+        // rewritten, in loops too, is the owner's whose lock is held here.
         unsafe { self.run_calls(frame, team, steps, times, cancel) }
     }
 
     /// # Safety
     /// Every slot of the frame must point to memory of the size in `self.memory`, aligned for its elements (the arena to
-    /// 64 bytes), unaliased but for shared reads; and the team must be no larger than the tape's thread count.
+    /// 64 bytes), unaliased but for shared reads; the team must be no larger than the tape's thread count; and nobody may
+    /// rewrite what may change.
     unsafe fn run_calls(
         &self,
         frame: &mut Frame,
@@ -451,6 +485,21 @@ impl Tape {
         }
         Ok(())
     }
+}
+
+/// The one owner of all memory that calls read and that may change; an error where there are several.
+fn owner(memory: &Spaces, calls: &[Call]) -> Result<Option<Arc<Changing>>, String> {
+    let constants = memory.consts.iter().filter_map(|held| match &held.keep {
+        Const::Fixed(_) => None,
+        Const::Changing(numbers) => numbers.owner(),
+    });
+    let mut found: Option<&Arc<Changing>> = None;
+    for one in constants.chain(calls.iter().flat_map(Call::owners).flatten()) {
+        if !Arc::ptr_eq(found.get_or_insert(one), one) {
+            return Err("weights of several owners, which could change in the middle of a run".into());
+        }
+    }
+    Ok(found.cloned())
 }
 
 #[inline]

@@ -1,5 +1,6 @@
 //! Small tapes of every call: what runs gives what plain loops give, and what lies is refused.
 
+mod changing;
 mod refusals;
 mod runs;
 mod watch;

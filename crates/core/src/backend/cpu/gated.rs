@@ -5,7 +5,7 @@
 
 use super::known::Known;
 use super::lower::{Label, Lower, Target, sized};
-use super::packs::Heads;
+use super::packs::{self, Heading};
 use crate::error::{Error, Result};
 use crate::graph::{Graph, Value};
 use crate::op::Op;
@@ -110,8 +110,8 @@ pub(super) fn lower(l: &mut Lower<'_>, value: Value, cell: Cell) -> Result<()> {
     let fixed = |v: Value| l.known.data(v)?.ok_or_else(lost);
     let strides = if by_column { [1, inputs[0] + inputs[1]] } else { [3 * units, 1] };
     let (weights, bias) = (fixed(node.inputs[1])?, node.inputs.get(2).map(|v| fixed(*v)).transpose()?);
-    let heads = Heads { batch, inputs, units, starts: heads, strides, weights, bias };
-    let gated = l.target.packs.gated(l.target.isa, heads)?;
+    let shape = Heading { batch, inputs, units, starts: heads, strides };
+    let gated = l.target.packs.gated(l.target.isa, &packs::Cell { shape, weights, bias })?;
     l.count_packed(std::sync::Arc::as_ptr(&gated).addr(), gated.bytes());
     // What is not multiplied is no work done.
     cost.flops = cost.flops.saturating_sub(2 * (gated.skipped() * rows) as u64);

@@ -8,13 +8,62 @@ use crate::op::Op;
 use crate::shape::Bindings;
 use crate::tensor::Tensor;
 use std::collections::HashMap;
+use std::sync::Arc;
+
+/// Data that is known before the run.
+#[derive(Clone)]
+pub(super) struct Data {
+    pub(super) tensor: Tensor,
+    /// The weight that it is, if that may change.
+    pub(super) slot: Option<Slot>,
+}
+
+/// A weight that may change, under some shape; repeated, if it is one element and the shape has more.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub(super) struct Slot {
+    pub(super) name: Arc<str>,
+    pub(super) shape: Vec<usize>,
+}
+
+/// Tells data from other data: by where it lies if it stays, else by the weight that it is.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub(super) enum Identity {
+    Address(usize),
+    Changing(Arc<str>),
+}
+
+/// Data under another shape of as many elements, or one element of it repeated.
+pub(super) fn shaped(data: Tensor, shape: &[usize]) -> Result<Tensor> {
+    let count = shape.iter().product();
+    match (data.shape() == shape, data.len() == count) {
+        (true, _) => Ok(data),
+        (false, true) => data.reshaped(shape),
+        (false, false) => Tensor::from_bytes(data.dtype(), shape, &data.bytes().repeat(count)),
+    }
+}
+
+/// Floats repeated along the axes in which a shape is larger.
+pub(super) fn stretched(data: &Tensor, shape: &[usize]) -> Result<Tensor> {
+    let (x, out) = (
+        Sized { dtype: data.dtype(), shape: data.shape().to_vec() },
+        Sized { dtype: data.dtype(), shape: shape.to_vec() },
+    );
+    let (from, strides) = (data.values::<f32>()?, x.strides_in(shape));
+    let full: Vec<f32> = (0..out.count())
+        .map(|i| {
+            let axes = out.strides().into_iter().zip(shape).zip(&strides);
+            from[axes.map(|((step, size), stride)| i / step % size * stride).sum::<usize>()]
+        })
+        .collect();
+    Tensor::new(shape, &full)
+}
 
 /// The known values of a graph.
 pub(super) struct Known<'a> {
     graph: &'a Graph,
     bindings: &'a Bindings,
     /// Inputs whose data is known, by their place.
-    given: &'a HashMap<usize, Tensor>,
+    given: &'a HashMap<usize, Data>,
     places: HashMap<u32, usize>,
     /// For each node that is known, the source that it renames or repeats.
     sources: Vec<Option<Value>>,
@@ -25,7 +74,7 @@ impl<'a> Known<'a> {
     pub(super) fn of(
         graph: &'a Graph,
         bindings: &'a Bindings,
-        given: &'a HashMap<usize, Tensor>,
+        given: &'a HashMap<usize, Data>,
         stretched: usize,
     ) -> Result<Known<'a>> {
         let places: HashMap<u32, usize> = graph.inputs().enumerate().map(|(i, (_, v))| (v.node, i)).collect();
@@ -60,30 +109,38 @@ impl<'a> Known<'a> {
         if value.slot == 0 { self.sources[value.node as usize] } else { None }
     }
 
-    /// Where the data of a known value comes from.
-    pub(super) fn identity(&self, value: Value) -> Option<usize> {
+    /// What the data of a known value comes from.
+    pub(super) fn origin(&self, value: Value) -> Option<Identity> {
         let source = self.source(value)?;
+        let of = |data: &Data| match &data.slot {
+            None => Identity::Address(data.tensor.identity()),
+            Some(slot) => Identity::Changing(Arc::clone(&slot.name)),
+        };
         match &self.graph.node(source).op {
-            Op::Const(t) => Some(t.identity()),
-            Op::Weight { name, .. } => self.graph.weights().get(name).map(Tensor::identity),
-            _ => self.places.get(&source.node).and_then(|i| self.given.get(i)).map(Tensor::identity),
+            Op::Const(t) => Some(Identity::Address(t.identity())),
+            Op::Weight { name, .. } if self.graph.may_change(name) => Some(Identity::Changing(name.as_str().into())),
+            Op::Weight { name, .. } => self.graph.weights().get(name).map(|t| Identity::Address(t.identity())),
+            _ => self.places.get(&source.node).and_then(|i| self.given.get(i)).map(of),
         }
     }
 
     /// The data of a known value.
-    pub(super) fn data(&self, value: Value) -> Result<Option<Tensor>> {
+    pub(super) fn data(&self, value: Value) -> Result<Option<Data>> {
         let Some(source) = self.source(value) else { return Ok(None) };
-        let data = match &self.graph.node(source).op {
-            Op::Const(t) => Some(t.clone()),
-            Op::Weight { name, .. } => Some(self.graph.weight(name)?.clone()),
-            _ => self.places.get(&source.node).and_then(|i| self.given.get(i)).cloned(),
-        };
-        let Some(data) = data else { return Ok(None) };
         let to: Sized = sized(self.graph, self.bindings, value)?;
-        Ok(Some(match (data.shape() == to.shape, data.len() == to.count()) {
-            (true, _) => data,
-            (false, true) => data.reshaped(&to.shape)?,
-            (false, false) => Tensor::from_bytes(to.dtype, &to.shape, &data.bytes().repeat(to.count()))?,
-        }))
+        let slot = |name: Arc<str>| Slot { name, shape: to.shape.clone() };
+        let data = match &self.graph.node(source).op {
+            Op::Const(t) => Some((t.clone(), None)),
+            Op::Weight { name, .. } => {
+                let changing = self.graph.may_change(name).then(|| slot(name.as_str().into()));
+                Some((self.graph.weight(name)?.clone(), changing))
+            }
+            _ => {
+                let given = self.places.get(&source.node).and_then(|i| self.given.get(i));
+                given.map(|data| (data.tensor.clone(), data.slot.as_ref().map(|s| slot(Arc::clone(&s.name)))))
+            }
+        };
+        let Some((tensor, slot)) = data else { return Ok(None) };
+        Ok(Some(Data { tensor: shaped(tensor, &to.shape)?, slot }))
     }
 }

@@ -7,7 +7,7 @@
 
 use super::calls;
 use super::gated::{self, Cells};
-use super::known::Known;
+use super::known::{Data, Known};
 use super::packs::Packs;
 use super::place::Placement;
 use super::{scan, synapse};
@@ -18,10 +18,9 @@ use crate::plan::kernel::Move;
 use crate::plan::memory::{self, Lifetime};
 use crate::plan::{self, Buffer, Kernel, Loop, Plan, Step};
 use crate::shape::Bindings;
-use crate::tensor::Tensor;
 use crate::{DType, Type};
 use schwann_kernels::Isa;
-use schwann_kernels::tape::{ARENA_ALIGN, Call, Extent, LARGEST, Memory, Ref, Space, Tape};
+use schwann_kernels::tape::{ARENA_ALIGN, Call, Const, Extent, LARGEST, Memory, Ref, Space, Tape};
 use schwann_kernels::tuning::{Machine, Tuning};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -110,7 +109,7 @@ pub(super) fn lower(
     graph: &Graph,
     bindings: &Bindings,
     target: Target<'_>,
-    given: &HashMap<usize, Tensor>,
+    given: &HashMap<usize, Data>,
 ) -> Result<Lowered> {
     check_slices(graph, bindings)?;
     let stretched = target.tuning.stretched_bytes_most();
@@ -386,7 +385,7 @@ impl Lower<'_> {
         let data = self.known.data(value)?.ok_or_else(|| {
             Error::Internal(format!("`{}` is read before it is computed", self.graph.node(value).name))
         })?;
-        self.memory.consts.push(Arc::new(data.at_hand()?));
+        self.memory.consts.push(self.target.packs.constant(&data, None)?);
         self.const_names.push(self.graph.node(value).name.clone());
         let place = Place { home: Home::Const(self.memory.consts.len() - 1), offset: 0 };
         self.places.insert(value, place);
@@ -418,14 +417,7 @@ impl Lower<'_> {
         if let Some(&place) = self.stretched.get(&key) {
             return Ok(Some(self.reference(place, bytes)));
         }
-        let (from, strides) = (data.values::<f32>()?, x.strides_in(&out.shape));
-        let full: Vec<f32> = (0..out.count())
-            .map(|i| {
-                let axes = out.strides().into_iter().zip(&out.shape).zip(&strides);
-                from[axes.map(|((step, size), stride)| i / step % size * stride).sum::<usize>()]
-            })
-            .collect();
-        self.memory.consts.push(Arc::new(Tensor::new(&out.shape, &full)?));
+        self.memory.consts.push(self.target.packs.constant(&data, Some(&out.shape))?);
         self.const_names.push(format!("{} (stretched)", self.graph.node(value).name));
         let place = Place { home: Home::Const(self.memory.consts.len() - 1), offset: 0 };
         self.stretched.insert(key, place);
@@ -632,7 +624,7 @@ impl Lower<'_> {
             scratch: b.scratch,
         });
         let buffers: Vec<Buffer> = buffers.collect();
-        let constants: usize = self.memory.consts.iter().map(|c| (**c).as_ref().len()).sum();
+        let constants: usize = self.memory.consts.iter().map(Const::bytes).sum();
         let target @ Target { isa, threads, .. } = self.target;
         let bodies = self.steps.iter().filter_map(|s| s.looped.as_ref());
         let in_bodies: usize = bodies.map(|l| l.body.weight_bytes).sum();

@@ -11,7 +11,7 @@ mod scan;
 mod synapse;
 
 use super::host::HostMemory;
-use super::{Backend, Bound, Canceller, Inputs, Observer, Prepared, Sizes, Source, Stream, state_places};
+use super::{Backend, Bound, Canceller, Change, Inputs, Observer, Prepared, Sizes, Source, Stream, state_places};
 use crate::error::{Error, Result};
 use crate::graph::Graph;
 use crate::pass::PassOptions;
@@ -19,12 +19,12 @@ use crate::plan::Plan;
 use crate::shape::Bindings;
 use crate::tensor::{Bytes, Tensor};
 use lower::{Lowered, Target};
-use packs::Packs;
+use packs::{New, Packs};
 use schwann_kernels::tape::{Frame, Stopped, Watch, Watching};
-use schwann_kernels::tuning::Tuning;
+use schwann_kernels::tuning::{Machine, Tuning};
 use schwann_kernels::{Isa, Team};
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 
 /// The CPU backend with an instruction set and a team of threads.
 #[derive(Clone, Debug)]
@@ -87,12 +87,19 @@ impl Backend for Cpu {
         for (name, _) in graph.weight_types() {
             graph.weight(name)?;
         }
-        Ok(Box::new(CpuPrepared { cpu: self.clone(), graph, packs: Packs::default(), loops: scan::Loops::default() }))
+        let weights = Weights { graph, packs: Packs::default(), loops: scan::Loops::default() };
+        Ok(Box::new(CpuPrepared { cpu: self.clone(), weights: RwLock::new(weights) }))
     }
 }
 
 struct CpuPrepared {
     cpu: Cpu,
+    /// Whoever lays out reads it all the time, so that weights do not change meanwhile.
+    weights: RwLock<Weights>,
+}
+
+/// The graph with the weights of today, and what is packed of them.
+struct Weights {
     graph: Arc<Graph>,
     packs: Packs,
     loops: scan::Loops,
@@ -101,14 +108,47 @@ struct CpuPrepared {
 impl Prepared for CpuPrepared {
     fn bind(&self, bindings: &Bindings) -> Result<Arc<dyn Bound>> {
         let Cpu { isa, tuning, team } = &self.cpu;
-        let target = Target { isa: *isa, tuning, threads: team.threads(), packs: &self.packs, loops: &self.loops };
-        let lowered = lower::lower(&self.graph, bindings, target, &HashMap::new())?;
+        let weights = self.weights.read().unwrap_or_else(PoisonError::into_inner);
+        let Weights { graph, packs, loops } = &*weights;
+        let target = Target { isa: *isa, tuning, threads: team.threads(), packs, loops };
+        let lowered = lower::lower(graph, bindings, target, &HashMap::new())?;
         Ok(Arc::new(CpuBound { team: Arc::clone(&self.cpu.team), lowered }))
     }
 
     fn stream(&self) -> Result<Box<dyn Stream>> {
-        let memory = HostMemory::new(state_places(&self.graph));
+        let weights = self.weights.read().unwrap_or_else(PoisonError::into_inner);
+        let memory = HostMemory::new(state_places(&weights.graph));
         Ok(Box::new(CpuStream { laid: None, memory, done: None }))
+    }
+
+    /// What is packed is rewritten in its place. Where that cannot be, layouts keep the old weights, all of them, and new
+    /// layouts have everything packed anew.
+    fn set_weights(&self, new: &[(String, Tensor)]) -> Result<Change> {
+        let mut weights = self.weights.write().unwrap_or_else(PoisonError::into_inner);
+        let Weights { graph, packs, loops } = &mut *weights;
+        // Checked first, so that nothing is half done after an error.
+        for (name, data) in new {
+            let old = graph.weight(name)?;
+            if (old.dtype(), old.shape()) != (data.dtype(), data.shape()) || !graph.may_change(name) {
+                return Err(Error::Internal(format!("{data} in the place of the weight `{name}`, {old}")));
+            }
+        }
+        let changed: HashMap<&str, &Tensor> = new.iter().map(|(name, data)| (name.as_str(), data)).collect();
+        let get =
+            |name: &str| changed.get(name).map_or_else(|| graph.weight(name).cloned(), |data| Ok((*data).clone()));
+        let on = Machine { isa: self.cpu.isa, tuning: &self.cpu.tuning };
+        let fits = packs.rewrite(on, &New { changed: changed.clone(), get: &get })?;
+        // The only copy there is, unless somebody else has the graph too.
+        let graph = Arc::make_mut(graph);
+        for (name, data) in new {
+            graph.set_weight(name, data.clone())?;
+        }
+        if fits {
+            return Ok(Change::InPlace);
+        }
+        *packs = std::mem::take(packs).renewed();
+        *loops = scan::Loops::default();
+        Ok(Change::NewLayouts)
     }
 }
 

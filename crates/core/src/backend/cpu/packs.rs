@@ -1,29 +1,95 @@
-//! Packed weights, made once and shared by every plan of a program.
+//! Packed weights, made once and shared by every plan of a program; rewritten where they are when weights change.
 
+use super::known::{Data, Slot, shaped, stretched};
 use crate::error::{Error, Result};
 use crate::tensor::Tensor;
 use schwann_kernels::Isa;
 use schwann_kernels::gated::{Batch, Gated, Source};
 use schwann_kernels::gemm::{PackedB, Store};
 use schwann_kernels::synapse::{Activation, Synapses};
-use schwann_kernels::tape::{self, PackError};
+use schwann_kernels::tape::{self, Changing, Const, Numbers, PackError};
 use schwann_kernels::tuning::Machine;
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex};
-
-/// Where the data lies and how it is read. The tensor is kept beside the result, so that the address stays its own.
-type Key = (usize, [usize; 2], [usize; 2]);
+use std::sync::{Arc, Mutex, Weak};
 
 #[derive(Default)]
 pub(super) struct Packs {
-    matrices: Mutex<HashMap<Key, (Tensor, Arc<PackedB>)>>,
+    /// Of all that may change here.
+    owner: Arc<Changing>,
+    matrices: Mutex<HashMap<Matrix, (Origin, Arc<PackedB>)>>,
     synapses: Mutex<HashMap<Wiring, Arc<Synapses>>>,
     cells: Mutex<HashMap<Heads, Arc<Gated>>>,
+    /// Constants that may change, as long as a layout has them.
+    constants: Mutex<HashMap<Constant, Weak<Numbers>>>,
+}
+
+/// What numbers come from: data that stays, or a weight that may change.
+#[derive(Clone, PartialEq, Eq, Hash)]
+enum Origin {
+    Fixed(Tensor),
+    Changing(Slot),
+}
+
+impl Origin {
+    fn of(data: &Data) -> Origin {
+        match &data.slot {
+            None => Origin::Fixed(data.tensor.clone()),
+            Some(slot) => Origin::Changing(slot.clone()),
+        }
+    }
+
+    fn is_fixed(&self) -> bool {
+        matches!(self, Origin::Fixed(_))
+    }
+}
+
+/// The data that weights are to have.
+pub(super) struct New<'a> {
+    /// Those that change.
+    pub(super) changed: HashMap<&'a str, &'a Tensor>,
+    /// All.
+    pub(super) get: &'a dyn Fn(&str) -> Result<Tensor>,
+}
+
+impl New<'_> {
+    fn touches<'o>(&self, mut of: impl Iterator<Item = &'o Origin>) -> bool {
+        of.any(|o| matches!(o, Origin::Changing(slot) if self.changed.contains_key(&*slot.name)))
+    }
+
+    fn data(&self, of: &Origin) -> Result<Tensor> {
+        match of {
+            Origin::Fixed(tensor) => tensor.at_hand(),
+            Origin::Changing(slot) => shaped((self.get)(&slot.name)?, &slot.shape)?.at_hand(),
+        }
+    }
+}
+
+/// A matrix: where its data lies (its tensor is kept beside the result, so that the address stays its own) or which weight
+/// it is, how many rows and columns it has, and their strides.
+#[derive(PartialEq, Eq, Hash)]
+struct Matrix {
+    of: Of,
+    shape: [usize; 2],
+    strides: [usize; 2],
+}
+
+#[derive(PartialEq, Eq, Hash)]
+enum Of {
+    Address(usize),
+    Slot(Slot),
 }
 
 /// The heads of a gated cell as they lie in one matrix.
-#[derive(PartialEq, Eq, Hash)]
-pub(super) struct Heads {
+pub(super) struct Cell {
+    pub(super) shape: Heading,
+    pub(super) weights: Data,
+    /// One float a column, added to its product.
+    pub(super) bias: Option<Data>,
+}
+
+/// Sizes and places of a cell's heads.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct Heading {
     pub(super) batch: Batch,
     pub(super) inputs: [usize; 2],
     pub(super) units: usize,
@@ -31,53 +97,102 @@ pub(super) struct Heads {
     pub(super) starts: [usize; 3],
     /// From input to input, and from column to column.
     pub(super) strides: [usize; 2],
-    pub(super) weights: Tensor,
-    /// One float a column, added to its product.
-    pub(super) bias: Option<Tensor>,
 }
 
-/// Synapses as they are given: the lists source, destination, scale, shift and weights.
 #[derive(PartialEq, Eq, Hash)]
-pub(super) struct Wiring {
+struct Heads {
+    shape: Heading,
+    weights: Origin,
+    bias: Option<Origin>,
+}
+
+impl Heads {
+    /// Calls `pack` with the numbers as a cell is packed from them.
+    fn pack<R>(&self, weights: &Tensor, bias: Option<&Tensor>, pack: impl FnOnce(&Source<'_>) -> R) -> Result<R> {
+        let Heading { starts, strides: [by_input, by_column], .. } = self.shape;
+        let made = weights.values::<f32>()?;
+        let shifts = bias.map(Tensor::values::<f32>).transpose()?;
+        Ok(pack(&Source {
+            weight: &|input, head, unit| made[input * by_input + (starts[head] + unit) * by_column],
+            shift: &|head, unit| shifts.map_or(0.0, |shifts| shifts[starts[head] + unit]),
+        }))
+    }
+
+    fn origins(&self) -> impl Iterator<Item = &Origin> {
+        std::iter::once(&self.weights).chain(&self.bias)
+    }
+}
+
+/// Synapses: what they compute, and the lists source, destination, scale, shift and weights.
+#[derive(PartialEq, Eq, Hash)]
+struct Wiring {
+    shape: Circuit,
+    lists: Vec<Origin>,
+}
+
+/// What a circuit's synapses compute, from how many values to how many.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct Circuit {
     pub(super) activation: Activation,
     pub(super) sources: usize,
     pub(super) segments: usize,
-    pub(super) lists: Vec<Tensor>,
+}
+
+impl Circuit {
+    fn pack(self, on: Machine<'_>, lists: &[Tensor]) -> Result<Synapses> {
+        let Circuit { activation, sources, segments } = self;
+        let (from, to) = (lists[0].values()?, lists[1].values()?);
+        let (scale, shift) = (lists[2].values()?, lists[3].values()?);
+        let weights = lists[4..].iter().map(Tensor::values).collect::<Result<Vec<&[f32]>>>()?;
+        Synapses::pack(on, activation, sources, segments, from, to, scale, shift, &weights).map_err(Error::Internal)
+    }
+}
+
+/// A weight that may change, as it is; or one number a row of it, repeated for a shape.
+#[derive(PartialEq, Eq, Hash)]
+struct Constant {
+    slot: Slot,
+    stretched: Option<Vec<usize>>,
+}
+
+impl Constant {
+    fn data(&self, of: Tensor) -> Result<Tensor> {
+        self.stretched.as_ref().map_or(Ok(of.clone()), |shape| stretched(&of, shape))
+    }
 }
 
 impl Packs {
     /// The synapses packed for a machine. Equal ones are packed once, wherever their lists lie: a loop's body repeats them.
-    pub(super) fn synapses(&self, on: Machine<'_>, wiring: Wiring) -> Result<Arc<Synapses>> {
+    pub(super) fn synapses(&self, on: Machine<'_>, shape: Circuit, lists: &[Data]) -> Result<Arc<Synapses>> {
+        let wiring = Wiring { shape, lists: lists.iter().map(Origin::of).collect() };
         let mut all = self.synapses.lock().expect("packing does not panic");
         if let Some(packed) = all.get(&wiring) {
             return Ok(Arc::clone(packed));
         }
-        let Wiring { activation, sources, segments, lists } = &wiring;
-        let (from, to) = (lists[0].values()?, lists[1].values()?);
-        let (scale, shift) = (lists[2].values()?, lists[3].values()?);
-        let weights = lists[4..].iter().map(Tensor::values).collect::<Result<Vec<&[f32]>>>()?;
-        let packed = Synapses::pack(on, *activation, *sources, *segments, from, to, scale, shift, &weights);
-        let packed = Arc::new(packed.map_err(Error::Internal)?);
+        let data: Vec<Tensor> = lists.iter().map(|list| list.tensor.clone()).collect();
+        let packed = shape.pack(on, &data)?;
+        let fixed = wiring.lists.iter().all(Origin::is_fixed);
+        let packed = Arc::new(if fixed { packed } else { packed.changing(&self.owner) });
         all.insert(wiring, Arc::clone(&packed));
         Ok(packed)
     }
 
     /// A gated cell packed for `isa`, once, as synapses are.
-    pub(super) fn gated(&self, isa: Isa, heads: Heads) -> Result<Arc<Gated>> {
+    pub(super) fn gated(&self, isa: Isa, cell: &Cell) -> Result<Arc<Gated>> {
+        let Cell { shape, weights, bias } = cell;
+        let heads = Heads { shape: *shape, weights: Origin::of(weights), bias: bias.as_ref().map(Origin::of) };
         let mut all = self.cells.lock().expect("packing does not panic");
         if let Some(packed) = all.get(&heads) {
             return Ok(Arc::clone(packed));
         }
-        let Heads { batch, inputs, units, starts, strides: [by_input, by_column], weights, bias } = &heads;
-        let weights = weights.at_hand()?;
-        let made = weights.values::<f32>()?;
-        let shifts = bias.as_ref().map(Tensor::values::<f32>).transpose()?;
-        let source = Source {
-            weight: &|input, head, unit| made[input * by_input + (starts[head] + unit) * by_column],
-            shift: &|head, unit| shifts.map_or(0.0, |shifts| shifts[starts[head] + unit]),
-        };
-        let packed = Arc::new(Gated::pack(isa, *batch, *inputs, *units, &source).map_err(Error::Internal)?);
-        weights.release(0..weights.bytes().len());
+        let Heading { batch, inputs, units, .. } = *shape;
+        let made = weights.tensor.at_hand()?;
+        let packed = heads.pack(&made, bias.as_ref().map(|b| &b.tensor), |source| {
+            Gated::pack(isa, batch, inputs, units, source).map_err(Error::Internal)
+        })??;
+        made.release(0..made.bytes().len());
+        let fixed = heads.origins().all(Origin::is_fixed);
+        let packed = Arc::new(if fixed { packed } else { packed.changing(&self.owner) });
         all.insert(heads, Arc::clone(&packed));
         Ok(packed)
     }
@@ -87,24 +202,106 @@ impl Packs {
         &self,
         isa: Isa,
         store: Store,
-        data: &Tensor,
+        data: &Data,
         shape: [usize; 2],
         strides: [usize; 2],
     ) -> Result<Arc<PackedB>> {
-        let key = (data.identity(), shape, strides);
+        let of = data.slot.clone().map_or(Of::Address(data.tensor.identity()), Of::Slot);
+        let key = Matrix { of, shape, strides };
         let mut packs = self.matrices.lock().expect("packing does not panic");
         if let Some((_, packed)) = packs.get(&key) {
             return Ok(Arc::clone(packed));
         }
         // Of a mapped file the packed matrix takes the place piece by piece; what is made for it goes afterwards.
-        let made = data.at_hand()?;
+        let made = data.tensor.at_hand()?;
         let read = &mut |part| made.release(part);
         let packed = tape::pack(isa, store, shape, made.bytes(), strides, read).map_err(|e| match e {
             PackError::Mistake(problem) => Error::Internal(problem),
-            PackError::Memory(bytes) => Error::Memory { what: format!("packed weights {data}"), bytes },
+            PackError::Memory(bytes) => Error::Memory { what: format!("packed weights {}", data.tensor), bytes },
         })?;
-        let packed = Arc::new(packed);
-        packs.insert(key, (data.clone(), Arc::clone(&packed)));
+        let packed = Arc::new(if data.slot.is_none() { packed } else { packed.changing(&self.owner) });
+        packs.insert(key, (Origin::of(data), Arc::clone(&packed)));
         Ok(packed)
+    }
+
+    /// Known data as a constant of a tape, as it is or stretched to a shape.
+    pub(super) fn constant(&self, data: &Data, to: Option<&[usize]>) -> Result<Const> {
+        let whole = |of: &Tensor| to.map_or(of.at_hand(), |shape| stretched(of, shape));
+        let Some(slot) = &data.slot else { return Ok(Const::Fixed(Arc::new(whole(&data.tensor)?))) };
+        let mut constants = self.constants.lock().expect("copying does not panic");
+        // Those of layouts that are gone are of no use to anybody.
+        constants.retain(|_, numbers| numbers.strong_count() > 0);
+        let key = Constant { slot: slot.clone(), stretched: to.map(<[usize]>::to_vec) };
+        if let Some(numbers) = constants.get(&key).and_then(Weak::upgrade) {
+            return Ok(Const::Changing(numbers));
+        }
+        let memory = |bytes| Error::Memory { what: format!("a constant {}", data.tensor), bytes };
+        let numbers = Arc::new(Numbers::new(&self.owner, whole(&data.tensor)?.bytes()).map_err(memory)?);
+        constants.insert(key, Arc::downgrade(&numbers));
+        Ok(Const::Changing(numbers))
+    }
+
+    /// Writes other weights where the old ones are packed. Where one does not fit how it is packed, `false`, and nothing is
+    /// written; so it is after an error.
+    pub(super) fn rewrite(&self, on: Machine<'_>, new: &New<'_>) -> Result<bool> {
+        const LOCKED: &str = "packing does not panic";
+        // First everything that takes long, or may fail. Synapses before cells: what is wrong with them is an error.
+        let (all, mut synapses) = (self.synapses.lock().expect(LOCKED), vec![]);
+        for (wiring, old) in all.iter().filter(|(wiring, _)| new.touches(wiring.lists.iter())) {
+            let lists = wiring.lists.iter().map(|list| new.data(list)).collect::<Result<Vec<_>>>()?;
+            synapses.push((old, wiring.shape.pack(on, &lists)?));
+        }
+        let (all, mut cells) = (self.cells.lock().expect(LOCKED), vec![]);
+        for (heads, old) in all.iter().filter(|(heads, _)| new.touches(heads.origins())) {
+            let (weights, bias) = (new.data(&heads.weights)?, heads.bias.as_ref().map(|b| new.data(b)).transpose()?);
+            let packed = heads.pack(&weights, bias.as_ref(), |source| old.pack_alike(source))?;
+            let Some(packed) = packed else { return Ok(false) };
+            cells.push((old, packed));
+        }
+        let (all, mut matrices) = (self.matrices.lock().expect(LOCKED), vec![]);
+        for (key, (origin, old)) in all.iter().filter(|(_, (origin, _))| new.touches(std::iter::once(origin))) {
+            matrices.push((old, new.data(origin)?, key.strides));
+        }
+        let (all, mut constants) = (self.constants.lock().expect(LOCKED), vec![]);
+        for (key, numbers) in all.iter().filter(|(key, _)| new.changed.contains_key(&*key.slot.name)) {
+            if let Some(numbers) = numbers.upgrade() {
+                constants.push((numbers, key.data(new.data(&Origin::Changing(key.slot.clone()))?)?));
+            }
+        }
+        let mut by = self.owner.rewrite();
+        for (old, packed) in &synapses {
+            if !old.is_like(&by, packed).map_err(Error::Internal)? {
+                return Ok(false);
+            }
+        }
+        // From here on nothing fails that was made for its place.
+        let mut write = || -> std::result::Result<(), String> {
+            synapses.iter().try_for_each(|(old, packed)| old.rewrite(&mut by, packed))?;
+            cells.iter().try_for_each(|(old, packed)| old.rewrite(&mut by, packed))?;
+            for (old, data, strides) in &matrices {
+                tape::repack(&mut by, on.isa, old, data.bytes(), *strides, &mut |part| data.release(part))?;
+            }
+            constants.iter().try_for_each(|(old, data)| old.rewrite(&mut by, data.bytes()))
+        };
+        write().map_err(Error::Internal)?;
+        Ok(true)
+    }
+
+    /// What does not change, for layouts to come; whatever else layouts have stays theirs.
+    pub(super) fn renewed(self) -> Packs {
+        const LOCKED: &str = "packing does not panic";
+        let Packs { matrices, synapses, cells, .. } = self;
+        let mut matrices = matrices.into_inner().expect(LOCKED);
+        let mut synapses = synapses.into_inner().expect(LOCKED);
+        let mut cells = cells.into_inner().expect(LOCKED);
+        matrices.retain(|_, (origin, _)| origin.is_fixed());
+        synapses.retain(|wiring, _| wiring.lists.iter().all(Origin::is_fixed));
+        cells.retain(|heads, _| heads.origins().all(Origin::is_fixed));
+        Packs {
+            matrices: Mutex::new(matrices),
+            synapses: Mutex::new(synapses),
+            cells: Mutex::new(cells),
+            ..Packs::default()
+        }
     }
 }

@@ -1,5 +1,6 @@
 //! Loops: by blocks of rows where rows are independent, else step by step over all of them.
 
+use super::known::{Data, Identity};
 use super::lower::{Label, Lower, Lowered, Target, byte_size, lower as lower_graph};
 use crate::error::{Error, Result};
 use crate::graph::{Graph, Value};
@@ -9,7 +10,6 @@ use crate::pass::rows;
 use crate::plan::kernel::{self, BatchAxis, Blocks};
 use crate::plan::{Kernel, Loop};
 use crate::shape::Bindings;
-use crate::tensor::Tensor;
 use schwann_kernels::tape::{self, Call, Ref, ScanState, Sequence};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -82,9 +82,9 @@ impl Bodies {
 /// A loop's fixed values that are known, by their place among its inputs.
 #[derive(Default)]
 struct Fixed {
-    data: HashMap<usize, Tensor>,
-    /// Tells them from others: where their data lies, and the shape in which it is read.
-    identity: Vec<(usize, usize, Vec<usize>)>,
+    data: HashMap<usize, Data>,
+    /// Tells them from others, by their place, their data, and the shape in which it is read.
+    identity: Vec<(usize, Identity, Vec<usize>)>,
 }
 
 /// What a loop's lowered body depends on. The number of steps is not among it, unless the body computes with that.
@@ -94,7 +94,7 @@ struct Lengthless {
     body: usize,
     sizes: Vec<usize>,
     threads: usize,
-    known: Vec<(usize, usize, Vec<usize>)>,
+    known: Vec<(usize, Identity, Vec<usize>)>,
 }
 
 /// Bodies that were lowered, for other lengths of a sequence to use.
@@ -155,8 +155,8 @@ pub(super) fn lower(l: &mut Lower<'_>, id: u32, scan: &Scan) -> Result<()> {
     // Fixed values that are known now can be packed now.
     let mut known = Fixed::default();
     for (i, &v) in node.inputs.iter().enumerate().skip(carried) {
-        if let (Some(source), Some(data)) = (l.known.identity(v), l.known.data(v)?) {
-            known.identity.push((i, source, data.shape().to_vec()));
+        if let (Some(origin), Some(data)) = (l.known.origin(v), l.known.data(v)?) {
+            known.identity.push((i, origin, data.tensor.shape().to_vec()));
             known.data.insert(i, data);
         }
     }
@@ -233,7 +233,7 @@ pub(super) fn lower(l: &mut Lower<'_>, id: u32, scan: &Scan) -> Result<()> {
         // Weights that are only read packed need not be at hand as they were; what is there of them all the same counts.
         match known.data.get(&i).filter(|_| !tapes().any(|tape| tape.reads_input(i))) {
             Some(data) => {
-                l.count_packed(data.identity(), data.held());
+                l.count_packed(data.tensor.identity(), data.tensor.held());
                 fixed.push(Ref { slot: 0, offset: 0, len: 0 });
             }
             None => fixed.push(l.read(v)?),

@@ -1,7 +1,8 @@
 //! Sums over synapses: the tables are packed ahead, so they must be known by now.
 
+use super::known::Data;
 use super::lower::{Label, Lower};
-use super::packs::Wiring;
+use super::packs::Circuit;
 use crate::error::{Error, Result};
 use crate::graph::Value;
 use crate::op::{Activation, Op};
@@ -26,7 +27,7 @@ pub(super) fn lower(l: &mut Lower<'_>, id: u32) -> Result<()> {
         let data = l.known.data(v)?;
         let data =
             data.ok_or_else(|| fail(format!("input {i} must be a weight or a literal, known before the run")))?;
-        lists.push(data.at_hand()?);
+        lists.push(Data { tensor: data.tensor.at_hand()?, ..data });
     }
     let sources = x.shape[axis];
     // Rows are what is left beside the axis: they are lanes where they lie inside it.
@@ -36,7 +37,7 @@ pub(super) fn lower(l: &mut Lower<'_>, id: u32) -> Result<()> {
     // Indices are the graph's, so they are checked whether or not there are rows.
     for (what, list, end) in [("source", &lists[0], sources), ("destination", &lists[1], segments)] {
         let outside = |i: &i32| usize::try_from(*i).map_or(true, |i| i >= end);
-        let list = list.values::<i32>()?;
+        let list = list.tensor.values::<i32>()?;
         if let Some(at) = list.iter().position(outside) {
             return Err(fail(format!("{what} {} (number {at}) is not in 0..{end}", list[at])));
         }
@@ -46,9 +47,9 @@ pub(super) fn lower(l: &mut Lower<'_>, id: u32) -> Result<()> {
         Activation::Sigmoid => Function::Sigmoid,
         Activation::Tanh => Function::Tanh,
     };
-    let count = lists[0].len();
-    let synapses =
-        l.target.packs.synapses(l.target.machine(), Wiring { activation: function, sources, segments, lists });
+    let count = lists[0].tensor.len();
+    let circuit = Circuit { activation: function, sources, segments };
+    let synapses = l.target.packs.synapses(l.target.machine(), circuit, &lists);
     let synapses = synapses.map_err(|e| match e {
         Error::Internal(problem) => fail(problem),
         other => other,

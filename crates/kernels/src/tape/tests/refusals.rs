@@ -27,7 +27,7 @@ fn an_arena_too_small_or_not_aligned_is_refused() {
 #[test]
 fn a_frame_of_another_tape_is_refused_even_with_as_many_slots() {
     let tape = |bytes: usize| {
-        let constant: Const = Arc::new(vec![1u8; bytes]);
+        let constant = Const::Fixed(Arc::new(vec![1u8; bytes]));
         let memory = Memory { outputs: vec![Extent { bytes, align: 1 }], consts: vec![constant], ..Memory::default() };
         let part = |slot| Ref { slot, offset: 0, len: bytes };
         let (src, dst) = (part(memory.slot(Space::Const(0))), part(memory.slot(Space::Output(0))));
@@ -68,7 +68,7 @@ fn references_outside_their_memory_or_unaligned_are_refused() {
 fn inputs_and_constants_are_never_written() {
     let memory = || Memory {
         inputs: vec![Extent { bytes: 64, align: 64 }],
-        consts: vec![Arc::new([0u8; 64])],
+        consts: vec![Const::Fixed(Arc::new([0u8; 64]))],
         ..Memory::default()
     };
     for slot in [1, 2] {

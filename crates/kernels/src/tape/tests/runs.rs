@@ -532,7 +532,7 @@ fn a_scan_inside_a_scan_runs_with_frames_of_its_own() {
 
 #[test]
 fn inputs_outputs_and_constants_are_reached_by_their_slots() {
-    let constant: Const = Arc::new(vec![7u8; 40]);
+    let constant = Const::Fixed(Arc::new(vec![7u8; 40]));
     let align = 1;
     let memory = Memory {
         arena: 0,
@@ -579,7 +579,7 @@ fn a_constant_that_answers_differently_each_time_is_asked_once() {
             if self.0.fetch_add(1, Ordering::Relaxed) == 0 { &self.1 } else { &[] }
         }
     }
-    let constant: Const = Arc::new(Fickle(AtomicUsize::new(0), vec![9; 64]));
+    let constant = Const::Fixed(Arc::new(Fickle(AtomicUsize::new(0), vec![9; 64])));
     let memory = Memory { outputs: vec![Extent { bytes: 64, align: 1 }], consts: vec![constant], ..Memory::default() };
     let (src, dst) = (Ref { slot: 2, offset: 0, len: 64 }, Ref { slot: 1, offset: 0, len: 64 });
     let copy = Call::Copy { elem: 1, dims: vec![64], src, src_strides: vec![1], dst, dst_strides: vec![1] };
