@@ -281,7 +281,8 @@ fn gated(units: usize, inputs: usize, weight: impl Fn(&str, &[usize]) -> Tensor)
     body.output("next", next).unwrap();
     body.output("y", next).unwrap();
     let inputs: Vec<Value> = [h, x].into_iter().chain(fixed).collect();
-    let scan = schwann_core::op::Scan { body: body.build().unwrap(), states: 1, sequences: 1, axis: 1, reverse: false };
+    let scan =
+        schwann_core::op::Scan { body: body.build().unwrap().into(), states: 1, sequences: 1, axis: 1, reverse: false };
     let out = b.push(Op::Scan(Box::new(scan)), &inputs).unwrap();
     b.output("hn", out).unwrap();
     b.output("y", Value { slot: 1, ..out }).unwrap();
