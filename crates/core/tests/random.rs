@@ -509,7 +509,7 @@ fn random_graphs_agree_with_the_reference() {
     assert!(share(seen.units, 20) && share(seen.rows, 20), "gated cells are rare: {seen:?}");
     assert!(share(seen.masked, 40) && share(seen.in_loops, 20), "masked cells, or loops of cells, are rare: {seen:?}");
     assert!(share(seen.repeated, 100) && share(seen.maps, 4), "ratios or maps are rare: {seen:?}");
-    assert!(share(seen.several, 10), "maps of several results are rare: {seen:?}");
+    assert!(share(seen.several, 20), "maps of several results are rare: {seen:?}");
     let Compared { elements, compared } = seen.compared;
     assert!(compared * 100 >= elements * 95, "only {compared} of {elements} elements could be compared: {seen:?}");
 }
