@@ -176,7 +176,7 @@ fn graph_panels(graph: &Graph, title: String, fixed: &Fixed, panels: &mut Vec<Pa
     for (i, node) in nodes.iter().enumerate().filter(|(i, _)| constant(*i).is_none()) {
         let types: Vec<String> = node.outs.iter().map(ToString::to_string).collect();
         let about = match &node.op {
-            Op::Map { map, .. } => map.to_string(),
+            Op::Map { map, also, .. } => map.text(also),
             Op::MatMulMap { map, .. } => format!("matmul then {map}"),
             Op::Unary(_) | Op::Binary(_) | Op::Compare(_) => node.op.name().to_owned(),
             // Shortest digits that read back as the same f32.

@@ -4,7 +4,7 @@ use schwann_core::backend::Observer;
 use schwann_core::backend::reference::Reference;
 use schwann_core::cases;
 use schwann_core::memory::Budget;
-use schwann_core::op::{Op, Unary};
+use schwann_core::op::{Map, MapInstr, MapResult, Op, Unary};
 use schwann_core::pass::{self, PassOptions, Pattern, any, fusion_opportunities, op};
 use schwann_core::plan::kernel::{Format, Move};
 use schwann_core::plan::{Forecast, Kernel, Plan, Step};
@@ -202,6 +202,56 @@ fn equal_work_is_done_once_and_unread_work_not_at_all() {
     b.output("y", y).unwrap();
     let graph = optimized(&b.build().unwrap());
     assert_eq!((count(&graph, "softmax"), count(&graph, "map"), count(&graph, "log")), (1, 1, 0), "{graph}");
+}
+
+/// The maps of the case of this name, after all passes: how many results each has.
+fn maps(name: &str) -> Vec<usize> {
+    let case = cases::all().into_iter().find(|c| c.name == name).unwrap();
+    let graph = optimized(&case.graph);
+    let results = |n: &schwann_core::graph::Node| matches!(n.op, Op::Map { .. }).then_some(n.outs.len());
+    graph.nodes().iter().filter_map(results).collect()
+}
+
+#[test]
+fn elementwise_work_with_values_that_others_need_is_one_map() {
+    assert_eq!(maps("joined/lstm-step/1"), [2]);
+    assert_eq!(maps("joined/lstm-step/9/saved"), [7]);
+    assert_eq!(maps("joined/siblings"), [2]);
+    assert_eq!(maps("joined/flags"), [2]);
+    // Not where something else would have to run in between, nor where one would wait for the other and the other for it.
+    assert_eq!(maps("joined/not-around-a-product"), [1, 1]);
+    assert_eq!(maps("joined/not-both-ways").len(), 3);
+    // What is rounded when it is stored is read as stored.
+    assert_eq!(maps("joined/rounded-between"), [1, 1]);
+    let case = cases::all().into_iter().find(|c| c.name == "joined/lstm-step/1").unwrap();
+    let plan = compile(&case.graph).plan(&case.bindings().unwrap()).unwrap();
+    let Some(Kernel::Map(map)) = plan.steps.iter().map(|s| &s.kernel).find(|k| matches!(k, Kernel::Map(_))) else {
+        panic!("no map: {}", plan.explain(None));
+    };
+    assert_eq!((plan.steps.len(), map.outs.len()), (2, 2), "{}", plan.explain(None));
+}
+
+#[test]
+fn results_that_nobody_reads_leave_a_map_with_what_only_they_need() {
+    let mut b = GraphBuilder::new();
+    let x = b.input("x", DType::F32, shape!["B", 4]).unwrap();
+    let z = b.input("z", DType::F32, shape!["B", 4]).unwrap();
+    let s = b.softmax(z, 1).unwrap();
+    let code = vec![
+        MapInstr::Input(0),
+        MapInstr::Unary(Unary::Tanh, 0),
+        MapInstr::Input(1),
+        MapInstr::Unary(Unary::Exp, 2),
+        MapInstr::Unary(Unary::Sin, 1),
+    ];
+    let also = [(3, DType::F32), (1, DType::F16)].map(|(at, dtype)| MapResult { at, dtype });
+    let map = b.push(Op::Map { map: Map { code }, dtype: DType::F32, also: also.to_vec() }, &[x, s]).unwrap();
+    b.output("tanh", Value { slot: 2, ..map }).unwrap();
+    let graph = optimized(&b.build().unwrap());
+    assert_eq!((count(&graph, "softmax"), count(&graph, "map")), (0, 1), "{graph}");
+    let node = graph.nodes().iter().find(|n| n.op.name() == "map").unwrap();
+    let code = vec![MapInstr::Input(0), MapInstr::Unary(Unary::Tanh, 0)];
+    assert_eq!((&node.op, node.inputs.len()), (&Op::map(Map { code }, DType::F16), 1), "{graph}");
 }
 
 #[test]

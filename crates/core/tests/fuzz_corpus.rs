@@ -110,7 +110,7 @@ fn graphs() -> schwann_core::Result<Vec<Graph>> {
         MapInstr::Select(5, 4, 0),
         MapInstr::Trunc(6),
     ];
-    let n = body.push(Op::Map { map: Map { code: code.clone() }, dtype: DType::F32 }, &[h, x, k])?;
+    let n = body.push(Op::map(Map { code: code.clone() }, DType::F32), &[h, x, k])?;
     body.output("h", n)?;
     body.output("y", x)?;
     let body = body.build()?;

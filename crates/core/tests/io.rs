@@ -6,7 +6,7 @@ mod hostile;
 use half::{bf16, f16};
 use hostile::{Format, Zip, npy_bytes};
 use schwann_core::io::{self, Kind, Limits, npy, npz, safetensors, safetensors::Reader};
-use schwann_core::{CompileOptions, DType, GraphBuilder, Program, Tensor, shape};
+use schwann_core::{CompileOptions, DType, Graph, GraphBuilder, Program, Tensor, shape};
 use std::collections::BTreeMap;
 use std::io::{Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
@@ -136,6 +136,29 @@ fn a_graph_comes_back_with_its_weights() {
 }
 
 /// Overwrites, in the file itself, where a tensor of that name lies.
+#[test]
+fn programs_of_one_result_are_written_as_ever_and_of_several_come_back() {
+    let graph = |also: &str| {
+        let x = r#"{"name": "x", "op": {"input": {"name": "x", "ty": {"dtype": "f32", "shape": [3]}}}}"#;
+        let code = r#"{"code": [{"input": 0}, {"unary": ["exp", 0]}, {"unary": ["tanh", 1]}]}"#;
+        let map =
+            format!(r#"{{"name": "y", "op": {{"map": {{"map": {code}, "dtype": "f32"{also}}}}}, "inputs": [[0, 0]]}}"#);
+        let outputs = r#"[{"name": "y", "value": [1, 0]}]"#;
+        Graph::from_json(&format!(r#"{{"version": 1, "nodes": [{x}, {map}], "outputs": {outputs}}}"#))
+    };
+    let one = graph("").unwrap();
+    assert_eq!(one.nodes()[1].outs.len(), 1);
+    assert!(!one.to_json().contains("also"), "{}", one.to_json());
+    let several = graph(r#", "also": [{"at": 1, "dtype": "f16"}, {"at": 0, "dtype": "bool"}]"#).unwrap();
+    let types: Vec<String> = several.nodes()[1].outs.iter().map(ToString::to_string).collect();
+    assert_eq!(types, ["f32[3]", "f16[3]", "bool[3]"]);
+    assert_eq!(Graph::from_json(&several.to_json()).unwrap(), several);
+    let refused = |also: &str| graph(also).unwrap_err().to_string();
+    assert!(refused(r#", "also": [{"at": 3, "dtype": "f32"}]"#).contains("value 3 of a program of 3"));
+    let many = vec![r#"{"at": 0, "dtype": "f32"}"#; 23].join(", ");
+    assert!(refused(&format!(r#", "also": [{many}]"#)).contains("1 inputs and 24 results"));
+}
+
 fn overwrite(path: &Path, name: &str, bytes: &[u8]) {
     let window = Reader::open(path).unwrap().entry(name).unwrap().window.clone();
     assert_eq!(window.len(), bytes.len());

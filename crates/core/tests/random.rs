@@ -400,13 +400,14 @@ struct Seen {
     graphs: usize,
     compared: Compared,
     /// Graphs with gated cells, by what fills their lanes; with masked weights left out; in loops; with ratios that are
-    /// taken again of their own result; with maps of several operations.
+    /// taken again of their own result; with maps of several operations, and of several results.
     units: usize,
     rows: usize,
     masked: usize,
     in_loops: usize,
     repeated: usize,
     maps: usize,
+    several: usize,
 }
 
 impl Seen {
@@ -421,6 +422,7 @@ impl Seen {
         self.in_loops += usize::from(kernels.iter().any(in_loop));
         self.repeated += any(&|k| matches!(k, Kernel::Synapses(s) if s.ratios > 1));
         self.maps += any(&|k| matches!(k, Kernel::Map(map) if map.work.operations > 3));
+        self.several += any(&|k| matches!(k, Kernel::Map(map) if map.outs.len() > 1));
     }
 }
 
@@ -540,6 +542,7 @@ fn random_graphs_agree_with_the_reference() {
     assert!(share(seen.units, 20) && share(seen.rows, 20), "gated cells are rare: {seen:?}");
     assert!(share(seen.masked, 40) && share(seen.in_loops, 20), "masked cells, or loops of cells, are rare: {seen:?}");
     assert!(share(seen.repeated, 100) && share(seen.maps, 4), "ratios or maps are rare: {seen:?}");
+    assert!(share(seen.several, 20), "maps of several results are rare: {seen:?}");
     let Compared { elements, compared } = seen.compared;
     assert!(compared * 100 >= elements * 95, "only {compared} of {elements} elements could be compared: {seen:?}");
 }

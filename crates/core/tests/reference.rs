@@ -266,7 +266,7 @@ fn fused_programs_round_once_at_their_end() {
         MapInstr::Binary(Binary::Add, 0, 1),
         MapInstr::Binary(Binary::Sub, 2, 0),
     ];
-    let fused = op(Op::Map { map: Map { code }, dtype: DType::F16 }, &[half(2048.0), half(1.0)]);
+    let fused = op(Op::map(Map { code }, DType::F16), &[half(2048.0), half(1.0)]);
     assert_eq!(fused.to_f64(), [1.0]);
     let sum = op(Op::Binary(Binary::Add), &[half(2048.0), half(1.0)]);
     assert_eq!(sum.to_f64(), [2048.0]);

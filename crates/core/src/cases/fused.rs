@@ -3,7 +3,9 @@
 use super::random::SPECIAL;
 use super::{Dims, List, Tolerance, sizes};
 use crate::dtype::DType;
-use crate::op::{Binary, Compare, Float, Map, MapInstr, Op, Unary};
+use crate::graph::{GraphBuilder, Value};
+use crate::op::{Binary, Compare, Float, Map, MapInstr, MapResult, Op, Unary};
+use crate::shape;
 use crate::tensor::Tensor;
 use MapInstr::{Input, Select, Trunc};
 
@@ -89,7 +91,7 @@ pub(super) fn map(list: &mut List<'_>) {
                     let data = m.random.floats_as(dtype, shape, -1.0, 1.0);
                     inputs.push(m.given(data)?);
                 }
-                let y = m.push(Op::Map { map: Map { code: code.clone() }, dtype }, &inputs)?;
+                let y = m.push(Op::map(Map { code: code.clone() }, dtype), &inputs)?;
                 m.result(y)
             });
         }
@@ -99,7 +101,7 @@ pub(super) fn map(list: &mut List<'_>) {
         list.add("map", format!("trunc-to-{dtype}"), tolerance, |m| {
             let x = m.given(Tensor::new(&[SPECIAL.len()], &SPECIAL)?)?;
             let code = vec![Input(0), number(3.0), bin(Binary::Mul, 0, 1), Trunc(2)];
-            let y = m.push(Op::Map { map: Map { code }, dtype }, &[x])?;
+            let y = m.push(Op::map(Map { code }, dtype), &[x])?;
             m.result(y)
         });
     }
@@ -107,7 +109,7 @@ pub(super) fn map(list: &mut List<'_>) {
     list.add("map", "number-as-flag", Tolerance::EXACT, |m| {
         let x = m.given(Tensor::new(&[SPECIAL.len()], &SPECIAL)?)?;
         let code = vec![Input(0), number(0.25), bin(Binary::Mul, 0, 1)];
-        let flag = m.push(Op::Map { map: Map { code }, dtype: DType::Bool }, &[x])?;
+        let flag = m.push(Op::map(Map { code }, DType::Bool), &[x])?;
         let y = m.cast(flag, DType::F32)?;
         m.result(y)
     });
@@ -119,7 +121,7 @@ pub(super) fn map(list: &mut List<'_>) {
             vec![Input(0), Input(1), Input(2), Input(3), Select(1, 0, 2), bin(Binary::Mul, 4, 3), un(Unary::Not, 1)];
         let last = bin(Binary::Add, 5, 6);
         let code = code.into_iter().chain([last]).collect();
-        let y = m.push(Op::Map { map: Map { code }, dtype: DType::F32 }, &inputs)?;
+        let y = m.push(Op::map(Map { code }, DType::F32), &inputs)?;
         m.result(y)
     });
     for from in DType::ALL {
@@ -127,7 +129,7 @@ pub(super) fn map(list: &mut List<'_>) {
             let (a, b) = (m.random.any(from, &[7, 5]), m.random.any(from, &[5]));
             let inputs = [m.given(a)?, m.given(b)?];
             let code = vec![Input(0), Input(1), number(0.5), bin(Binary::Mul, 1, 2), bin(Binary::Max, 0, 3)];
-            let y = m.push(Op::Map { map: Map { code }, dtype: DType::F32 }, &inputs)?;
+            let y = m.push(Op::map(Map { code }, DType::F32), &inputs)?;
             m.result(y)
         });
     }
@@ -143,7 +145,212 @@ pub(super) fn map(list: &mut List<'_>) {
             bin(Binary::Max, 0, 1),
             Select(4, 5, 1),
         ];
-        let y = m.push(Op::Map { map: Map { code }, dtype: DType::F32 }, &[a, b])?;
+        let y = m.push(Op::map(Map { code }, DType::F32), &[a, b])?;
+        m.result(y)
+    });
+}
+
+/// Programs with several results: (name, program, shapes of its inputs, further results).
+type Several = (&'static str, Vec<MapInstr>, Vec<Dims>, &'static [u16]);
+
+pub(super) fn several_results(list: &mut List<'_>) {
+    let sum_tanh = || vec![Input(0), Input(1), bin(Binary::Add, 0, 1), un(Unary::Tanh, 2)];
+    // What an LSTM does to its four gates.
+    let cell = vec![
+        Input(0),
+        un(Unary::Sigmoid, 0),
+        Input(1),
+        un(Unary::Sigmoid, 2),
+        Input(2),
+        un(Unary::Tanh, 4),
+        Input(3),
+        un(Unary::Sigmoid, 6),
+        Input(4),
+        bin(Binary::Mul, 3, 8),
+        bin(Binary::Mul, 1, 5),
+        bin(Binary::Add, 9, 10),
+        un(Unary::Tanh, 11),
+        bin(Binary::Mul, 7, 12),
+    ];
+    let many: Vec<MapInstr> = std::iter::once(Input(0)).chain((0..9).map(|i| un(Unary::Sin, i))).collect();
+    let all: Vec<Several> = vec![
+        ("inner-value", sum_tanh(), vec![&[5, 33], &[33]], &[2]),
+        ("long-rows", sum_tanh(), vec![&[3, 1029], &[3, 1]], &[2]),
+        ("many-elements", sum_tanh(), vec![&[130, 517], &[130, 517]], &[2]),
+        ("lstm", cell, vec![&[3, 17]; 5], &[11]),
+        // An operand as it is, a number, and one value twice.
+        (
+            "operands",
+            vec![Input(0), Input(1), number(2.5), bin(Binary::Mul, 0, 1)],
+            vec![&[3, 5], &[5]],
+            &[0, 1, 2, 3, 0],
+        ),
+        ("operand-last", vec![Input(0), un(Unary::Exp, 0), Input(1)], vec![&[17], &[]], &[1]),
+        // The second input is not read, and gives the results their shape.
+        ("shape-of-another", vec![Input(0), un(Unary::Neg, 0), un(Unary::Exp, 1)], vec![&[5], &[3, 5]], &[1]),
+        ("four-axes", sum_tanh(), vec![&[2, 3, 1, 5], &[2, 1, 4, 5]], &[2, 0]),
+        ("eight-results", many, vec![&[33]], &[1, 2, 3, 4, 5, 6, 7]),
+        ("empty", sum_tanh(), vec![&[0, 4], &[4]], &[2]),
+    ];
+    for (what, code, shapes, also) in all {
+        for dtype in [DType::F32, DType::F16] {
+            let tolerance = Tolerance::CHAIN.stored_as(dtype);
+            let case = list.add("map", format!("several/{what}/{dtype}"), tolerance, |m| {
+                let mut inputs = vec![];
+                for shape in &shapes {
+                    let data = m.random.floats_as(dtype, shape, -1.0, 1.0);
+                    inputs.push(m.given(data)?);
+                }
+                let also: Vec<_> = also.iter().map(|&at| MapResult { at, dtype }).collect();
+                let results = 0..=also.len() as u16;
+                let y = m.push(Op::Map { map: Map { code: code.clone() }, dtype, also }, &inputs)?;
+                results.into_iter().try_for_each(|slot| m.result(Value { slot, ..y }))
+            });
+            case.gradient = dtype == DType::F32 && matches!(what, "inner-value" | "lstm" | "operands");
+        }
+    }
+    // Each of another type, wide and narrow, of numbers that are hard to store.
+    for dtype in DType::ALL {
+        list.add("map", format!("several/as-{dtype}"), Tolerance::ROUNDING.stored_as(dtype), |m| {
+            let x = m.given(Tensor::new(&[SPECIAL.len()], &SPECIAL)?)?;
+            let code = vec![Input(0), number(3.0), bin(Binary::Mul, 0, 1), Trunc(2), cmp(Compare::Lt, 0, 1)];
+            let also = [(3, dtype), (0, DType::F32), (2, DType::F32)].map(|(at, dtype)| MapResult { at, dtype });
+            let y = m.push(Op::Map { map: Map { code }, dtype: DType::Bool, also: also.to_vec() }, &[x])?;
+            (0..4).try_for_each(|slot| m.result(Value { slot, ..y }))
+        });
+    }
+    // Some results are read by others, one is not read at all; operands die here and may be written over.
+    list.add("map", "several/read-on", Tolerance::CHAIN, |m| {
+        let (x, w) = (m.uniform(&[9, 16])?, m.trained_uniform(&[16, 16])?);
+        let (a, b) = (m.matmul(x, w)?, m.softmax(x, 1)?);
+        let code = vec![
+            Input(0),
+            Input(1),
+            bin(Binary::Add, 0, 1),
+            un(Unary::Tanh, 2),
+            bin(Binary::Mul, 3, 1),
+            un(Unary::Exp, 2),
+        ];
+        let also = [(3, DType::F32), (2, DType::F32), (4, DType::F32)].map(|(at, dtype)| MapResult { at, dtype });
+        let y = m.push(Op::Map { map: Map { code }, dtype: DType::F32, also: also.to_vec() }, &[a, b])?;
+        let [tanh, product] = [1, 3].map(|slot| Value { slot, ..y });
+        let joined = m.concat(&[tanh, product], 0)?;
+        let again = m.matmul(tanh, w)?;
+        m.result(joined)?;
+        m.result(again)?;
+        m.result(y)
+    });
+    // The first is not read, and what only it needs goes with it.
+    list.add("map", "several/without-the-first", Tolerance::CHAIN, |m| {
+        let (x, z) = (m.uniform(&[5, 7])?, m.uniform(&[5, 7])?);
+        let z = m.softmax(z, 1)?;
+        let code = vec![Input(0), un(Unary::Tanh, 0), Input(1), bin(Binary::Mul, 1, 2)];
+        let also = vec![MapResult { at: 0, dtype: DType::F16 }, MapResult { at: 1, dtype: DType::F32 }];
+        let y = m.push(Op::Map { map: Map { code }, dtype: DType::F32, also }, &[x, z])?;
+        m.result(Value { slot: 2, ..y })?;
+        m.result(Value { slot: 1, ..y })
+    });
+    // Both are states of a loop, whose rows are independent.
+    for (batch, steps) in [(1, 3), (5, 2), (37, 3)] {
+        list.add("map", format!("several/loop/{}", sizes(&[batch, steps])), Tolerance::NETWORK, |m| {
+            let body = {
+                let mut b = GraphBuilder::new();
+                let [h, c, x] = ["h", "c", "x"].map(|name| b.input(name, DType::F32, shape!["B", 6]));
+                let (h, c, x) = (h?, c?, x?);
+                let w = b.input("w", DType::F32, [6, 6])?;
+                let p = b.matmul(h, w)?;
+                let code = vec![
+                    Input(0),
+                    Input(1),
+                    Input(2),
+                    bin(Binary::Add, 0, 2),
+                    un(Unary::Sigmoid, 3),
+                    bin(Binary::Mul, 4, 1),
+                    bin(Binary::Add, 5, 0),
+                    un(Unary::Tanh, 6),
+                ];
+                let also = vec![MapResult { at: 6, dtype: DType::F32 }, MapResult { at: 4, dtype: DType::F32 }];
+                let h = b.push(Op::Map { map: Map { code }, dtype: DType::F32, also }, &[p, c, x])?;
+                b.output("h", h)?;
+                b.output("c", Value { slot: 1, ..h })?;
+                b.output("gate", Value { slot: 2, ..h })?;
+                b.build()?
+            };
+            let x = m.uniform_as(shape!["B", "T", 6], &[batch, steps, 6])?;
+            let (h, c) = (m.uniform_as(shape!["B", 6], &[batch, 6])?, m.uniform_as(shape!["B", 6], &[batch, 6])?);
+            let w = m.trained_uniform(&[6, 6])?;
+            let outs = m.scan(body, &[h, c], &[x], &[w], 1)?;
+            outs.into_iter().try_for_each(|v| m.result(v))
+        })
+        .gradient = batch == 5;
+    }
+}
+
+/// Elementwise work with values that others need too, which passes join.
+pub(super) fn joined(list: &mut List<'_>) {
+    // c' = σ(f)·c + σ(i)·tanh g, h' = σ(o)·tanh c'; all of them results, as the gradient wants them.
+    for (batch, saved) in [(1, false), (1, true), (9, true), (33, false)] {
+        let name = format!("lstm-step/{batch}{}", if saved { "/saved" } else { "" });
+        list.add("joined", name, Tolerance::NETWORK, |m| {
+            let x = m.uniform_as(shape!["B", 5], &[batch, 5])?;
+            let c = m.uniform_as(shape!["B", 16], &[batch, 16])?;
+            let w = m.trained_uniform(&[5, 64])?;
+            let gates = m.matmul(x, w)?;
+            let gate = |k: usize| Op::Slice { axis: 1, start: (16 * k).into(), end: (16 * k + 16).into() };
+            let [i, f, g, o] = [0, 1, 2, 3].map(|k| m.push(gate(k), &[gates]));
+            let (i, f, g, o) = (m.sigmoid(i?)?, m.sigmoid(f?)?, m.tanh(g?)?, m.sigmoid(o?)?);
+            let (kept, new) = (m.mul(f, c)?, m.mul(i, g)?);
+            let c = m.add(kept, new)?;
+            let t = m.tanh(c)?;
+            let h = m.mul(o, t)?;
+            let all = [h, c, i, f, g, o, t];
+            all[..if saved { 7 } else { 2 }].iter().try_for_each(|v| m.result(*v))
+        })
+        .gradient = batch < 10;
+    }
+    // What reads the inner value depends on it by way of a product: these two must not be one map.
+    list.add("joined", "not-around-a-product", Tolerance::CHAIN, |m| {
+        let (x, w) = (m.uniform(&[7, 8])?, m.trained_uniform(&[8, 8])?);
+        let a = m.tanh(x)?;
+        let p = m.matmul(a, w)?;
+        let s = m.softmax(p, 1)?;
+        let y = m.mul(a, s)?;
+        m.result(y)?;
+        m.result(a)
+    })
+    .smooth();
+    // Two pairs, each of which could be one map, but not both at once.
+    list.add("joined", "not-both-ways", Tolerance::CHAIN, |m| {
+        let (x, z) = (m.uniform(&[7, 8])?, m.uniform(&[7, 8])?);
+        let (a, b) = (m.tanh(x)?, m.sigmoid(z)?);
+        let (sa, sb) = (m.softmax(a, 1)?, m.softmax(b, 1)?);
+        let (p, q) = (m.mul(a, sb)?, m.mul(b, sa)?);
+        [p, q, a, b].into_iter().try_for_each(|v| m.result(v))
+    })
+    .smooth();
+    list.add("joined", "siblings", Tolerance::CHAIN, |m| {
+        let (x, z) = (m.uniform(&[5, 1, 9])?, m.uniform(&[5, 3, 9])?);
+        let (a, b) = (m.mul(x, z)?, m.tanh(z)?);
+        let (a, b) = (m.exp(a)?, m.sub(b, x)?);
+        m.result(a)?;
+        m.result(b)
+    })
+    .smooth();
+    // What is stored as a narrow float is read as that.
+    list.add("joined", "rounded-between", Tolerance::EXACT, |m| {
+        let x = m.given(Tensor::new(&[3], &[1.0009766f32, 2049.0, -0.1])?)?;
+        let narrow = m.cast(x, DType::F16)?;
+        let wide = m.cast(narrow, DType::F32)?;
+        let off = m.sub(wide, x)?;
+        m.result(narrow)?;
+        m.result(off)
+    });
+    list.add("joined", "flags", Tolerance::EXACT, |m| {
+        let x = m.given(Tensor::new(&[SPECIAL.len()], &SPECIAL)?)?;
+        let zero = m.scalar(0.0f32)?;
+        let flag = m.gt(x, zero)?;
+        let y = m.select(flag, x, zero)?;
+        m.result(flag)?;
         m.result(y)
     });
 }

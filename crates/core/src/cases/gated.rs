@@ -243,7 +243,7 @@ fn own_operations(m: &mut Maker) -> Result<()> {
             MapInstr::Binary(Binary::Mul, 5, 6),
             MapInstr::Binary(Binary::Add, 3, 7),
         ];
-        let y = m.push(Op::Map { map: Map { code }, dtype: DType::F32 }, &heads[..inputs])?;
+        let y = m.push(Op::map(Map { code }, DType::F32), &heads[..inputs])?;
         m.result(y)?;
     }
     Ok(())

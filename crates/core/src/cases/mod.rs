@@ -126,6 +126,8 @@ pub fn all() -> Vec<Case> {
         convert::cast,
         convert::quantize,
         fused::map,
+        fused::several_results,
+        fused::joined,
         fused::matmul_map,
         gated::cells,
         synapse::direct_sums,

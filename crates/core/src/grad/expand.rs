@@ -4,7 +4,7 @@ use super::tape::Tape;
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::graph::{Graph, Node, Value};
-use crate::op::{Binary, Compare, Map, MapInstr, Op, Unary};
+use crate::op::{Binary, Compare, Map, MapInstr, MapResult, Op, Unary};
 use crate::pass::cells::heads;
 
 /// A ratio that is taken again and again is written out so many times at most.
@@ -34,7 +34,7 @@ fn truth(tape: &mut Tape, r: Register) -> Result<Value> {
 }
 
 /// Adds to `graph` what a `Map` or `MatMulMap` node computes from `inputs`.
-pub(super) fn expand(graph: &mut Graph, node: &Node, inputs: &[Value]) -> Result<Value> {
+pub(super) fn expand(graph: &mut Graph, node: &Node, inputs: &[Value]) -> Result<Vec<Value>> {
     let mut tape = Tape::forward(std::mem::take(graph), &node.name);
     let result = run(&mut tape, node, inputs);
     *graph = tape.graph;
@@ -118,19 +118,19 @@ pub(super) fn synapses(graph: &mut Graph, node: &Node, inputs: &[Value]) -> Resu
     result
 }
 
-fn run(tape: &mut Tape, node: &Node, inputs: &[Value]) -> Result<Value> {
+fn run(tape: &mut Tape, node: &Node, inputs: &[Value]) -> Result<Vec<Value>> {
     match &node.op {
-        Op::Map { map, dtype } => program(tape, map, inputs, *dtype, node),
-        Op::MatMulMap { transpose_a, transpose_b, map, dtype } => {
+        Op::Map { map, also, .. } => program(tape, map, inputs, also, node),
+        Op::MatMulMap { transpose_a, transpose_b, map, .. } => {
             let product = tape.matmul(inputs[0], inputs[1], *transpose_a, *transpose_b)?;
             let inputs: Vec<Value> = std::iter::once(product).chain(inputs[2..].iter().copied()).collect();
-            program(tape, map, &inputs, *dtype, node)
+            program(tape, map, &inputs, &[], node)
         }
         other => Err(super::refuse(&node.name, other, "it is no fused program")),
     }
 }
 
-fn program(tape: &mut Tape, map: &Map, inputs: &[Value], dtype: DType, node: &Node) -> Result<Value> {
+fn program(tape: &mut Tape, map: &Map, inputs: &[Value], also: &[MapResult], node: &Node) -> Result<Vec<Value>> {
     let mut registers: Vec<Register> = Vec::with_capacity(map.code.len());
     for instr in &map.code {
         let at = |i: u16| registers[usize::from(i)];
@@ -176,13 +176,18 @@ fn program(tape: &mut Tape, map: &Map, inputs: &[Value], dtype: DType, node: &No
     let Some(&last) = registers.last() else {
         return Err(super::refuse(&node.name, &node.op, "the program is empty"));
     };
-    let value = match dtype {
-        DType::Bool => truth(tape, last)?,
-        _ => {
-            let value = number(tape, last)?;
-            tape.cast(value, dtype)?
-        }
-    };
-    // A program may ignore the input that gives the shape.
-    tape.broadcast(value, &node.outs[0].shape)
+    let results = std::iter::once(last).chain(also.iter().map(|r| registers[usize::from(r.at)]));
+    let mut values = vec![];
+    for (register, ty) in results.zip(&node.outs) {
+        let value = match ty.dtype {
+            DType::Bool => truth(tape, register)?,
+            dtype => {
+                let value = number(tape, register)?;
+                tape.cast(value, dtype)?
+            }
+        };
+        // A program may ignore the input that gives the shape.
+        values.push(tape.broadcast(value, &ty.shape)?);
+    }
+    Ok(values)
 }

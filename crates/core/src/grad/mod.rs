@@ -199,8 +199,10 @@ fn forward(graph: &Graph, wrt: &[Value], of: &BTreeSet<Value>) -> Result<Forward
                 return Err(refuse(&node.name, &node.op, problem));
             }
             Op::Map { .. } | Op::MatMulMap { .. } => {
-                let new = expand::expand(&mut copy.new, node, &inputs)?;
-                copy.set(Value { node: id, slot: 0 }, new);
+                let results = expand::expand(&mut copy.new, node, &inputs)?;
+                for (slot, new) in (0u16..).zip(results) {
+                    copy.set(Value { node: id, slot }, new);
+                }
             }
             Op::GatedCell { .. } => {
                 let new = expand::gated_cell(&mut copy.new, node, &inputs)?;

@@ -34,7 +34,7 @@ pub const MAX_LOOPS: usize = 8;
 pub struct Value {
     /// The node's number.
     pub node: u32,
-    /// Which of its outputs (only a scan has several).
+    /// Which of its outputs (loops, sums over synapses and fused programs may have several).
     pub slot: u16,
 }
 /// As graphs are printed: `%7`, or `%7.1` of a node with several outputs.

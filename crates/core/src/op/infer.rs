@@ -1,6 +1,6 @@
 //! Shape and type rules. Each refuses what its operation cannot take, naming both sides.
 
-use super::{Binary, MAX_PROGRAM_INPUTS, Op, Reduction, Scan, Type, Unary};
+use super::{Binary, MAX_PROGRAM_INPUTS, MAX_PROGRAM_OPERANDS, Op, Reduction, Scan, Type, Unary};
 use crate::dtype::DType;
 use crate::shape::{Dim, Shape};
 
@@ -462,13 +462,25 @@ impl Op {
                 one(DType::F32, inputs[0].shape.clone())
             }
             Op::Scan(s) => scan(s, inputs),
-            Op::Map { map, dtype } => {
+            Op::Map { map, dtype, also } => {
                 map.check()?;
                 arity(inputs, 0..=MAX_PROGRAM_INPUTS)?;
+                let results = 1 + also.len();
+                ensure(inputs.len().saturating_add(results) <= MAX_PROGRAM_OPERANDS, || {
+                    format!(
+                        "{} inputs and {results} results; want at most {MAX_PROGRAM_OPERANDS} together",
+                        inputs.len()
+                    )
+                })?;
+                if let Some(late) = also.iter().find(|r| usize::from(r.at) >= map.code.len()) {
+                    return Err(format!("a result is value {} of a program of {}", late.at, map.code.len()));
+                }
                 ensure(map.inputs() <= inputs.len(), || {
                     format!("the program reads {} inputs, got {}", map.inputs(), inputs.len())
                 })?;
-                one(*dtype, broadcast(inputs)?)
+                let shape = broadcast(inputs)?;
+                let types = std::iter::once(*dtype).chain(also.iter().map(|r| r.dtype));
+                Ok(types.map(|dtype| Type::new(dtype, shape.clone())).collect())
             }
             Op::MatMulMap { transpose_a, transpose_b, map, dtype } => {
                 arity(inputs, 2..=MAX_PROGRAM_INPUTS)?;

@@ -201,6 +201,16 @@ pub struct Map {
     pub code: Vec<MapInstr>,
 }
 
+/// A value of a program that is a result, beside the last one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MapResult {
+    /// The instruction that gives it.
+    pub at: u16,
+    /// Its element type; it is stored as the last value is.
+    pub dtype: DType,
+}
+
 /// An operation. Shapes are those of `infer.rs`; meanings those of the reference backend.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -373,12 +383,16 @@ pub enum Op {
     Dequantize,
     /// The loop.
     Scan(Box<Scan>),
-    /// A fused elementwise program (made by a pass).
+    /// A fused elementwise program (made by a pass). Its first result is the program's last value; the others, of the same
+    /// shape, are values of the program too.
     Map {
         /// The program.
         map: Map,
-        /// The result's element type.
+        /// The first result's element type.
         dtype: DType,
+        /// Further results.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        also: Vec<MapResult>,
     },
     /// A matrix product whose result passes through an elementwise program while in cache (made by a pass). Inputs: a,
     /// b, then the program's inputs from 1 on; its input 0 is the product.
@@ -404,6 +418,11 @@ fn is_once(times: &usize) -> bool {
 }
 
 impl Op {
+    /// A program of one result.
+    pub fn map(map: Map, dtype: DType) -> Op {
+        Op::Map { map, dtype, also: vec![] }
+    }
+
     /// For sums over synapses: how many of the inputs are x and the tables. Inputs after those have one number for each
     /// destination.
     pub(crate) fn synapse_tables(&self) -> Option<usize> {
@@ -484,6 +503,8 @@ impl Op {
 pub const MAX_PROGRAM: usize = 1024;
 /// The most inputs of a fused program, likewise.
 pub const MAX_PROGRAM_INPUTS: usize = 22;
+/// The most inputs and results of a fused program together, likewise.
+pub const MAX_PROGRAM_OPERANDS: usize = 24;
 
 impl Map {
     /// How many inputs the program reads.
@@ -517,6 +538,31 @@ impl Map {
                 (back == from).then_some(found)
             })
         })
+    }
+
+    /// The operation that gives these values of the program as these types and computes nothing else, and the order of its
+    /// results: its result k is number `order[k]` of those asked for. There must be one, and each a value of the program.
+    pub(crate) fn giving(&self, results: &[MapResult]) -> (Op, Vec<usize>) {
+        let mut needed = vec![false; self.code.len()];
+        results.iter().for_each(|r| needed[usize::from(r.at)] = true);
+        for (i, instr) in self.code.iter().enumerate().rev() {
+            if needed[i] {
+                instr.operands().into_iter().flatten().for_each(|o| needed[usize::from(o)] = true);
+            }
+        }
+        let mut at = vec![0u16; self.code.len()];
+        let mut code = Vec::with_capacity(self.code.len());
+        for (i, instr) in self.code.iter().enumerate().filter(|(i, _)| needed[*i]) {
+            code.push(instr.map_operands(|o| at[usize::from(o)]));
+            at[i] = (code.len() - 1) as u16;
+        }
+        // Nothing reads the last of what is needed, so it is a result: it comes first, the others keep their order.
+        let is_last = |r: &MapResult| usize::from(at[usize::from(r.at)]) + 1 == code.len();
+        let first = results.iter().position(is_last).unwrap_or(0);
+        let order: Vec<usize> = std::iter::once(first).chain((0..results.len()).filter(|&k| k != first)).collect();
+        let moved = |&k: &usize| MapResult { at: at[usize::from(results[k].at)], dtype: results[k].dtype };
+        let also = order[1..].iter().map(moved).collect();
+        (Op::Map { map: Map { code }, dtype: results[first].dtype, also }, order)
     }
 
     /// Checks that every operand is an earlier value.
@@ -573,6 +619,13 @@ impl MapInstr {
 impl fmt::Display for Map {
     /// One line: `tanh(x0 + x1) * x2`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text(&[]))
+    }
+}
+
+impl Map {
+    /// The program in one line, further results after the first: `tanh(x0 + x1) * x2, x0 + x1`.
+    pub fn text(&self, also: &[MapResult]) -> String {
         // Values are shared, so written out as a tree a short program can be astronomically long: both ways are bounded.
         fn expr(code: &[MapInstr], at: u16, depth: usize, left: &mut usize) -> String {
             if depth > 12 || *left == 0 {
@@ -596,10 +649,12 @@ impl fmt::Display for Map {
                 MapInstr::Select(c, x, y) => format!("select({}, {}, {})", sub(c), sub(x), sub(y)),
             }
         }
-        if self.check().is_err() {
-            return f.write_str("invalid program");
+        if self.check().is_err() || also.iter().any(|r| usize::from(r.at) >= self.code.len()) {
+            return "invalid program".into();
         }
-        f.write_str(&expr(&self.code, (self.code.len() - 1) as u16, 0, &mut 500))
+        let results = std::iter::once((self.code.len() - 1) as u16).chain(also.iter().map(|r| r.at));
+        let mut left = 500;
+        results.map(|at| expr(&self.code, at, 0, &mut left)).collect::<Vec<_>>().join(", ")
     }
 }
 

@@ -47,8 +47,8 @@ struct Cell {
 impl Cell {
     /// The cell whose gate a node is.
     fn of(graph: &Graph, uses: &[Vec<u32>], node: &Node) -> Option<Cell> {
-        let Op::Map { map, dtype: DType::F32 } = &node.op else { return None };
-        let [t, a, b] = map.gate().filter(|_| node.inputs.len() == 3)?;
+        let Op::Map { map, dtype: DType::F32, also } = &node.op else { return None };
+        let [t, a, b] = map.gate().filter(|_| node.inputs.len() == 3 && also.is_empty())?;
         let read_once = |v: Value| uses[v.node as usize] == [1];
         // The heads: three parts of one product, along one axis, which nobody else reads.
         let mut heads = [0; 3];
@@ -146,7 +146,7 @@ pub(crate) fn expand(graph: &mut Graph, node: &Node, inputs: &[Value]) -> Result
         MapInstr::Binary(Binary::Mul, 5, 6),
         MapInstr::Binary(Binary::Add, 1, 7),
     ];
-    graph.push(Op::Map { map: Map { code }, dtype: DType::F32 }, vec![a, b, t], node.name.clone())
+    graph.push(Op::map(Map { code }, DType::F32), vec![a, b, t], node.name.clone())
 }
 
 /// Joins ratios of sums over synapses that only the next one reads, all of the same synapses and terms.

@@ -3,26 +3,85 @@
 use super::PassOptions;
 use crate::error::Result;
 use crate::graph::{Graph, Value};
-use crate::op::Op;
+use crate::op::{Map, MapInstr, MapResult, Op};
+use crate::shape::Shape;
 use std::collections::HashMap;
 
-/// Drops nodes that no result depends on. Inputs stay: they are the graph's interface.
+/// Drops nodes that no result depends on, and of a program's results those that nobody reads. Inputs stay: they are the
+/// graph's interface.
 pub(super) fn dead_code(graph: &Graph, _: &PassOptions) -> Result<Graph> {
     let nodes = graph.nodes();
-    let mut live = vec![false; nodes.len()];
-    let mut stack: Vec<u32> = graph.outputs().iter().map(|o| o.value.node).collect();
-    while let Some(id) = stack.pop() {
-        if !std::mem::replace(&mut live[id as usize], true) {
-            stack.extend(nodes[id as usize].inputs.iter().map(|v| v.node));
+    let mut live: Vec<Vec<bool>> = nodes.iter().map(|n| vec![false; n.outs.len()]).collect();
+    let read = |live: &mut Vec<Vec<bool>>, v: &Value| live[v.node as usize][usize::from(v.slot)] = true;
+    graph.outputs().iter().for_each(|o| read(&mut live, &o.value));
+    // Programs that lose a result, and with it perhaps inputs: what only those need is dead too.
+    let mut smaller: HashMap<u32, Program> = HashMap::new();
+    for (at, node) in nodes.iter().enumerate().rev() {
+        let (id, slots) = (at as u32, &live[at]);
+        if !slots.contains(&true) {
+            continue;
         }
+        let inputs = match &node.op {
+            Op::Map { map, dtype, also } if slots.contains(&false) => {
+                let last = MapResult { at: (map.code.len() - 1) as u16, dtype: *dtype };
+                let all: Vec<MapResult> = std::iter::once(last).chain(also.iter().copied()).collect();
+                let kept: Vec<usize> = (0..all.len()).filter(|&k| slots[k]).collect();
+                let results: Vec<MapResult> = kept.iter().map(|&k| all[k]).collect();
+                let mut program = Program::giving(graph, map, &node.inputs, &results);
+                program.order.iter_mut().for_each(|k| *k = kept[*k]);
+                &smaller.entry(id).or_insert(program).inputs
+            }
+            _ => &node.inputs,
+        };
+        inputs.iter().for_each(|v| read(&mut live, v));
     }
     let mut r = graph.rebuild();
-    for id in 0..nodes.len() as u32 {
-        if live[id as usize] || matches!(nodes[id as usize].op, Op::Input { .. }) {
+    for (id, node) in (0u32..).zip(nodes) {
+        if let Some(Program { op, inputs, order }) = smaller.remove(&id) {
+            let inputs = r.all(&inputs)?;
+            let new = r.new.push(op, inputs, node.name.clone())?;
+            for (slot, old) in (0u16..).zip(order) {
+                r.set(Value { node: id, slot: old as u16 }, Value { slot, ..new });
+            }
+        } else if live[id as usize].contains(&true) || matches!(node.op, Op::Input { .. }) {
             r.copy(id)?;
         }
     }
     r.finish()
+}
+
+/// A program that computes nothing but what it gives.
+pub(super) struct Program {
+    pub(super) op: Op,
+    pub(super) inputs: Vec<Value>,
+    /// Which of the results that were asked for each of its results is.
+    pub(super) order: Vec<usize>,
+}
+
+impl Program {
+    /// The program that gives these values of `map`, whose inputs are these values of the graph.
+    pub(super) fn giving(graph: &Graph, map: &Map, inputs: &[Value], results: &[MapResult]) -> Program {
+        let (mut op, order) = map.giving(results);
+        let mut inputs = inputs.to_vec();
+        if let Op::Map { map, .. } = &mut op {
+            let is_read = |n: usize| map.code.contains(&MapInstr::Input(n as u16));
+            let read: Vec<usize> = (0..inputs.len()).filter(|&n| is_read(n)).collect();
+            let shape = |numbers: &mut dyn Iterator<Item = usize>| {
+                let scalar = Some(Shape::scalar());
+                numbers.fold(scalar, |shape, n| shape?.broadcast(&graph.ty(inputs[n]).shape))
+            };
+            // An input that is not read may still give the results their shape.
+            if shape(&mut read.iter().copied()) == shape(&mut (0..inputs.len())) {
+                for instr in &mut map.code {
+                    if let MapInstr::Input(n) = instr {
+                        *n = read.iter().position(|k| k == &usize::from(*n)).unwrap_or(0) as u16;
+                    }
+                }
+                inputs = read.iter().map(|&n| inputs[n]).collect();
+            }
+        }
+        Program { op, inputs, order }
+    }
 }
 
 /// Merges nodes with the same operation and inputs; the first one's name stays.

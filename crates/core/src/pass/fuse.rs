@@ -4,19 +4,20 @@
 //! that inner results never reach memory. If one of its inputs is a matrix product that only the group reads, the
 //! program runs on the product while that is in cache: it is then the product's *epilogue* (`MatMulMap`). An explicit
 //! cast to a narrower type always rounds; the implicit rounding of half-precision arithmetic is left out inside a group,
-//! which only makes it more exact.
+//! which only makes it more exact. Values that somebody else reads too are results of their own here; what can be one map
+//! with several results is found later ([`super::join`]).
 
 use super::PassOptions;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::graph::{Graph, Node, Value, name};
-use crate::op::{Binary, Compare, Float, Map, MapInstr, Op, Type, Unary};
+use crate::op::{Binary, Compare, Float, Map, MapInstr, MapResult, Op, Type, Unary};
 use crate::shape::{Bindings, Shape};
 use std::collections::HashMap;
 
 /// Limits of one program: beyond these its tiles no longer fit the first-level cache.
-const MOST_INSTRUCTIONS: usize = 96;
-const MOST_INPUTS: usize = 14;
+pub(super) const MOST_INSTRUCTIONS: usize = 96;
+pub(super) const MOST_INPUTS: usize = 14;
 
 pub(super) fn fuse(graph: &Graph, options: &PassOptions) -> Result<Graph> {
     let groups = Groups::find(graph, options.fuse)?;
@@ -39,7 +40,7 @@ pub(super) fn fuse(graph: &Graph, options: &PassOptions) -> Result<Graph> {
         let others = groups.members(id).map(|member| graph.nodes()[member as usize].name.as_str());
         let name = name::fused(product_name, &node.name, others);
         let op = match fused.product {
-            None => Op::Map { map: fused.map, dtype },
+            None => Op::Map { map: fused.map, dtype, also: fused.also },
             Some(product) => {
                 let product = graph.node(product);
                 let Op::MatMul { transpose_a, transpose_b } = product.op else {
@@ -77,6 +78,8 @@ struct Groups {
 
 struct Fused {
     map: Map,
+    /// Further results, where the root has several.
+    also: Vec<MapResult>,
     /// The program's inputs; without the product, which is number 0 where there is one.
     inputs: Vec<Value>,
     product: Option<Value>,
@@ -114,6 +117,7 @@ impl Groups {
                 if matches!(nodes[id].op, Op::MatMul { .. })
                     && !is_output[id]
                     && let Some(root) = groups.common_reader(&readers[id])
+                    && nodes[root as usize].outs.len() == 1
                     && !groups.products.contains_key(&root)
                 {
                     groups.products.insert(root, id as u32);
@@ -166,11 +170,17 @@ impl Groups {
         if shape != graph.nodes()[root as usize].outs[0].shape {
             code = with(false)?;
         }
+        let results = (0u16..).zip(&graph.nodes()[root as usize].outs).skip(1);
+        let result = |(slot, ty): (u16, &Type)| {
+            let at = *code.values.get(&Value { node: root, slot })?;
+            Some(MapResult { at, dtype: ty.dtype })
+        };
+        let also = results.filter_map(result).collect();
         let mut inputs = code.inputs;
         if product.is_some() {
             inputs.remove(0);
         }
-        Ok(Fused { map: Map { code: code.code }, inputs, product })
+        Ok(Fused { map: Map { code: code.code }, also, inputs, product })
     }
 }
 
@@ -192,18 +202,22 @@ fn is_convertible(graph: &Graph, node: &Node) -> bool {
     }
 }
 
-/// Whether readers may take the value from a register: not where storing it changes it.
+/// Whether readers may take the value from a register: not where storing it changes it. What gives several results is left
+/// to be joined later.
 fn flows_on(node: &Node) -> bool {
-    let out = node.outs[0].dtype;
+    let [Type { dtype: out, .. }] = node.outs[..] else { return false };
     match &node.op {
         Op::Cast { .. } => matches!(out, DType::F32 | DType::Bool),
         Op::Quantize { .. } => false,
-        // What is not 0 is stored as true, which is 1; only a comparison gives that by itself.
-        Op::Map { map, .. } => {
-            out == DType::F32 || out == DType::Bool && matches!(map.code.last(), Some(MapInstr::Compare(..)))
-        }
+        Op::Map { map, .. } => map.code.last().is_some_and(|last| keeps(*last, out)),
         _ => true,
     }
+}
+
+/// Whether a program's value is still the same after it was stored as this type.
+pub(super) fn keeps(by: MapInstr, dtype: DType) -> bool {
+    // What is not 0 is stored as true, which is 1; only a comparison gives that by itself.
+    dtype == DType::F32 || dtype == DType::Bool && matches!(by, MapInstr::Compare(..))
 }
 
 /// Whether a product can run a program on its result: one right-hand matrix, and every other input either one value a
@@ -290,13 +304,16 @@ impl Coder {
                 let steps = self.emit(MapInstr::Binary(Binary::Sub, args[0], args[2]));
                 self.emit(MapInstr::Binary(Binary::Mul, steps, args[1]))
             }
-            Op::Map { map, .. } => {
+            Op::Map { map, also, .. } => {
                 let mut at = Vec::with_capacity(map.code.len());
                 for instr in &map.code {
                     at.push(match instr {
                         MapInstr::Input(n) => args[usize::from(*n)],
                         other => self.emit(other.map_operands(|o| at[usize::from(o)])),
                     });
+                }
+                for (slot, r) in (1u16..).zip(also) {
+                    self.values.insert(Value { node: id, slot }, at[usize::from(r.at)]);
                 }
                 at[at.len() - 1]
             }

@@ -12,6 +12,7 @@ mod evaluate;
 mod fold;
 mod fuse;
 mod hoist;
+mod join;
 mod known;
 mod layout;
 mod merge;
@@ -92,6 +93,7 @@ pub const PASSES: &[(&str, Apply, bool)] = &[
     ("fold what that exposed", Each(fold::fold), false),
     ("fuse", Each(fuse::fuse), true),
     ("find gated cells", Each(cells::gated_cells), false),
+    ("join maps", Each(join::join_maps), false),
     ("sweep up", Each(dead::dead_code), true),
 ];
 

@@ -112,7 +112,7 @@ fn epilogue_where_one_can_run(graph: &mut Graph, value: Value) -> Result<Option<
     }
     let product = graph.push(Op::MatMul { transpose_a, transpose_b }, operands, format!("{}.product", node.name))?;
     let inputs = std::iter::once(product).chain(node.inputs[2..].iter().copied()).collect();
-    graph.push(Op::Map { map, dtype }, inputs, node.name).map(Some)
+    graph.push(Op::map(map, dtype), inputs, node.name).map(Some)
 }
 
 /// A product whose operands' batches differ axis by axis: stretch each that is neither whole nor single.

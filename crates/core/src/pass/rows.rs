@@ -215,7 +215,7 @@ impl BatchLast<'_> {
         let Some(&at) = axis.get(&value) else {
             let inputs = node.inputs.iter().map(|v| self.map.get(v).copied()).collect::<Option<Vec<_>>>()?;
             let new = self.push(node.op.clone(), inputs, node.name.clone())?;
-            self.map.insert(value, new);
+            self.made(id, node, new);
             return Some(());
         };
         let ty = &node.outs[0];
@@ -296,10 +296,15 @@ impl BatchLast<'_> {
             _ => return None,
         };
         let new = self.push(op, inputs, node.name.clone())?;
-        for slot in 0..node.outs.len() as u16 {
-            self.map.insert(Value { slot, ..value }, Value { slot, ..new });
-        }
+        self.made(id, node, new);
         Some(())
+    }
+
+    /// Records what a node's results became.
+    fn made(&mut self, id: u32, node: &Node, new: Value) {
+        for slot in 0..node.outs.len() as u16 {
+            self.map.insert(Value { node: id, slot }, Value { slot, ..new });
+        }
     }
 }
 

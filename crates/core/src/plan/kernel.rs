@@ -3,7 +3,7 @@
 //! Prices, advice and reports match on these types. Their text is for people, and nothing reads it.
 
 use crate::dtype::DType;
-use crate::op::{Activation, Map, PerElement, Reduction};
+use crate::op::{Activation, Map, MapResult, PerElement, Reduction};
 use serde::Serialize;
 use std::fmt;
 
@@ -165,31 +165,31 @@ pub struct MapWork {
 const MOST_TEXT: usize = 40;
 
 impl MapWork {
-    /// The work of a program.
-    pub fn of(map: &Map) -> MapWork {
+    /// The work of a program that gives its last value, and further ones.
+    pub fn of(map: &Map, also: &[MapResult]) -> MapWork {
         let PerElement { operations, functions, divisions } = map.per_element();
-        let text = Some(map.to_string()).filter(|text| text.chars().count() <= MOST_TEXT);
+        let text = Some(map.text(also)).filter(|text| text.chars().count() <= MOST_TEXT);
         MapWork { operations, functions, divisions, text }
     }
 }
 
-/// An elementwise program over a whole result.
+/// An elementwise program over whole results.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Elementwise {
-    /// Elements of the result.
+    /// Elements of a result.
     pub elements: usize,
     /// Element types of the operands.
     pub inputs: Vec<DType>,
-    /// Element type of the result.
-    pub out: DType,
-    /// What is done to each.
+    /// Element types of the results.
+    pub outs: Vec<DType>,
+    /// What is done to each element.
     pub work: MapWork,
 }
 
 impl Elementwise {
     /// Whether everything it touches is `f32`.
     pub fn is_f32(&self) -> bool {
-        self.out == DType::F32 && self.inputs.iter().all(|t| *t == DType::F32)
+        self.inputs.iter().chain(&self.outs).all(|t| *t == DType::F32)
     }
 }
 
@@ -406,7 +406,13 @@ impl fmt::Display for Kernel {
                     n => write!(f, ", then their ratio, {n} times"),
                 }
             }
-            Kernel::Map(m) => m.work.fmt(f),
+            Kernel::Map(m) => {
+                m.work.fmt(f)?;
+                match (m.outs.len(), &m.work.text) {
+                    (1, _) | (_, Some(_)) => Ok(()),
+                    (results, None) => write!(f, ", {results} results"),
+                }
+            }
             Kernel::Scan(s) => {
                 write!(f, "scan of {} steps", s.steps)?;
                 match s.blocks {

@@ -3,7 +3,7 @@
 use super::{Call, Precision, scalar, shake};
 use crate::dtype::DType::{self, F32};
 use crate::error::Result;
-use crate::op::{Binary, Compare, Map, Unary};
+use crate::op::{Binary, Compare, Map, MapResult, Unary};
 use std::borrow::Cow;
 
 impl Call<'_> {
@@ -85,15 +85,19 @@ impl Call<'_> {
         Ok(data)
     }
 
-    pub(super) fn map(&self, map: &Map, dtype: DType) -> Result<Vec<f64>> {
+    pub(super) fn map(&self, map: &Map, dtype: DType, also: &[MapResult]) -> Result<Vec<Vec<f64>>> {
         let inputs: Vec<Cow<'_, [f64]>> = (0..self.inputs.len()).map(|i| self.map_input(i)).collect::<Result<_>>()?;
-        let mut data = self.zeros(self.shape())?;
+        let mut results: Vec<Vec<f64>> = (0..=also.len()).map(|_| self.zeros(self.shape())).collect::<Result<_>>()?;
         let mut scratch = vec![];
-        for (at, out) in data.iter_mut().enumerate() {
+        for at in 0..results[0].len() {
             let input = |n: usize| inputs.get(n).map(|d| d[at]);
-            *out = self.store(dtype, scalar::map(map, &mut scratch, input, |v, scale| self.computed(F32, v, scale)));
+            let last = scalar::map(map, &mut scratch, input, |v, scale| self.computed(F32, v, scale));
+            results[0][at] = self.store(dtype, last);
+            for (result, r) in results[1..].iter_mut().zip(also) {
+                result[at] = self.store(r.dtype, scratch[usize::from(r.at)]);
+            }
         }
-        Ok(data)
+        Ok(results)
     }
 
     pub(super) fn matmul_map(&self, ta: bool, tb: bool, map: &Map, dtype: DType) -> Result<Vec<f64>> {

@@ -266,7 +266,10 @@ pub fn eval_node(
         Op::Cast { dtype } => call.cast(*dtype)?,
         Op::Quantize { dtype } => call.quantize(*dtype)?,
         Op::Dequantize => call.dequantize()?,
-        Op::Map { map, dtype } => call.map(map, *dtype)?,
+        Op::Map { map, dtype, also } => {
+            let results = call.map(map, *dtype, also)?;
+            return Ok(results.into_iter().enumerate().map(|(k, data)| call.result(k, data)).collect());
+        }
         Op::MatMulMap { transpose_a, transpose_b, map, dtype } => {
             call.matmul_map(*transpose_a, *transpose_b, map, *dtype)?
         }

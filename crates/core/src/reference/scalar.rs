@@ -96,7 +96,7 @@ pub fn binary_scale(op: Binary, a: f64, b: f64, value: f64) -> f64 {
     }
 }
 
-/// A fused program of one element; `scratch` holds its values. An input that is not there reads as NaN. What instructions
+/// A fused program of one element, up to its last value; `scratch` holds all of them after it. An input that is not there reads as NaN. What instructions
 /// compute, other than exactly, goes through `computed` with the scale of its error.
 pub fn map(
     program: &Map,

@@ -13,7 +13,9 @@ use schwann_core::backend::cpu::Cpu;
 use schwann_core::backend::reference::{self, HostValue, Precision};
 use schwann_core::cases::random::Random;
 use schwann_core::grad::gradient;
-use schwann_core::op::{Activation, Binary, Compare, Float, Map, MapInstr, Op, Reduction, Scan, Type, Unary};
+use schwann_core::op::{
+    Activation, Binary, Compare, Float, Map, MapInstr, MapResult, Op, Reduction, Scan, Type, Unary,
+};
 use schwann_core::pass::PassOptions;
 use schwann_core::{Bindings, CompileOptions, DType, Dim, Error, Graph, Program, Shape, Tensor, Value};
 use schwann_kernels::Isa;
@@ -98,12 +100,18 @@ pub(crate) fn kind(op: &Op) -> usize {
         Op::Quantize { .. } => 24,
         Op::Dequantize => 25,
         Op::Scan(_) => 26,
-        Op::Map { .. } => 27,
+        Op::Map { also, .. } => {
+            if also.is_empty() {
+                27
+            } else {
+                30
+            }
+        }
         Op::MatMulMap { .. } => 28,
         Op::GatedCell { .. } => 29,
     }
 }
-pub(crate) const KINDS: usize = 30;
+pub(crate) const KINDS: usize = 31;
 
 struct Maker<'a, 'b> {
     graph: Graph,
@@ -370,7 +378,12 @@ impl Maker<'_, '_> {
                 let inputs: Vec<Value> = (0..n).map(|_| self.like(DType::F32)).collect();
                 let map = self.program(n);
                 let dtype = self.c.of(&[DType::F32, DType::F32, DType::F16, DType::Bool, DType::U8]);
-                self.push(Op::Map { map, dtype }, &inputs)
+                let mut also = vec![];
+                while self.c.one_in(2) && also.len() < 4 {
+                    let at = self.c.below(map.code.len()) as u16;
+                    also.push(MapResult { at, dtype: self.c.of(&TYPES) });
+                }
+                self.push(Op::Map { map, dtype, also }, &inputs)
             }
             29..=31 if self.depth < 2 => self.scan(x),
             34..=37 => self.layers(x),

@@ -309,7 +309,7 @@ fn integer_states_and_sequences_and_fused_programs_in_the_body() {
         let c = b.cast(next, DType::F32)?;
         let x = b.mul(x, c)?;
         let h = b.add(h, x)?;
-        let h = b.push(Op::Map { map: tanh.clone(), dtype: DType::F32 }, &[h])?;
+        let h = b.push(Op::map(tanh.clone(), DType::F32), &[h])?;
         let big = b.scalar(0.2)?;
         let mask = b.gt(h, big)?;
         let x = b.square(x)?;

@@ -302,7 +302,7 @@ fn fused_programs() {
     let map = Map { code };
     check(&[("N", 4)], |b| {
         let (x, y) = (input(b, "x", shape!["N", 3]), b.input("y0", DType::F16, [3])?);
-        b.push(Op::Map { map: map.clone(), dtype: DType::F32 }, &[x, y])
+        b.push(Op::map(map.clone(), DType::F32), &[x, y])
     });
     check(&[("N", 4)], |b| {
         let (x, w, y) = (input(b, "x", shape!["N", 3]), input(b, "w", [2, 3]), input(b, "bias", [2]));
@@ -311,6 +311,6 @@ fn fused_programs() {
     });
     check(&[("N", 4)], |b| {
         let (x, y) = (input(b, "x", shape!["N", 3]), input(b, "y0", [3]));
-        b.push(Op::Map { map: Map { code: vec![I::Input(1)] }, dtype: DType::F32 }, &[x, y])
+        b.push(Op::map(Map { code: vec![I::Input(1)] }, DType::F32), &[x, y])
     });
 }

@@ -45,24 +45,24 @@ pub struct Map {
     pub(super) prepared: Prepared,
     pub(super) dims: [usize; 4],
     pub(super) inputs: Vec<(Ref, Elem, [usize; 4])>,
-    pub(super) out: (Ref, Elem),
+    pub(super) outs: Vec<(Ref, Elem)>,
     pub(super) scratch: Ref,
 }
 
 impl Map {
-    /// A program of one output over `dims`; strides are in elements, the last 0 or 1; the output is contiguous.
+    /// A program over `dims`; strides are in elements, the last 0 or 1; outputs are contiguous.
     pub fn new(
         on: Machine<'_>,
         program: Program,
         dims: [usize; 4],
         inputs: Vec<(Ref, Elem, [usize; 4])>,
-        out: (Ref, Elem),
+        outs: Vec<(Ref, Elem)>,
         scratch: Ref,
     ) -> Result<Map, String> {
-        let fits = program.inputs() == inputs.len() && program.outputs() == 1 && inputs.len() < MAX_OPERANDS;
+        let fits = program.inputs() == inputs.len() && program.outputs() == outs.len() && !outs.is_empty();
         if !fits || inputs.iter().any(|(.., strides)| strides[3] > 1) {
             return Err(format!(
-                "a program of {} inputs and {} outputs over {inputs:?}",
+                "a program of {} inputs and {} outputs over {inputs:?} into {outs:?}",
                 program.inputs(),
                 program.outputs()
             ));
@@ -71,8 +71,9 @@ impl Map {
             return Err(format!("sizes {dims:?} or strides of {inputs:?} that overflow"));
         }
         let layouts: Vec<Layout> = inputs.iter().map(|(_, elem, strides)| (*elem, *strides)).collect();
-        let prepared = Prepared::new(on, program, dims, &layouts, &[(out.1, dense(dims))]);
-        Ok(Map { prepared, dims, inputs, out, scratch })
+        let results: Vec<Layout> = outs.iter().map(|(_, elem)| (*elem, dense(dims))).collect();
+        let prepared = Prepared::new(on, program, dims, &layouts, &results);
+        Ok(Map { prepared, dims, inputs, outs, scratch })
     }
 }
 
@@ -184,7 +185,7 @@ pub struct Attend {
 pub enum Call {
     /// A matrix product, or a batch of them.
     Gemm(Box<Gemm>),
-    /// An elementwise program on floats, with one output.
+    /// An elementwise program on floats, with one or more outputs.
     Map(Box<Map>),
     /// An elementwise operation on integers over `dims`, outermost first; each input has its strides, the output is dense.
     Int { op: IntOp, dims: [usize; 6], inputs: Vec<(Ref, Elem, [usize; 6])>, out: (Ref, Elem) },
@@ -436,7 +437,7 @@ impl Call {
             }
             Call::Map(m) => {
                 m.inputs.iter_mut().for_each(|(r, ..)| f(r, false));
-                f(&mut m.out.0, true);
+                m.outs.iter_mut().for_each(|(r, _)| f(r, true));
                 f(&mut m.scratch, true);
             }
             Call::Int { inputs, out, .. } => {
@@ -525,10 +526,10 @@ impl Call {
                 Call::Gemm(g) => g.run(on, slots, team),
                 Call::Map(map) => {
                     let mut ports = [std::ptr::null_mut(); MAX_OPERANDS];
-                    for (port, (r, ..)) in ports.iter_mut().zip(&map.inputs) {
+                    let refs = map.inputs.iter().map(|(r, ..)| r).chain(map.outs.iter().map(|(r, _)| r));
+                    for (port, r) in ports.iter_mut().zip(refs) {
                         *port = slots.at(r);
                     }
-                    ports[map.inputs.len()] = slots.at(&map.out.0);
                     map.prepared.run_at(Some(team), &ports, slots.at(&map.scratch));
                 }
                 Call::Int { op, dims, inputs, out } => {

@@ -136,6 +136,11 @@ fn product_plus_one() -> Program {
     Program::new(instrs, vec![3], 2).unwrap()
 }
 
+fn product_and_sum() -> Program {
+    let of = |f| Instr::Binary(f, 0, 1);
+    Program::new(vec![Instr::Input(0), Instr::Input(1), of(Binary::Mul), of(Binary::Add)], vec![2, 3], 2).unwrap()
+}
+
 fn relu() -> Program {
     Program::new(vec![Instr::Input(0), Instr::Unary(Unary::Relu, 0)], vec![1], 1).unwrap()
 }
@@ -169,9 +174,11 @@ fn body_of(isa: Isa, threads: usize, rows: usize, width: usize, batch_last: bool
     };
     let inputs = vec![(h, Elem::F32, rowwise), (x, Elem::F32, rowwise), (w, Elem::F32, shared)];
     let calls = vec![
-        Call::Map(Box::new(Map::new(on(isa), program.unwrap(), dims, inputs, (next, Elem::F32), scratch).unwrap())),
         Call::Map(Box::new(
-            Map::new(on(isa), square.unwrap(), dims, vec![(next, Elem::F32, rowwise)], (y, Elem::F32), scratch)
+            Map::new(on(isa), program.unwrap(), dims, inputs, vec![(next, Elem::F32)], scratch).unwrap(),
+        )),
+        Call::Map(Box::new(
+            Map::new(on(isa), square.unwrap(), dims, vec![(next, Elem::F32, rowwise)], vec![(y, Elem::F32)], scratch)
                 .unwrap(),
         )),
     ];

@@ -307,17 +307,21 @@ fn elementwise(m: &Map, mut a: Accesses<'_>, threads: usize) -> Check {
         a.read(r, reach(&m.dims, strides), elem.size())?;
     }
     let elements = reach(&m.dims, &dense(m.dims));
-    a.write(&m.out.0, elements, m.out.1.size())?;
+    for (r, elem) in &m.outs {
+        a.write(r, elements, elem.size())?;
+    }
     a.scratch(&m.scratch, m.prepared.scratch_bytes(1), threads)?;
-    // In place only over an operand of the same layout; a dimension of 1 has no stride to speak of.
+    // In place only over an operand of the same layout; a dimension of 1 has no stride to speak of. Any output may take an
+    // operand's place: the program reads all operands of a block before it writes.
     let dense_strides = dense(m.dims);
-    let like_out = |(_, elem, strides): &(Ref, Elem, [usize; 4])| {
-        elem.size() == m.out.1.size() && (0..4).all(|i| m.dims[i] <= 1 || strides[i] == dense_strides[i])
+    let starts = |x: &Ref, r: &Ref| x.slot == r.slot && x.offset == r.offset;
+    type Input = (Ref, Elem, [usize; 4]);
+    let like_out = |(at, elem, strides): &Input| {
+        (0..4).all(|i| m.dims[i] <= 1 || strides[i] == dense_strides[i])
+            && m.outs.iter().any(|(r, out)| starts(r, at) && elem.size() == out.size())
     };
-    let replaceable: Vec<Ref> = m.inputs.iter().filter(|i| like_out(i)).map(|i| i.0).collect();
-    let others: Vec<Ref> = m.inputs.iter().filter(|i| !like_out(i)).map(|i| i.0).collect();
-    let starts = |refs: &[Ref], r: &Ref| refs.iter().any(|x| x.slot == r.slot && x.offset == r.offset);
-    a.finish(|r| starts(&replaceable, r) && !starts(&others, r))
+    let (replaceable, others): (Vec<&Input>, Vec<&Input>) = m.inputs.iter().partition(|i| like_out(i));
+    a.finish(|r| replaceable.iter().any(|x| starts(&x.0, r)) && !others.iter().any(|x| starts(&x.0, r)))
 }
 
 fn attend(t: &Attend, a: &mut Accesses<'_>, isa: Isa, threads: usize) -> Check {

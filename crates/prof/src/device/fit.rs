@@ -426,7 +426,7 @@ impl Units<'_> {
         let elements = map.elements as f64;
         self.work(&map.work, elements);
         self.add(Unit::MapByte, bytes as f64);
-        let others = map.inputs.iter().chain([&map.out]).filter(|t| **t != DType::F32).count();
+        let others = map.inputs.iter().chain(&map.outs).filter(|t| **t != DType::F32).count();
         self.add(Unit::Converted, elements * others as f64);
     }
 

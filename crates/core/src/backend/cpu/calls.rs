@@ -5,7 +5,7 @@ use super::matmul;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::graph::{Node, Value};
-use crate::op::{Binary, Compare, Map, MapInstr, Op, Reduction, Unary, visible_pairs};
+use crate::op::{Binary, Compare, Map, MapInstr, MapResult, Op, Reduction, Unary, visible_pairs};
 use crate::plan::Kernel;
 use crate::plan::kernel::{self as kernels, Gather, MapWork, Move, Norm, Rows, SegmentSum};
 use schwann_kernels::attention::{Attention, attention_scratch_bytes};
@@ -41,19 +41,19 @@ pub(super) fn copy(sized: &Sized, src: Ref, from: &[usize], dst: Ref, to: &[usiz
     Call::Copy { elem, dims, src, src_strides: isizes(from), dst, dst_strides: isizes(to) }
 }
 
-/// Lowers one node with one output.
+/// Lowers one node; `value` is its first output.
 pub(super) fn lower(l: &mut Lower<'_>, value: Value, node: &Node) -> Result<()> {
     let out = l.sized(value)?;
     let cost = l.graph.node_cost(node, l.bindings)?;
     let label = |kernel: Kernel| Label { kernel, cost, in_place: false, looped: None };
     let moved = |how: Move| label(Kernel::Move(how));
     if out.count() == 0 {
-        l.write(value)?;
-        return Ok(());
+        // All results of a node with several have one shape.
+        return (0..node.outs.len() as u16).try_for_each(|slot| l.write(Value { slot, ..value }).map(|_| ()));
     }
     let input = |l: &Lower<'_>, i: usize| l.sized(node.inputs[i]);
     match &node.op {
-        Op::Map { map, .. } => elementwise(l, value, node, map, &out),
+        Op::Map { map, also, .. } => elementwise(l, value, node, map, also, &out),
         Op::MatMul { .. } | Op::MatMulMap { .. } => matmul::lower(l, value, node),
         Op::Unary(_) | Op::Binary(_) | Op::Compare(_) | Op::Select | Op::Cast { .. } => integers(l, value, node, &out),
         Op::Reduce { kind, axes, .. } => {
@@ -293,7 +293,7 @@ fn pad4(values: &[usize], fill: usize) -> [usize; 4] {
     padded
 }
 
-fn elementwise(l: &mut Lower<'_>, value: Value, node: &Node, map: &Map, out: &Sized) -> Result<()> {
+fn elementwise(l: &mut Lower<'_>, value: Value, node: &Node, map: &Map, also: &[MapResult], out: &Sized) -> Result<()> {
     let cost = l.graph.node_cost(node, l.bindings)?;
     let inputs: Vec<Sized> = node.inputs.iter().map(|&v| l.sized(v)).collect::<Result<_>>()?;
     // Read where they lie, strides and all, as long as the innermost step that is taken is 0 or 1.
@@ -341,30 +341,36 @@ fn elementwise(l: &mut Lower<'_>, value: Value, node: &Node, map: &Map, out: &Si
     if dims.len() > 4 {
         return Err(Error::Internal(format!("`{}` has too many axes to walk", node.name)));
     }
-    let program = compile(map, node.inputs.len())?;
-    // Operands of the result's own layout and element size may be overwritten.
-    let candidates: Vec<Value> = (0..inputs.len())
-        .filter(|&i| inputs[i].shape == out.shape && inputs[i].dtype.size() == out.dtype.size() && !stretched[i])
-        .map(|i| node.inputs[i])
-        .collect();
+    let program = compile(map, also, node.inputs.len())?;
     let operands: Vec<_> =
         inputs.iter().enumerate().map(|(i, x)| (refs[i], elem(x.dtype), pad4(&collapsed[i], 0))).collect();
     let scratch = l.scratch(kernel::scratch_bytes(&program, l.target.threads));
-    let (dst, in_place) = l.write_over(value, &candidates)?;
-    let work = MapWork::of(map);
-    let map = tape::Map::new(l.target.machine(), program, pad4(&dims, 1), operands, (dst, elem(out.dtype)), scratch);
+    let mut outs = Vec::with_capacity(node.outs.len());
+    let mut in_place = false;
+    for (slot, ty) in (0u16..).zip(&node.outs) {
+        // Operands of the result's own layout and element size may be overwritten.
+        let candidates: Vec<Value> = (0..inputs.len())
+            .filter(|&i| inputs[i].shape == out.shape && inputs[i].dtype.size() == ty.dtype.size() && !stretched[i])
+            .map(|i| node.inputs[i])
+            .collect();
+        let (dst, over) = l.write_over(Value { slot, ..value }, &candidates)?;
+        outs.push((dst, elem(ty.dtype)));
+        in_place |= over;
+    }
+    let work = MapWork::of(map, also);
+    let map = tape::Map::new(l.target.machine(), program, pad4(&dims, 1), operands, outs, scratch);
     let call = Call::Map(Box::new(map.map_err(Error::Internal)?));
     let kernel = Kernel::Map(kernels::Elementwise {
         elements: out.count(),
         inputs: inputs.iter().map(|x| x.dtype).collect(),
-        out: out.dtype,
+        outs: node.outs.iter().map(|ty| ty.dtype).collect(),
         work,
     });
     l.call(value, call, Label { kernel, cost, in_place, looped: None })
 }
 
-/// The kernel's form of a program.
-pub(super) fn compile(map: &Map, inputs: usize) -> Result<Program> {
+/// The kernel's form of a program that gives its last value, and further ones.
+pub(super) fn compile(map: &Map, also: &[MapResult], inputs: usize) -> Result<Program> {
     let mut code: Vec<Instr> = Vec::with_capacity(map.code.len());
     let mut at: Vec<u16> = Vec::with_capacity(map.code.len());
     for instr in &map.code {
@@ -391,7 +397,8 @@ pub(super) fn compile(map: &Map, inputs: usize) -> Result<Program> {
         at.push(result);
     }
     let last = *at.last().ok_or_else(|| Error::Internal("an empty program".into()))?;
-    Program::new(code, vec![last], inputs).map_err(Error::Internal)
+    let outputs = std::iter::once(last).chain(also.iter().map(|r| at[usize::from(r.at)])).collect();
+    Program::new(code, outputs, inputs).map_err(Error::Internal)
 }
 
 fn binary(b: Binary) -> kernel::Binary {

@@ -501,7 +501,10 @@ impl Lower<'_> {
                     .inputs
                     .iter()
                     .any(|v| *v != candidate && self.places.get(v).is_some_and(|p| p.home == place.home));
-                let dies = self.placement.dies_at(candidate, self.at) && !shared;
+                // And another result of the same call may have taken its place already.
+                let taken = (0..value.slot)
+                    .any(|slot| self.places.get(&Value { slot, ..value }).is_some_and(|p| p.home == place.home));
+                let dies = self.placement.dies_at(candidate, self.at) && !shared && !taken;
                 if dies && place.offset == 0 && self.buffers[b].bytes == bytes && !self.buffers[b].scratch {
                     self.places.insert(value, place);
                     return Ok((self.reference(place, bytes), true));

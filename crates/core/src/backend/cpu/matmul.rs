@@ -111,7 +111,7 @@ pub(super) fn lower(l: &mut Lower<'_>, value: Value, node: &Node) -> Result<()> 
                 // The program works on f32: on the result itself where that is f32, else on a copy.
                 let product = if out.dtype == DType::F32 { dst } else { l.scratch(m * n * 4) };
                 gemm.c = c(product, DType::F32);
-                then = Some(MapWork::of(&map));
+                then = Some(MapWork::of(&map, &[]));
                 gemm.epilogue = Some(Box::new(epilogue(l, node, &map, &out, (m, n), dst)?));
             }
         }
@@ -216,7 +216,7 @@ fn epilogue(
         other => *other,
     });
     let map = Map { code: code.collect() };
-    let program = compile(&map, inputs.len() + 1)?;
+    let program = compile(&map, &[], inputs.len() + 1)?;
     let scratch = l.scratch(kernel::scratch_bytes(&program, l.target.threads));
     let epilogue = Epilogue::new(l.target.machine(), program, (m, n), n, inputs, (dst, elem(out.dtype)), scratch);
     epilogue.map_err(Error::Internal)

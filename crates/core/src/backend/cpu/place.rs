@@ -26,8 +26,8 @@ pub(super) struct Placement {
     pub(super) also: HashMap<Value, (Value, usize)>,
     /// Concatenations that are never made: who reads them reads their two parts.
     pub(super) split: HashMap<Value, [Value; 2]>,
-    /// For each node, the value in whose memory its result lies: itself, or what it renames or is a part of.
-    memory: Vec<Value>,
+    /// For values that lie in the memory of another one, which they rename or are a part of: that one.
+    memory: HashMap<Value, Value>,
     /// By that value: the last place in the schedule that reads it.
     last_read: HashMap<Value, usize>,
 }
@@ -55,16 +55,14 @@ impl Placement {
 
     fn outputs(&mut self, graph: &Graph) {
         // A reshape only renames, so what it renames can be written to the output too.
-        let mut renamed: Vec<Value> = Vec::with_capacity(graph.nodes().len());
+        let mut renamed: HashMap<Value, Value> = HashMap::new();
         for (id, node) in (0u32..).zip(graph.nodes()) {
-            renamed.push(match (&node.op, node.inputs.first()) {
-                (Op::Reshape { .. }, Some(x)) if x.slot == 0 => renamed[x.node as usize],
-                (Op::Reshape { .. }, Some(x)) => *x,
-                _ => Value { node: id, slot: 0 },
-            });
+            if let (Op::Reshape { .. }, Some(x)) = (&node.op, node.inputs.first()) {
+                renamed.insert(Value { node: id, slot: 0 }, *renamed.get(x).unwrap_or(x));
+            }
         }
         for (i, output) in graph.outputs().iter().enumerate() {
-            let root = if output.value.slot == 0 { renamed[output.value.node as usize] } else { output.value };
+            let root = *renamed.get(&output.value).unwrap_or(&output.value);
             if !graph.node(root).op.is_source() {
                 self.direct.entry(root).or_insert(i);
             }
@@ -117,20 +115,21 @@ impl Placement {
     /// Where a call may read a value in the memory of another one, it is taken to do so: memory is then needed for longer
     /// rather than for too short.
     fn shared_memory(&mut self, graph: &Graph) {
+        self.memory = self.within.iter().map(|(part, (whole, _))| (*part, *whole)).collect();
         for (id, node) in (0u32..).zip(graph.nodes()) {
             let own = Value { node: id, slot: 0 };
-            let memory = match (node.inputs.first(), self.within.get(&own)) {
-                (_, Some((whole, _))) => *whole,
-                (Some(x), None) if shares(&node.op) => self.memory_of(*x),
-                _ => own,
-            };
-            self.memory.push(memory);
+            if let Some(x) = node.inputs.first()
+                && shares(&node.op)
+                && !self.within.contains_key(&own)
+            {
+                self.memory.insert(own, self.memory_of(*x));
+            }
         }
     }
 
     /// The value in whose memory this one lies.
     fn memory_of(&self, value: Value) -> Value {
-        if value.slot == 0 { self.memory[value.node as usize] } else { value }
+        self.memory.get(&value).copied().unwrap_or(value)
     }
 
     fn last_reads(&mut self, graph: &Graph, order: &[u32]) {

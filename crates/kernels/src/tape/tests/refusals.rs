@@ -96,7 +96,7 @@ fn no_threads_still_need_the_scratch_of_one() {
     let map = |scratch| {
         let inputs = vec![(x, Elem::F32, [0, 0, 0, 1])];
         Call::Map(Box::new(
-            Map::new(on(Isa::PORTABLE), relu(), [1, 1, 1, 16], inputs, (y, Elem::F32), scratch).unwrap(),
+            Map::new(on(Isa::PORTABLE), relu(), [1, 1, 1, 16], inputs, vec![(y, Elem::F32)], scratch).unwrap(),
         ))
     };
     let nothing = Ref { slot: 0, offset: 0, len: 0 };
@@ -124,7 +124,7 @@ fn elementwise_results_replace_only_an_operand_of_their_own_layout() {
     let map = |w: Ref, w_strides, out| {
         let inputs = vec![(x, Elem::F32, [0, 0, 8, 1]), (w, Elem::F32, w_strides)];
         Call::Map(Box::new(
-            Map::new(on(Isa::PORTABLE), product_plus_one(), [1, 1, 4, 8], inputs, out, scratch).unwrap(),
+            Map::new(on(Isa::PORTABLE), product_plus_one(), [1, 1, 4, 8], inputs, vec![out], scratch).unwrap(),
         ))
     };
     let (rows, repeated, transposed) = ([0, 0, 8, 1], [0, 0, 0, 1], [0, 0, 1, 1]);
@@ -138,13 +138,42 @@ fn elementwise_results_replace_only_an_operand_of_their_own_layout() {
     board.refused(map(w, rows, (Ref { offset: w.offset + 32, ..w }, Elem::F32)));
     board.refused(map(w, rows, (scratch, Elem::F32)));
     let new = |dims, strides| {
-        Map::new(on(Isa::PORTABLE), relu(), dims, vec![(x, Elem::F32, strides)], (y, Elem::F32), scratch)
+        Map::new(on(Isa::PORTABLE), relu(), dims, vec![(x, Elem::F32, strides)], vec![(y, Elem::F32)], scratch)
     };
     assert!(new([1, 1, 4, 8], [0, 0, 0, 2]).is_err());
     assert!(new([2, HALF, HALF, 1], [0; 4]).is_err());
     assert!(new([0, HALF, HALF, 1], [0; 4]).is_err());
     assert!(new([1, 1, 4, 8], [usize::MAX, 0, 0, 1]).is_err());
-    assert!(Map::new(on(Isa::PORTABLE), product_plus_one(), [1; 4], vec![], (y, Elem::F32), scratch).is_err());
+    let out = vec![(y, Elem::F32)];
+    assert!(Map::new(on(Isa::PORTABLE), product_plus_one(), [1; 4], vec![], out, scratch).is_err());
+}
+
+#[test]
+fn results_of_one_program_do_not_overlap_and_replace_an_operand_each() {
+    let mut board = Board::default();
+    let (x, w, scratch) = (board.floats(&ramp(32)), board.floats(&ramp(32)), board.room(SCRATCH));
+    let (y, z) = (board.room(128), board.room(128));
+    let map = |w_strides, outs: &[(Ref, Elem)]| {
+        let inputs = vec![(x, Elem::F32, [0, 0, 8, 1]), (w, Elem::F32, w_strides)];
+        Map::new(on(Isa::PORTABLE), product_and_sum(), [1, 1, 4, 8], inputs, outs.to_vec(), scratch)
+            .map(|map| Call::Map(Box::new(map)))
+    };
+    let (rows, repeated, wide) = ([0, 0, 8, 1], [0, 0, 0, 1], Elem::F32);
+    let half = |r: Ref, by: usize| Ref { offset: r.offset + by, len: r.len - by, ..r };
+    for outs in [[(y, wide), (z, wide)], [(x, wide), (w, wide)], [(w, wide), (x, wide)], [(y, Elem::F16), (x, wide)]] {
+        board.accepted(map(rows, &outs).unwrap());
+    }
+    // Two results in one place, or in part of it.
+    board.refused(map(rows, &[(y, wide), (y, wide)]).unwrap());
+    board.refused(map(rows, &[(x, wide), (x, wide)]).unwrap());
+    board.refused(map(rows, &[(y, Elem::F16), (half(y, 32), Elem::F16)]).unwrap());
+    // In the place of an operand that is read otherwise, or too narrow for it.
+    board.refused(map(repeated, &[(y, wide), (w, wide)]).unwrap());
+    board.refused(map(rows, &[(y, wide), (w, Elem::F16)]).unwrap());
+    board.refused(map(rows, &[(y, wide), (half(z, 64), wide)]).unwrap());
+    board.refused(map(rows, &[(y, wide), (scratch, wide)]).unwrap());
+    // Another number of results than the program has.
+    assert!(map(rows, &[(y, wide)]).is_err() && map(rows, &[]).is_err());
 }
 
 #[test]

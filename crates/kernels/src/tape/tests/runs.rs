@@ -57,6 +57,39 @@ fn a_product_with_and_without_batch_packing_bias_and_epilogue_is_the_plain_sum()
 }
 
 #[test]
+fn a_program_of_two_results_writes_both_also_in_place() {
+    for (rows, cols) in [(1, 1), (1, 16), (1, 35), (5, 37), (64, 300)] {
+        let (a, b) = (ramp(rows * cols), ramp(rows * cols + 7)[7..].to_vec());
+        let mut board = Board::default();
+        // Two results apart, one over an operand and one narrow, and both over operands, in either order.
+        let [x, x1, x2, x3] = [(); 4].map(|()| board.floats(&a));
+        let [w, w1, w2, w3] = [(); 4].map(|()| board.floats(&b));
+        let [product, sum] = [(); 2].map(|()| board.room(4 * rows * cols));
+        let (narrow, scratch) = (board.room(2 * rows * cols), board.room(SCRATCH));
+        let dims = [1, 1, rows, cols];
+        let calls = |isa: Isa, _| {
+            let map = |x: Ref, w: Ref, outs: [(Ref, Elem); 2]| {
+                let inputs = [x, w].map(|r| (r, Elem::F32, [0, 0, cols, 1])).to_vec();
+                let map = Map::new(on(isa), product_and_sum(), dims, inputs, outs.to_vec(), scratch);
+                Call::Map(Box::new(map.unwrap()))
+            };
+            vec![
+                map(x, w, [(product, Elem::F32), (sum, Elem::F32)]),
+                map(x1, w1, [(w1, Elem::F32), (narrow, Elem::Bf16)]),
+                map(x2, w2, [(x2, Elem::F32), (w2, Elem::F32)]),
+                map(x3, w3, [(w3, Elem::F32), (x3, Elem::F32)]),
+            ]
+        };
+        let products: Vec<f32> = a.iter().zip(&b).map(|(a, b)| a * b).collect();
+        let sums: Vec<f32> = a.iter().zip(&b).map(|(a, b)| a + b).collect();
+        board.run(calls, |memory| {
+            [product, w1, x2, w3].iter().for_each(|r| memory.floats(r, &products));
+            [sum, w2, x3].iter().for_each(|r| memory.floats(r, &sums));
+        });
+    }
+}
+
+#[test]
 fn elementwise_calls_are_the_plain_loops_also_in_place() {
     let (rows, cols) = (5, 37);
     let (x_values, w_values) = (ramp(rows * cols), ramp(cols));
@@ -68,7 +101,9 @@ fn elementwise_calls_are_the_plain_loops_also_in_place() {
         let dims = [1, 1, rows, cols];
         let map = |out: Ref| {
             let inputs = vec![(x, Elem::F32, [0, 0, cols, 1]), (w, Elem::F32, [0, 0, 0, 1])];
-            Call::Map(Box::new(Map::new(on(isa), product_plus_one(), dims, inputs, (out, Elem::F32), scratch).unwrap()))
+            Call::Map(Box::new(
+                Map::new(on(isa), product_plus_one(), dims, inputs, vec![(out, Elem::F32)], scratch).unwrap(),
+            ))
         };
         let int = Call::Int {
             op: IntOp::Neg,
