@@ -15,12 +15,8 @@ use crate::op::{Binary, Compare, Float, Map, MapInstr, MapResult, Op, Type, Unar
 use crate::shape::{Bindings, Shape};
 use std::collections::HashMap;
 
-/// Limits of one program: beyond these its tiles no longer fit the first-level cache.
-pub(super) const MOST_INSTRUCTIONS: usize = 96;
-pub(super) const MOST_INPUTS: usize = 14;
-
 pub(super) fn fuse(graph: &Graph, options: &PassOptions) -> Result<Graph> {
-    let groups = Groups::find(graph, options.fuse)?;
+    let groups = Groups::find(graph, options)?;
     let mut r = graph.rebuild();
     for (id, node) in graph.nodes().iter().enumerate() {
         let id = id as u32;
@@ -86,8 +82,10 @@ struct Fused {
 }
 
 impl Groups {
-    /// Which nodes go together; with `merge` off, every elementwise node is a program of its own.
-    fn find(graph: &Graph, merge: bool) -> Result<Groups> {
+    /// Which nodes go together; with fusion off, every elementwise node is a program of its own.
+    fn find(graph: &Graph, options: &PassOptions) -> Result<Groups> {
+        let (merge, tuning) = (options.fuse, &options.tuning);
+        let (most_instructions, most_inputs) = (tuning.fused_instructions_most(), tuning.fused_inputs_most());
         let nodes = graph.nodes();
         let (readers, is_output) = (graph.readers(), graph.results());
         let mut groups =
@@ -106,7 +104,7 @@ impl Groups {
                 groups.role[id] = Role::Inner(root);
                 groups.inner.entry(root).or_default().push(id as u32);
                 let fused = groups.program(graph, root)?;
-                if fused.map.code.len() > MOST_INSTRUCTIONS || fused.inputs.len() > MOST_INPUTS {
+                if fused.map.code.len() > most_instructions || fused.inputs.len() > most_inputs {
                     groups.role[id] = Role::Root;
                     groups.inner.entry(root).or_default().pop();
                 }
@@ -363,7 +361,7 @@ pub struct Opportunity {
 
 /// What fusion would do to this graph, under `bindings`. Scan bodies are not listed.
 pub fn fusion_opportunities(graph: &Graph, options: &PassOptions, bindings: &Bindings) -> Result<Vec<Opportunity>> {
-    let groups = Groups::find(graph, true)?;
+    let groups = Groups::find(graph, &PassOptions::default())?;
     let mut found = Vec::new();
     for root in 0..graph.nodes().len() as u32 {
         if groups.role[root as usize] != Role::Root {

@@ -11,10 +11,11 @@
 
 use super::PassOptions;
 use super::dead::Program;
-use super::fuse::{MOST_INPUTS, MOST_INSTRUCTIONS, keeps};
+use super::fuse::keeps;
 use crate::error::{Error, Result};
 use crate::graph::{Graph, Node, Value, name};
 use crate::op::{Map, MapInstr, MapResult, Op};
+use schwann_kernels::tuning::Tuning;
 use std::collections::{HashMap, HashSet};
 
 /// The most results of one map: each is a stream of memory of its own, beside the inputs.
@@ -28,7 +29,7 @@ pub(super) fn join_maps(graph: &Graph, options: &PassOptions) -> Result<Graph> {
     if !options.fuse {
         return Ok(graph.clone());
     }
-    let mut joined = Joined::new(graph);
+    let mut joined = Joined::new(graph, options);
     for id in (0..graph.nodes().len() as u32).rev() {
         if let Op::Map { .. } = graph.nodes()[id as usize].op {
             joined.try_joining(id)?;
@@ -47,6 +48,7 @@ struct Whole {
 
 struct Joined<'a> {
     graph: &'a Graph,
+    tuning: &'a Tuning,
     readers: Vec<Vec<u32>>,
     outputs: HashSet<Value>,
     /// For each node the one that it was joined to last in the order of the graph, or itself.
@@ -56,9 +58,10 @@ struct Joined<'a> {
 }
 
 impl<'a> Joined<'a> {
-    fn new(graph: &'a Graph) -> Joined<'a> {
+    fn new(graph: &'a Graph, options: &'a PassOptions) -> Joined<'a> {
         Joined {
             graph,
+            tuning: &options.tuning,
             readers: graph.readers(),
             outputs: graph.outputs().iter().map(|o| o.value).collect(),
             unit: (0..graph.nodes().len() as u32).collect(),
@@ -111,7 +114,8 @@ impl<'a> Joined<'a> {
             return Ok(false);
         }
         let Some(Whole { map, inputs, results }) = self.whole(members)? else { return Ok(false) };
-        Ok(map.code.len() <= MOST_INSTRUCTIONS && inputs.len() <= MOST_INPUTS && results.len() <= MOST_RESULTS)
+        let small = map.code.len() <= self.tuning.fused_instructions_most();
+        Ok(small && inputs.len() <= self.tuning.fused_inputs_most() && results.len() <= MOST_RESULTS)
     }
 
     /// Whether something else that reads a node leads to a unit, or may do so.
