@@ -211,7 +211,26 @@ impl Program {
     /// out anew, unless the data does not fit how it was packed (a weight that was 0, and therefore left out, is no longer).
     ///
     /// Sessions keep their states, and see the new weights in their next run. A run that is under way elsewhere ends with
-    /// the weights that it began with.
+    /// the weights that it began with, and on the CPU this waits for it; so it must not be called by a run's observer.
+    ///
+    /// ```
+    /// use schwann_core::{Changing, CompileOptions, DType, GraphBuilder, Program, Tensor, shape};
+    ///
+    /// # fn main() -> schwann_core::Result<()> {
+    /// let mut b = GraphBuilder::new();
+    /// let x = b.input("x", DType::F32, shape!["B", 2])?;
+    /// let w = b.weight("w", Tensor::new(&[2, 1], &[1.0f32, 2.0])?)?;
+    /// let y = b.matmul(x, w)?;
+    /// b.output("y", y)?;
+    /// let program = Program::compile(&b.build()?, &CompileOptions::default().changing(Changing::All))?;
+    /// let mut session = program.session();
+    /// let x = Tensor::new(&[1, 2], &[3.0f32, 4.0])?;
+    /// assert_eq!(session.run(&[("x", &x)])?[0].values::<f32>()?, [11.0]);
+    /// program.set_weights(&[("w", &Tensor::new(&[2, 1], &[10.0f32, 0.0])?)])?;
+    /// assert_eq!(session.run(&[("x", &x)])?[0].values::<f32>()?, [30.0]);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn set_weights(&self, weights: &[(&str, &Tensor)]) -> Result<()> {
         let Some(changes) = &self.changes else {
             let why = "the program was compiled without any that may (`CompileOptions::changing`)".into();

@@ -2,7 +2,7 @@
 
 use schwann_core::backend::Timeline;
 use schwann_core::cases;
-use schwann_core::{CompileOptions, Program, Tensor};
+use schwann_core::{Changing, CompileOptions, Program, Tensor};
 use schwann_kernels::heap;
 
 #[global_allocator]
@@ -12,10 +12,11 @@ static HEAP: heap::Counting = heap::Counting;
 fn every_case_runs_without_allocating_after_the_first_run() {
     let mut failures = Vec::new();
     let mut cases_run = 0;
-    for threads in [1, 2] {
+    for (threads, changing) in [(1, Changing::None), (2, Changing::None), (2, Changing::All)] {
         let cpu = schwann_core::backend::cpu::Cpu::new(threads).unwrap();
         for case in cases::all() {
-            let program = Program::compile_for(&case.graph, &cpu, &CompileOptions::default()).unwrap();
+            let options = CompileOptions::default().changing(changing.clone());
+            let program = Program::compile_for(&case.graph, &cpu, &options).unwrap();
             let mut session = program.session();
             let inputs: Vec<(&str, &Tensor)> = case.inputs.iter().map(|(n, t)| (n.as_str(), t)).collect();
             session.run(&inputs).unwrap();
@@ -32,7 +33,7 @@ fn every_case_runs_without_allocating_after_the_first_run() {
                 .min();
             cases_run += 1;
             if fewest != Some(0) {
-                failures.push(format!("{} on {threads} threads: {fewest:?} allocations", case.name));
+                failures.push(format!("{} on {threads} threads, {changing:?}: {fewest:?} allocations", case.name));
             }
         }
     }

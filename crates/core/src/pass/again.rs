@@ -69,9 +69,9 @@ pub(crate) fn again(
         if !most.is_finite() {
             let names: Vec<&str> = limit.parts.iter().map(|(name, _)| name.as_str()).collect();
             let problem = format!(
-                "weights that were made one ahead ({}) are finite, and so small that what they add up to is; these come to \
-                 {most}: a program for such weights has to be compiled with them",
-                names.join(", ")
+                "`{}` were added up ahead, for which they have to be so small that the sum is finite; these come to {most}. \
+                 A program for such weights has to be compiled with them",
+                names.join("`, `")
             );
             return Err(Error::Value { node: limit.node.clone(), problem });
         }

@@ -40,8 +40,8 @@ pub struct PassOptions {
     pub patterns: Vec<Pattern>,
     /// Whether elementwise work is fused.
     pub fuse: bool,
-    /// Whether work on weights alone is done now, once, and again when weights change that
-    /// [may](crate::CompileOptions::changing). Off where only the graph is of interest.
+    /// Whether work on weights alone is done now, once (and again when weights change that
+    /// [may](crate::CompileOptions::changing)). Off where their data is yet to come.
     pub fold_weights: bool,
     /// Up to which sizes products are merged and elementwise work is fused. A backend puts its own numbers here.
     pub tuning: Tuning,

@@ -287,21 +287,12 @@ impl Packs {
         Ok(true)
     }
 
-    /// What does not change, for layouts to come; whatever else layouts have stays theirs.
-    pub(super) fn renewed(self) -> Packs {
+    /// What does not change, for layouts to come, with another owner; whatever else layouts have stays theirs.
+    pub(super) fn renewed(mut self) -> Packs {
         const LOCKED: &str = "packing does not panic";
-        let Packs { matrices, synapses, cells, .. } = self;
-        let mut matrices = matrices.into_inner().expect(LOCKED);
-        let mut synapses = synapses.into_inner().expect(LOCKED);
-        let mut cells = cells.into_inner().expect(LOCKED);
-        matrices.retain(|_, (origin, _)| origin.is_fixed());
-        synapses.retain(|wiring, _| wiring.lists.iter().all(Origin::is_fixed));
-        cells.retain(|heads, _| heads.origins().all(Origin::is_fixed));
-        Packs {
-            matrices: Mutex::new(matrices),
-            synapses: Mutex::new(synapses),
-            cells: Mutex::new(cells),
-            ..Packs::default()
-        }
+        self.matrices.get_mut().expect(LOCKED).retain(|_, (origin, _)| origin.is_fixed());
+        self.synapses.get_mut().expect(LOCKED).retain(|wiring, _| wiring.lists.iter().all(Origin::is_fixed));
+        self.cells.get_mut().expect(LOCKED).retain(|heads, _| heads.origins().all(Origin::is_fixed));
+        Packs { owner: Changing::new(), constants: Mutex::default(), ..self }
     }
 }
