@@ -252,6 +252,18 @@ tuning! {
     loop_thread_operations_least = 500_000, "operations", 1..=MOST, by 1;
     /// How many operations a transcendental function counts as.
     transcendental_operations = 16, "operations", 0..=65_536, by 1;
+    /// From how many registers of rows on a loop's block is batch-last, if it has products: with fewer, they have too few sums
+    /// at a time, and each multiply-add waits for the one before.
+    loop_batch_last_registers_of_products_least = 3, "registers", 1..=64, by 1;
+    /// The same if its products are all gated cells.
+    loop_batch_last_registers_of_cells_least = 2, "registers", 1..=64, by 1;
+    /// Up to how many rows a loop whose products are all gated cells takes one at a time: several need copies that one
+    /// does not.
+    loop_single_cell_rows_most = 3, "rows", 0..=65_536, by 1;
+    /// The most rows, beyond one, of a batch-first gated cell.
+    gated_few_rows_most = 64, "rows", 1..=MOST, by 1;
+    /// The most bytes of weights of such a cell: they are read again for every few rows, and so must be near.
+    gated_few_rows_bytes_most = 64 << 10, "bytes", 0..=MOST, by 1;
     /// The most rows of a batch-last gated cell: with more, all inputs would be read again for each unit, from afar.
     gated_rows_most = 64, "rows", 0..=MOST, by 1;
     /// The most bytes that a known operand is stretched to ahead of the run.
@@ -272,8 +284,13 @@ impl Tuning {
     /// The numbers for a class of machines. Where nothing else was measured they are the portable ones.
     pub const fn for_machine(class: MachineClass) -> Tuning {
         match class {
-            // No other value was measured to be better on one of these than on the others yet.
-            MachineClass::Portable | MachineClass::Zen4 | MachineClass::SapphireRapids => Tuning::PORTABLE,
+            MachineClass::Portable | MachineClass::SapphireRapids => Tuning::PORTABLE,
+            // It begins one multiply-add of 16 lanes a cycle, half as many as its rivals, so half as many sums suffice.
+            MachineClass::Zen4 => Tuning {
+                loop_batch_last_registers_of_products_least: 1,
+                loop_batch_last_registers_of_cells_least: 1,
+                ..Tuning::PORTABLE
+            },
         }
     }
 

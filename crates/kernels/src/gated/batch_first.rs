@@ -1,8 +1,11 @@
-//! Batch-first, of one row: its units fill the lanes.
+//! Batch-first, of one row or a few: units fill the lanes.
 //!
 //! As many units as a register has lanes are a group, and its three heads are three registers of sums. The `w` units that
 //! are left after whole groups have 3 · w sums, which lie side by side in as few registers as hold them; at the end each
 //! head is looked up in there. A few groups are a block: one pass over the inputs computes all of its sums.
+//!
+//! Of one row, such a pass waits for memory and for its own sums most of the time. Several rows are taken together, as many
+//! as there are registers for: each weight is then loaded once for all of them.
 //!
 //! A block's last register may hold few sums. To keep small cells within the first-level cache, its weights are stored
 //! apart from the others and without padding. Loading a whole register of them reads on into the weights of the next
@@ -45,7 +48,10 @@ pub(super) struct BatchFirst {
 
 /// A block, and where its numbers begin in the data, counted in floats.
 struct Block {
-    run: unsafe fn(&Task),
+    /// For one row, and for [`rows_together`].
+    run: [unsafe fn(&Task); 2],
+    /// How many rows the second takes.
+    together: u32,
     /// One shift for each lane.
     shifts: u32,
     /// Input by input, the weights of all registers but the last.
@@ -62,6 +68,8 @@ struct Block {
 
 struct Task {
     inputs: [usize; 2],
+    /// From row to row of the result.
+    units: usize,
     x: [*const f32; 2],
     shifts: *const f32,
     weights: *const f32,
@@ -120,7 +128,9 @@ impl BatchFirst {
             floats.resize(floats.len() + lanes, 0.0);
             let [shifts, weights, last, last_step] = [shifts, weights, last, last_step].map(|n| n as u32);
             let (start, left) = (first as u32, left as u32);
-            blocks.push(Block { run: kernels[groups][tail], shifts, weights, last, last_step, first: start, left });
+            let run = [kernels.one[groups][tail], kernels.several[groups][tail]];
+            let together = rows_together(lanes, registers) as u32;
+            blocks.push(Block { run, together, shifts, weights, last, last_step, first: start, left });
             first += whole + left as usize;
         }
         let line = |floats: &[f32]| {
@@ -136,14 +146,23 @@ impl BatchFirst {
     }
 
     /// # Safety
-    /// As [`super::Gated::run`], of one row.
+    /// As [`super::Gated::run`].
     #[inline]
-    pub(super) unsafe fn run(&self, inputs: [usize; 2], x: [*const f32; 2], out: *mut f32, also: *mut f32) {
+    pub(super) unsafe fn run(
+        &self,
+        inputs: [usize; 2],
+        units: usize,
+        rows: usize,
+        x: [*const f32; 2],
+        out: *mut f32,
+        also: *mut f32,
+    ) {
         let data: *const f32 = self.data.as_ptr().cast();
         for block in &self.blocks {
             let first = block.first as usize;
-            let task = Task {
+            let mut task = Task {
                 inputs,
+                units,
                 x,
                 shifts: data.wrapping_add(block.shifts as usize),
                 weights: data.wrapping_add(block.weights as usize),
@@ -153,23 +172,63 @@ impl BatchFirst {
                 out: out.wrapping_add(first),
                 also: if also.is_null() { also } else { also.wrapping_add(first) },
             };
-            // SAFETY: the caller's promise; the data holds what was packed for this block.
-            unsafe { (block.run)(&task) }
+            let mut left = rows;
+            while left > 0 {
+                let several = left >= block.together as usize;
+                let taken = if several { block.together as usize } else { 1 };
+                // SAFETY: the caller's promise; the data holds what was packed for this block.
+                unsafe { (block.run[usize::from(several)])(&task) }
+                left -= taken;
+                task.x = [0, 1].map(|part| task.x[part].wrapping_add(taken * inputs[part]));
+                task.out = task.out.wrapping_add(taken * units);
+                if !task.also.is_null() {
+                    task.also = task.also.wrapping_add(taken * units);
+                }
+            }
         }
     }
 }
 
-/// `kernels[groups][registers of what is left]`
-type Kernels = [[unsafe fn(&Task); TAIL + 1]; GROUPS + 1];
+/// By groups and registers of what is left.
+type Loops = [[unsafe fn(&Task); TAIL + 1]; GROUPS + 1];
+
+/// The loops for one row, and for several.
+struct Kernels {
+    one: Loops,
+    several: Loops,
+}
+
+/// How many rows are taken together, with so many registers of sums each: enough sums that no multiply-add waits for another,
+/// and few enough that they stay in registers beside a weight and the rows' inputs.
+const fn rows_together(lanes: usize, registers: usize) -> usize {
+    let most = if lanes >= 16 { 24 } else { 12 };
+    match registers {
+        0 => 1,
+        n if 4 * n <= most => 4,
+        n if 2 * n <= most => 2,
+        _ => 1,
+    }
+}
 
 fn kernels(isa: Isa) -> &'static Kernels {
     const fn of<S: Lanes>() -> Kernels {
         macro_rules! row {
-            ($g:literal: $n0:literal $n1:literal $n2:literal $n3:literal) => {
-                [entry::<S, $g, 0, $n0>, entry::<S, $g, 1, $n1>, entry::<S, $g, 2, $n2>, entry::<S, $g, 3, $n3>]
+            ($entry:ident $g:literal: $n0:literal $n1:literal $n2:literal $n3:literal) => {
+                [$entry::<S, $g, 0, $n0>, $entry::<S, $g, 1, $n1>, $entry::<S, $g, 2, $n2>, $entry::<S, $g, 3, $n3>]
             };
         }
-        [row!(0: 0 1 2 3), row!(1: 3 4 5 6), row!(2: 6 7 8 9), row!(3: 9 10 11 12), row!(4: 12 13 14 15)]
+        macro_rules! table {
+            ($e:ident) => {
+                [
+                    row!($e 0: 0 1 2 3),
+                    row!($e 1: 3 4 5 6),
+                    row!($e 2: 6 7 8 9),
+                    row!($e 3: 9 10 11 12),
+                    row!($e 4: 12 13 14 15),
+                ]
+            };
+        }
+        Kernels { one: table!(one_row), several: table!(several_rows) }
     }
     static PORTABLE: Kernels = of::<Portable<4>>();
     match isa.level {
@@ -194,7 +253,7 @@ fn kernels(isa: Isa) -> &'static Kernels {
 
 /// # Safety
 /// The CPU must have the instruction set, and the task be one of a block of `G` groups and `T` more registers.
-unsafe fn entry<S: Lanes, const G: usize, const T: usize, const N: usize>(t: &Task) {
+unsafe fn one_row<S: Lanes, const G: usize, const T: usize, const N: usize>(t: &Task) {
     const { assert!(N == HEADS * G + T) };
     // SAFETY: the caller's promise.
     unsafe {
@@ -205,9 +264,9 @@ unsafe fn entry<S: Lanes, const G: usize, const T: usize, const N: usize>(t: &Ta
                 // sums, which take inputs in turns. Blocks that are never made have no code.
                 if N == 0 || G > most_groups(S::LANES) {
                 } else if N <= 3 {
-                    block::<S, G, T, N, 2>(s, t)
+                    block::<S, G, T, N, 2, 1>(s, t)
                 } else {
-                    block::<S, G, T, N, 1>(s, t)
+                    block::<S, G, T, N, 1, 1>(s, t)
                 }
             },
         )
@@ -215,51 +274,95 @@ unsafe fn entry<S: Lanes, const G: usize, const T: usize, const N: usize>(t: &Ta
 }
 
 /// # Safety
-/// As [`entry`].
+/// As [`one_row`], for as many rows as [`rows_together`] says.
+unsafe fn several_rows<S: Lanes, const G: usize, const T: usize, const N: usize>(t: &Task) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        S::enter(
+            #[inline(always)]
+            |s| {
+                if N == 0 || G > most_groups(S::LANES) {
+                } else {
+                    match rows_together(S::LANES, N) {
+                        4 => block::<S, G, T, N, 1, 4>(s, t),
+                        2 => block::<S, G, T, N, 1, 2>(s, t),
+                        _ => block::<S, G, T, N, 1, 1>(s, t),
+                    }
+                }
+            },
+        )
+    }
+}
+
+/// `ROWS` rows at once, each with `SETS` sets of sums.
+///
+/// # Safety
+/// As [`one_row`].
 #[inline(always)]
-unsafe fn block<S: Simd, const G: usize, const T: usize, const N: usize, const SETS: usize>(s: S, t: &Task) {
-    let mut sums = [[s.splat(0.0); N]; SETS];
+unsafe fn block<S: Simd, const G: usize, const T: usize, const N: usize, const SETS: usize, const ROWS: usize>(
+    s: S,
+    t: &Task,
+) {
+    const { assert!(SETS == 1 || ROWS == 1) };
+    let mut sums = [[[s.splat(0.0); N]; SETS]; ROWS];
     // SAFETY: shifts and weights were packed for N registers and all inputs; the rest is the caller's promise.
     unsafe {
-        for v in 0..N {
-            sums[0][v] = s.load(t.shifts.add(v * S::LANES));
+        for row in 0..ROWS {
+            for v in 0..N {
+                sums[row][0][v] = s.load(t.shifts.add(v * S::LANES));
+            }
         }
         let (mut weights, mut last) = (t.weights, t.last);
         for part in [1, 0] {
-            let x = t.x[part];
-            let mut add = |sums: &mut [S::F; N], i: usize| {
-                let x = s.splat(x.add(i).read());
-                for v in 0..N - 1 {
-                    sums[v] = s.mul_add(x, s.load(weights.add(v * S::LANES)), sums[v]);
+            let (x, inputs) = (t.x[part], t.inputs[part]);
+            let mut add = |sums: &mut [[[S::F; N]; SETS]; ROWS], set: usize, i: usize| {
+                let mut xs = [s.splat(0.0); ROWS];
+                for row in 0..ROWS {
+                    xs[row] = s.splat(x.add(row * inputs + i).read());
                 }
-                sums[N - 1] = s.mul_add(x, s.load(last), sums[N - 1]);
+                for v in 0..N {
+                    let weight = s.load(if v < N - 1 { weights.add(v * S::LANES) } else { last });
+                    for row in 0..ROWS {
+                        sums[row][set][v] = s.mul_add(xs[row], weight, sums[row][set][v]);
+                    }
+                }
                 weights = weights.add((N - 1) * S::LANES);
                 last = last.add(t.last_step);
             };
-            let inputs = t.inputs[part];
             let whole = inputs / SETS * SETS;
             for i in (0..whole).step_by(SETS) {
                 for set in 0..SETS {
-                    add(&mut sums[set], i + set);
+                    add(&mut sums, set, i + set);
                 }
             }
             for i in whole..inputs {
-                add(&mut sums[0], i);
+                add(&mut sums, 0, i);
             }
         }
     }
-    for set in 1..SETS {
-        for v in 0..N {
-            sums[0][v] = s.add(sums[0][v], sums[set][v]);
+    for row in 0..ROWS {
+        for set in 1..SETS {
+            for v in 0..N {
+                sums[row][0][v] = s.add(sums[row][0][v], sums[row][set][v]);
+            }
         }
+        // SAFETY: the caller's promise.
+        unsafe { gates::<S, G, T, N>(s, t, row * t.units, &sums[row][0]) };
     }
-    let sums = sums[0];
+}
+
+/// What the gates make of the sums, to be stored from float `to` of the results on.
+///
+/// # Safety
+/// As [`one_row`].
+#[inline(always)]
+unsafe fn gates<S: Simd, const G: usize, const T: usize, const N: usize>(s: S, t: &Task, to: usize, sums: &[S::F; N]) {
     let mut before = s.splat(0.0);
     for g in 0..G {
         let [a, b, of] = [0, 1, 2].map(|h| sums[HEADS * g + h]);
         before = math::gate_of_exp2(s, of, a, b);
         // SAFETY: the caller's promise, for a whole register of units.
-        unsafe { t.store(g * S::LANES, |p| s.store(p, before)) };
+        unsafe { t.store(to + g * S::LANES, |p| s.store(p, before)) };
     }
     if T > 0 {
         let head = |h: usize| {
@@ -278,9 +381,9 @@ unsafe fn block<S: Simd, const G: usize, const T: usize, const N: usize, const S
             if G > 0 {
                 let lanes = s.add_int(s.load_int(IOTA.as_ptr()), s.splat_int(t.left as i32));
                 let y = s.lookup([before, y], lanes);
-                t.store((G - 1) * S::LANES + t.left, |p| s.store(p, y));
+                t.store(to + (G - 1) * S::LANES + t.left, |p| s.store(p, y));
             } else {
-                t.store(0, |p| s.store_n(p, y, t.left));
+                t.store(to, |p| s.store_n(p, y, t.left));
             }
         }
     }

@@ -4,8 +4,8 @@
 //! The weights are known ahead, so [`Gated::pack`] lays them out the way that a loop reads them, with the factors that
 //! exponentials of base 2 want multiplied in. There are two loops:
 //!
-//! - `batch_first`: one row, `[inputs]`, whose units fill the lanes. The three heads of the same units are three registers
-//!   side by side; the units that are left after whole registers share registers among their heads;
+//! - `batch_first`: one row or a few, `[rows, inputs]`, whose units fill the lanes. The three heads of the same units are
+//!   three registers side by side; the units that are left after whole registers share registers among their heads;
 //! - `batch_last`: many rows, `[inputs, rows]`, which fill the lanes. A unit has a list of its inputs. If only the last
 //!   head has a weight for an input, as in a masked cell whose time head is not masked, only that head is computed. (Unless
 //!   an input is not finite: 0 · ∞ is NaN, in both loops.)
@@ -33,7 +33,7 @@ const FACTORS: [f32; HEADS] = [2.0 * LOG2_E, 2.0 * LOG2_E, -LOG2_E];
 /// Which axis of a cell's values is the batch; see the crate's documentation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Batch {
-    /// The first: one row only, and its units fill the lanes.
+    /// The first: units fill the lanes. For few rows.
     First,
     /// The last: rows fill the lanes.
     Last,
@@ -177,24 +177,18 @@ impl Gated {
         }
     }
 
-    /// Computes the new state, `[units, rows]`, from inputs that lie as `[inputs, rows]` (with one row, that is batch-first
-    /// too), and writes it to `out`, and to `also` unless that is null.
+    /// Computes the new state, `[units, rows]`, from inputs that lie as `[inputs, rows]` (if it is packed batch-first,
+    /// `[rows, units]` from `[rows, inputs]`), and writes it to `out`, and to `also` unless that is null.
     ///
     /// # Safety
     /// Each part of `x` must be readable for its inputs × `rows` floats, and `out` and `also` (if any) writable for
     /// `units · rows`, overlapping neither each other nor anything that is read.
-    ///
-    /// # Panics
-    /// If it is packed batch-first and there is not one row.
     #[inline]
     pub(crate) unsafe fn run(&self, rows: usize, x: [*const f32; 2], out: *mut f32, also: *mut f32) {
         // SAFETY: the caller's promise.
         unsafe {
             match &self.packed {
-                Packed::BatchFirst(packed) => {
-                    assert!(rows == 1, "one row at a time");
-                    packed.run(self.inputs, x, out, also)
-                }
+                Packed::BatchFirst(packed) => packed.run(self.inputs, self.units, rows, x, out, also),
                 Packed::BatchLast(packed) => packed.run(self.isa, rows, x, out, also),
             }
         }

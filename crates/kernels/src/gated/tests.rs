@@ -50,23 +50,27 @@ fn cells_match_on_every_path() {
             for inputs in parts {
                 let cell = Cell { inputs, units, masked: 1 + n % 3 };
                 let rows_tried: &[usize] = if n % 4 == 0 { &[1, 2, 16, 19, 35, 48, 61] } else { &[1, 33] };
-                for (&rows, batch) in
-                    rows_tried.iter().map(|r| (r, Batch::Last)).chain(std::iter::once((&1, Batch::First)))
-                {
+                let first = [1, 2, 3, 7].map(|rows| (rows, Batch::First));
+                for (rows, batch) in rows_tried.iter().map(|r| (*r, Batch::Last)).chain(first) {
                     let gated = cell.pack(isa, batch);
                     let all = inputs[0] + inputs[1];
-                    // [inputs, rows], each part in memory of exactly its size.
+                    // Each part in memory of exactly its size.
                     let x: Vec<f32> = (0..all * rows).map(|i| number(i + 17)).collect();
                     let (first, second) = (x[..inputs[0] * rows].to_vec(), x[inputs[0] * rows..].to_vec());
+                    let at = |part: usize, i: usize, row: usize| match batch {
+                        Batch::Last => i * rows + row,
+                        Batch::First => row * inputs[part] + i,
+                    };
                     let mut outs = [vec![f32::NAN; units * rows], vec![f32::NAN; units * rows]];
                     let [out, also] = &mut outs;
                     // SAFETY: all of them have the sizes of this cell and number of rows.
                     unsafe { gated.run(rows, [first.as_ptr(), second.as_ptr()], out.as_mut_ptr(), also.as_mut_ptr()) };
                     assert_eq!(out, also);
                     for row in 0..rows {
-                        let own: Vec<f32> = (0..all).map(|i| x[i * rows + row]).collect();
+                        let (one, two) = ((0..inputs[0]).map(|i| first[at(0, i, row)]), 0..inputs[1]);
+                        let own: Vec<f32> = one.chain(two.map(|i| second[at(1, i, row)])).collect();
                         for (unit, want) in cell.want(&own).into_iter().enumerate() {
-                            let got = out[unit * rows + row];
+                            let got = out[if batch == Batch::Last { unit * rows + row } else { row * units + unit }];
                             let error = (f64::from(got) - want).abs();
                             assert!(error < 4e-6, "{gated:?}, row {row} of {rows}, unit {unit}: {got}, want {want}");
                         }

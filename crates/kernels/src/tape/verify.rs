@@ -5,7 +5,6 @@ use super::scan::{Body, Scan, ScanState, Sequence};
 use super::{Ref, Spaces};
 use crate::Isa;
 use crate::attention::{Attention, attention_scratch_bytes};
-use crate::gated::Batch;
 use crate::gemm::{Store, takes_parts};
 use crate::map::{self, Elem};
 use crate::tuning::Machine;
@@ -196,7 +195,7 @@ pub(super) fn check(call: &Call, memory: &Spaces, on: Machine<'_>, threads: usiz
             }
         }
         Call::Gated { gated, rows, x, out, also } => {
-            if !gated.is_for(isa) || (gated.batch() == Batch::First && *rows != 1) {
+            if !gated.is_for(isa) {
                 return Err(format!("{gated:?} for {rows} rows on {isa}"));
             }
             for (part, inputs) in x.iter().zip(gated.inputs()) {

@@ -1,7 +1,8 @@
 //! Gated cells as one call, where that is faster than a product followed by a map.
 //!
-//! It is with one row, or with a few registers of rows as blocks of a loop have them, and with weights that are known. In
-//! other cases a product, on several threads if it is large, and a map are as fast: there a cell is expanded into them.
+//! It is with one row, with a few rows of a small cell, or with a few registers of rows as blocks of a loop have them, and with
+//! weights that are known. In other cases a product, on several threads if it is large, and a map are as fast: there a cell is
+//! expanded into them.
 
 use super::known::Known;
 use super::lower::{Label, Lower, Target, sized};
@@ -48,8 +49,12 @@ impl Cells {
             let (rows, units) = if batch_last { (out.shape[1], out.shape[0]) } else { (out.shape[0], out.shape[1]) };
             // For more rows, all of x would be read again for each unit, from afar.
             let most = target.tuning.gated_rows_most();
+            let (few, near) = (target.tuning.gated_few_rows_most(), target.tuning.gated_few_rows_bytes_most());
+            let weight_bytes = sized(graph, bindings, node.inputs[1])?.bytes();
             let batch = match (batch_last, rows) {
                 (false, 1) => Batch::First,
+                // Of a few rows, weights are read again for every few of them: from the nearest cache that is no loss.
+                (false, rows) if rows <= few && weight_bytes <= near => Batch::First,
                 (true, rows) if (target.isa.lanes()..=most).contains(&rows) => Batch::Last,
                 _ => continue,
             };

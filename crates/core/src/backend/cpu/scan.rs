@@ -5,7 +5,7 @@ use super::lower::{Label, Lower, Lowered, Target, byte_size, lower as lower_grap
 use crate::error::{Error, Result};
 use crate::graph::{Graph, Value};
 use crate::memory::Recent;
-use crate::op::Scan;
+use crate::op::{Op, Scan};
 use crate::pass::rows;
 use crate::plan::kernel::{self, BatchAxis, Blocks};
 use crate::plan::{Kernel, Loop};
@@ -24,7 +24,7 @@ struct Block {
 fn block(l: &Lower<'_>, rows: usize, bodies: &Bodies, known: &Fixed) -> Result<Block> {
     let bindings = l.bindings.clone().with(rows::ROWS, rows);
     let target = Target { threads: 1, ..l.target };
-    let batch_last = rows >= l.target.isa.lanes() && bodies.batch_last.is_some();
+    let batch_last = rows >= bodies.rows_batch_last(&l.target);
     let body = bodies.batch_last.as_ref().filter(|_| batch_last).unwrap_or(&bodies.batch_first);
     Ok(Block { lowered: lower_body(body, &bindings, target, known)?, batch_last })
 }
@@ -67,6 +67,31 @@ impl Body {
 struct Bodies {
     batch_first: Body,
     batch_last: Option<Body>,
+    products: Products,
+}
+
+/// What products a body has.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Products {
+    /// None.
+    None,
+    /// Those of gated cells alone.
+    Cells,
+    /// Others.
+    Others,
+}
+
+impl Products {
+    fn of(body: &Graph) -> Products {
+        let has = |found: &dyn Fn(&Op) -> bool| body.nodes().iter().any(|n| found(&n.op));
+        if has(&|op| matches!(op, Op::MatMul { .. } | Op::MatMulMap { .. })) {
+            Products::Others
+        } else if has(&|op| matches!(op, Op::GatedCell { .. })) {
+            Products::Cells
+        } else {
+            Products::None
+        }
+    }
 }
 
 impl Bodies {
@@ -75,7 +100,19 @@ impl Bodies {
     fn of(scan: &Scan) -> Result<Option<Bodies>> {
         let Some(general) = form(rows::independent(scan))? else { return Ok(None) };
         let batch_last = form(general.batch_last())?.map(|graph| Body::new(Arc::new(graph)));
-        Ok(Some(Bodies { batch_first: Body::new(Arc::new(general.body)), batch_last }))
+        let products = Products::of(&general.body);
+        Ok(Some(Bodies { batch_first: Body::new(Arc::new(general.body)), batch_last, products }))
+    }
+
+    /// From how many rows on a block is batch-last.
+    fn rows_batch_last(&self, target: &Target<'_>) -> usize {
+        let registers = match self.products {
+            _ if self.batch_last.is_none() => return usize::MAX,
+            Products::None => 1,
+            Products::Cells => target.tuning.loop_batch_last_registers_of_cells_least(),
+            Products::Others => target.tuning.loop_batch_last_registers_of_products_least(),
+        };
+        target.isa.lanes() * registers
     }
 }
 
@@ -183,7 +220,10 @@ pub(super) fn lower(l: &mut Lower<'_>, id: u32, scan: &Scan) -> Result<()> {
             let worth = usize::try_from(worth).unwrap_or(usize::MAX).max(1);
             let most = tuning.loop_block_rows_most();
             let mut rows = batch.div_ceil(threads.min(worth)).clamp(1, most);
-            if bodies.batch_last.is_some() && rows > lanes {
+            let wide = bodies.rows_batch_last(&l.target);
+            if rows <= tuning.loop_single_cell_rows_most() && bodies.products == Products::Cells {
+                rows = 1;
+            } else if rows > wide {
                 // Whole registers of rows; what is left over is the tail.
                 rows = if rows.div_ceil(lanes) * lanes <= batch {
                     rows.next_multiple_of(lanes)
@@ -193,7 +233,7 @@ pub(super) fn lower(l: &mut Lower<'_>, id: u32, scan: &Scan) -> Result<()> {
                 rows = rows.min(most / lanes * lanes);
             }
             let mut body = block(l, rows, &bodies, &known)?;
-            let least = if body.batch_last { lanes } else { tuning.loop_block_rows_least() };
+            let least = if body.batch_last { wide } else { tuning.loop_block_rows_least() };
             while body.lowered.tape.arena_bytes() > tuning.loop_block_bytes_most() && rows > least {
                 rows = if body.batch_last { rows - lanes } else { rows.div_ceil(2) };
                 body = block(l, rows, &bodies, &known)?;
