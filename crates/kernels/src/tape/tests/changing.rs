@@ -125,7 +125,7 @@ fn cells_and_synapses_are_rewritten_with_what_is_packed_alike() {
     for &isa in Isa::available() {
         for batch in [Batch::First, Batch::Last] {
             // Numbers of small seeds leave something out.
-            let weight = |seed: usize, i: usize, h: usize, u: usize| match seed < 10 && h < 2 && i % 2 == 0 {
+            let weight = |seed: usize, i: usize, h: usize, u: usize| match seed < 10 && h < 2 && i.is_multiple_of(2) {
                 true => 0.0,
                 false => 0.1 + ((i * 37 + h * 11 + u * 5 + seed * 101) % 61) as f32 / 60.0,
             };
