@@ -180,6 +180,14 @@ tuning! {
     gemm_prefetch_depth_least = 128, "elements", 0..=MOST, by 1;
     /// How far ahead a tile of one or two rows fetches the right-hand side.
     gemm_prefetch_bytes_ahead = 2048, "bytes", 1..=1_048_576, by 1;
+    /// Whether products of two bfloat16 use the instruction for that (1) or widen them (0), where there is one.
+    gemm_bf16_instruction = 1, "yes or no", 0..=1, by 1;
+    /// Up to how many bytes, as f32, known weights of half-precision are packed widened, unless that instruction multiplies
+    /// them: they stay in a near cache anyway, and need not be widened in every run.
+    gemm_widened_weight_bytes_most = 1 << 20, "bytes", 0..=MOST, by 1;
+    /// From how many rows on a product widens blocks of packed bfloat16 before it multiplies them, where that instruction
+    /// does not: with fewer rows, it costs less to widen them again in every tile.
+    gemm_widened_block_rows_least = 16, "rows", 1..=MOST, by 1;
 
     /// An elementwise program is split over threads from so many sixteenths of a cycle on (those of one element, times the
     /// elements): a few microseconds.
@@ -284,7 +292,9 @@ impl Tuning {
     /// The numbers for a class of machines. Where nothing else was measured they are the portable ones.
     pub const fn for_machine(class: MachineClass) -> Tuning {
         match class {
-            MachineClass::Portable | MachineClass::SapphireRapids => Tuning::PORTABLE,
+            MachineClass::Portable => Tuning::PORTABLE,
+            // Its instruction for bfloat16 was measured at half the speed of f32.
+            MachineClass::SapphireRapids => Tuning { gemm_bf16_instruction: 0, ..Tuning::PORTABLE },
             // It begins one multiply-add of 16 lanes a cycle, half as many as its rivals, so half as many sums suffice.
             MachineClass::Zen4 => Tuning {
                 loop_batch_last_registers_of_products_least: 1,

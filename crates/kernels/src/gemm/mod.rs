@@ -312,6 +312,11 @@ pub fn takes_parts(tuning: &Tuning, n: usize, k: usize) -> bool {
     plan::is_small(tuning, 1, n, k)
 }
 
+/// Whether a machine multiplies bfloat16 as they are, two at a time.
+pub fn multiplies_bf16(on: Machine<'_>) -> bool {
+    Kernels::get(on.isa).dot_of(on.tuning).is_some()
+}
+
 /// Whether so many multiply-adds are worth a second thread.
 pub fn is_shared(tuning: &Tuning, work: usize) -> bool {
     threads_worth(tuning, 2, work) > 1

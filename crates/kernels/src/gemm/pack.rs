@@ -223,6 +223,34 @@ unsafe fn widen<S: Simd>(s: S, a: Source, rows: usize, cols: usize, to: *mut f32
     }
 }
 
+/// Widens `k` rows of a panel of packed bfloat16, `width` columns (whole registers) wide, to a panel of f32.
+pub(crate) type WidenB = unsafe fn(from: *const u8, k: usize, width: usize, to: *mut f32);
+
+/// # Safety
+/// The panel must hold the steps of `k` rows, and `to` be writable for `k · width` floats; the CPU must have the instruction
+/// set.
+pub(crate) unsafe fn widen_b<S: Lanes>(from: *const u8, k: usize, width: usize, to: *mut f32) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        S::enter(
+            #[inline(always)]
+            |s| {
+                let high = s.splat_int(0xffff_0000_u32 as i32);
+                for step in 0..k.div_ceil(2) {
+                    let (from, to) = (from.cast::<i32>().add(step * width), to.add(2 * step * width));
+                    for j in (0..width).step_by(S::LANES) {
+                        let pair = s.load_int(from.add(j));
+                        s.store(to.add(j), s.float_from_bits(s.shl::<16>(pair)));
+                        if 2 * step + 1 < k {
+                            s.store(to.add(width + j), s.float_from_bits(s.and_int(pair, high)));
+                        }
+                    }
+                }
+            },
+        )
+    }
+}
+
 /// Copies bfloat16 as it is, with k contiguous, for the dot instruction.
 ///
 /// # Safety

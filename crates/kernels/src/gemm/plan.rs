@@ -4,7 +4,7 @@
 use super::bf16;
 use super::gemv::{Dots, dots};
 use super::micro::{Full, Half, Lanes, MAX_NV, MR, Pairs, Tile, TileFn, Tiles, tiles};
-use super::pack::{PackA, PackB, Source, copy_bf16_a, pack_b, widen_a};
+use super::pack::{PackA, PackB, Source, WidenB, copy_bf16_a, pack_b, widen_a, widen_b};
 use super::{B, Gemm, PackedB, Store};
 use crate::Isa;
 use crate::simd::Level;
@@ -24,6 +24,7 @@ pub(crate) struct Kernels {
     dots: Dots,
     pub(crate) pack_b: PackB,
     widen_a: PackA,
+    widen_b: WidenB,
 }
 
 impl Kernels {
@@ -38,7 +39,13 @@ impl Kernels {
             dots: dots::<S>(),
             pack_b: pack_b::<S>,
             widen_a: widen_a::<S>,
+            widen_b: widen_b::<S>,
         }
+    }
+
+    /// The tiles of two bfloat16, if the machine has them and they are to be used.
+    pub(crate) fn dot_of(&self, tuning: &Tuning) -> Option<&Tiles> {
+        self.dot.as_ref().filter(|_| tuning.gemm_bf16_instruction() == 1)
     }
 
     #[inline]
@@ -214,6 +221,8 @@ pub(crate) struct Plan<'a> {
     copy_a: Option<(PackA, usize, usize)>,
     /// Element size of A as the tiles read it.
     a_size: usize,
+    /// Whether blocks of a packed B of bfloat16 are widened to f32 first.
+    widen_b: bool,
     /// Whether tiles read a plain B where it lies, but for a last panel with a partial register.
     b_in_place: bool,
     /// Whether the product is computed as dot products, see `gemv`.
@@ -232,10 +241,15 @@ impl<'a> Plan<'a> {
     #[inline]
     pub(crate) fn new(kernels: &'static Kernels, tuning: &'a Tuning, g: &'a Gemm<'a>) -> Plan<'a> {
         let b_store = g.b.store();
-        let dot = match &kernels.dot {
+        let dot = match kernels.dot_of(tuning) {
             Some(dot) if b_store == Store::Bf16 && g.a_store == Store::Bf16 => Some(dot),
             _ => None,
         };
+        let widen_b = b_store == Store::Bf16
+            && dot.is_none()
+            && matches!(g.b, B::Packed(_))
+            && g.m >= tuning.gemm_widened_block_rows_least();
+        let b_store = if widen_b { Store::F32 } else { b_store };
         let tiles = dot.unwrap_or(match b_store {
             Store::F32 => &kernels.full,
             Store::F16 => &kernels.half,
@@ -273,6 +287,7 @@ impl<'a> Plan<'a> {
         };
         let a_size = if dot.is_some() { 2 } else { 4 };
         let (b_in_place, b_bytes) = match g.b {
+            B::Packed(_) if widen_b => (false, whole_lines(kernels.packed_bytes(Store::F32, kc, g.n.min(nc)))),
             B::Packed(_) => (false, 0),
             B::Plain { .. } if by_dots => (false, 0),
             B::Plain { store, row_stride, col_stride, .. } => {
@@ -290,7 +305,22 @@ impl<'a> Plan<'a> {
             None => 0,
         };
         let a_bytes = whole_lines(a_bytes);
-        Plan { g, tuning, kernels, tiles, b_store, kc, nc, copy_a, a_size, b_in_place, by_dots, b_bytes, a_bytes }
+        Plan {
+            g,
+            tuning,
+            kernels,
+            tiles,
+            b_store,
+            kc,
+            nc,
+            copy_a,
+            a_size,
+            widen_b,
+            b_in_place,
+            by_dots,
+            b_bytes,
+            a_bytes,
+        }
     }
 
     /// The same plan for operands elsewhere.
@@ -407,6 +437,17 @@ impl<'a> Plan<'a> {
         let steps = k.len().div_ceil(store.depth());
         // From panel to panel, and from step to step of a panel of `width` columns.
         let (b, panel_bytes, in_place_step) = match g.b {
+            B::Packed(packed) if self.widen_b => {
+                let (pairs, from) = (packed.k.div_ceil(2), packed.data.as_ptr().cast::<u8>());
+                let panel = k.len() * width * 4;
+                for (i, col) in cols.clone().step_by(width).enumerate() {
+                    let wide = width.min(cols.end - col).next_multiple_of(lanes);
+                    let from = from.wrapping_add((col / width * pairs * width + k.start / 2 * wide) * 4);
+                    // SAFETY: these steps of the panel are there, and the scratch holds a block of kc × nc.
+                    unsafe { (kernels.widen_b)(from, k.len(), wide, scratch.wrapping_add(i * panel).cast()) };
+                }
+                (scratch.cast_const(), panel, 0)
+            }
             B::Packed(packed) => {
                 let panel = packed.k.div_ceil(store.depth()) * width * store.step_bytes();
                 // The start within a panel depends on the panel's width, so it is added below.
@@ -424,7 +465,7 @@ impl<'a> Plan<'a> {
                 }
             }
         };
-        let packed_start = if let B::Packed(_) = g.b { k.start / store.depth() } else { 0 };
+        let packed_start = if matches!(g.b, B::Packed(_)) && !self.widen_b { k.start / store.depth() } else { 0 };
         let last = k.end == g.k;
         let (bias, row_bias) = if last { (g.bias, g.row_bias) } else { (None, None) };
         let small = rows.len() * cols.len() * g.c_store.size() <= self.tuning.gemm_epilogue_at_once_bytes_most();

@@ -8,7 +8,7 @@ use crate::graph::{Node, Value};
 use crate::op::{Binary, Map, MapInstr, Op};
 use crate::plan::Kernel;
 use crate::plan::kernel::{Format, MapWork, Product};
-use schwann_kernels::gemm::{Store, is_shared};
+use schwann_kernels::gemm::{Store, is_shared, multiplies_bf16};
 use schwann_kernels::map::{self as kernel};
 use schwann_kernels::tape::{Call, Epilogue, Gemm, GemmB, Ref, Strided};
 
@@ -36,7 +36,7 @@ pub(super) fn lower(l: &mut Lower<'_>, value: Value, node: &Node) -> Result<()> 
     let cost = l.graph.node_cost(node, l.bindings)?;
     let out = l.sized(value)?;
     let (a, b) = (l.sized(node.inputs[0])?, l.sized(node.inputs[1])?);
-    let types = [a.dtype, b.dtype];
+    let mut types = [a.dtype, b.dtype];
     let ([mut m, k], [a_row, a_col]) = matrix(&a, transpose_a);
     let ([_, n], [b_row, b_col]) = matrix(&b, transpose_b);
     let leading = |x: &Sized| x.shape[..x.shape.len() - 2].iter().product::<usize>();
@@ -66,9 +66,15 @@ pub(super) fn lower(l: &mut Lower<'_>, value: Value, node: &Node) -> Result<()> 
         col: a_col,
     };
     let data = if b_batch == 1 && batch == 1 { l.known.data(node.inputs[1])? } else { None };
+    // Small weights of half-precision are widened ahead, unless the machine multiplies them faster as they are.
+    let quick = types == [DType::Bf16; 2] && multiplies_bf16(l.target.machine());
+    let small = k.saturating_mul(n).saturating_mul(4) <= l.target.tuning.gemm_widened_weight_bytes_most();
+    if data.is_some() && matches!(types[1], DType::Bf16 | DType::F16) && small && !quick {
+        types[1] = DType::F32;
+    }
     let b = match data {
         Some(data) => {
-            let packed = l.target.packs.get(l.target.isa, store(b.dtype), &data, [k, n], [b_row, b_col])?;
+            let packed = l.target.packs.get(l.target.isa, store(types[1]), &data, [k, n], [b_row, b_col])?;
             l.count_packed(std::sync::Arc::as_ptr(&packed).addr(), packed.bytes());
             GemmB::Packed(packed)
         }

@@ -1,6 +1,7 @@
 //! Packed weights, made once and shared by every plan of a program; rewritten where they are when weights change.
 
 use super::known::{Data, Slot, shaped, stretched};
+use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::tensor::Tensor;
 use schwann_kernels::Isa;
@@ -71,6 +72,19 @@ struct Matrix {
     of: Of,
     shape: [usize; 2],
     strides: [usize; 2],
+    /// Whether half-precision is packed as `f32`.
+    widened: bool,
+}
+
+impl Matrix {
+    /// The data as it is packed.
+    fn data(&self, of: &Tensor) -> Result<Tensor> {
+        if !self.widened {
+            return of.at_hand();
+        }
+        let values: Vec<f32> = of.to_f64().into_iter().map(|v| v as f32).collect();
+        Tensor::new(of.shape(), &values)
+    }
 }
 
 #[derive(PartialEq, Eq, Hash)]
@@ -197,7 +211,8 @@ impl Packs {
         Ok(packed)
     }
 
-    /// The matrix of `shape` rows and columns at these strides, packed for `isa`.
+    /// The matrix of `shape` rows and columns at these strides, packed for `isa` as `store`: the type of its elements, or
+    /// `f32`.
     pub(super) fn get(
         &self,
         isa: Isa,
@@ -206,14 +221,15 @@ impl Packs {
         shape: [usize; 2],
         strides: [usize; 2],
     ) -> Result<Arc<PackedB>> {
+        let widened = store == Store::F32 && data.tensor.dtype() != DType::F32;
         let of = data.slot.clone().map_or(Of::Address(data.tensor.identity()), Of::Slot);
-        let key = Matrix { of, shape, strides };
+        let key = Matrix { of, shape, strides, widened };
         let mut packs = self.matrices.lock().expect("packing does not panic");
         if let Some((_, packed)) = packs.get(&key) {
             return Ok(Arc::clone(packed));
         }
         // Of a mapped file the packed matrix takes the place piece by piece; what is made for it goes afterwards.
-        let made = data.tensor.at_hand()?;
+        let made = key.data(&data.tensor)?;
         let read = &mut |part| made.release(part);
         let packed = tape::pack(isa, store, shape, made.bytes(), strides, read).map_err(|e| match e {
             PackError::Mistake(problem) => Error::Internal(problem),
@@ -260,7 +276,7 @@ impl Packs {
         }
         let (all, mut matrices) = (self.matrices.lock().expect(LOCKED), vec![]);
         for (key, (origin, old)) in all.iter().filter(|(_, (origin, _))| new.touches(std::iter::once(origin))) {
-            matrices.push((old, new.data(origin)?, key.strides));
+            matrices.push((old, key.data(&new.data(origin)?)?, key.strides));
         }
         let (all, mut constants) = (self.constants.lock().expect(LOCKED), vec![]);
         for (key, numbers) in all.iter().filter(|(key, _)| new.changed.contains_key(&*key.slot.name)) {
