@@ -184,7 +184,7 @@ tuning! {
     gemm_bf16_instruction = 1, "yes or no", 0..=1, by 1;
     /// Up to how many bytes, as f32, known weights of half-precision are packed widened, unless that instruction multiplies
     /// them: they stay in a near cache anyway, and need not be widened in every run.
-    gemm_widened_weight_bytes_most = 1 << 20, "bytes", 0..=MOST, by 1;
+    gemm_widened_weight_bytes_most = 256 << 10, "bytes", 0..=MOST, by 1;
     /// From how many rows on a product widens blocks of packed bfloat16 before it multiplies them, where that instruction
     /// does not: with fewer rows, it costs less to widen them again in every tile.
     gemm_widened_block_rows_least = 16, "rows", 1..=MOST, by 1;
