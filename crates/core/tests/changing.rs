@@ -306,7 +306,7 @@ fn a_weight_that_was_left_out_and_is_no_longer_0_counts() {
         let program = compile(&graph, &cpu, Changing::All);
         let mut now = graph.clone();
         let mut sessions: Vec<Session> = (0..3).map(|_| program.session()).collect();
-        let batches = [1, 16, 33];
+        let batches = [1, 32, 48];
         let xs = batches.map(|batch| Random::new(batch as u64).floats(&[batch, 3, 5], -1.0, 1.0));
         let skips = |session: &Session| {
             packed(session.plan().unwrap()).iter().any(|k| matches!(k, Kernel::GatedCell(cell) if cell.skipped > 0))

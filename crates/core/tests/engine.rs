@@ -99,10 +99,7 @@ fn a_gated_cell_is_one_call_unless_something_of_it_is_needed_outside() {
         "two-heads",
         "more-columns",
         "own-operations",
-        "/3-rows",
         "/1-columns",
-        "/3-first",
-        "/20-first",
         "/1-last",
         "/3-last",
     ];

@@ -339,7 +339,7 @@ mod tests {
                 assert!(usual.with(entry.name, least.value).is_ok(), "{} cannot be {}", entry.name, least.value);
                 let own = usual.with(entry.name, entry.value);
                 assert_eq!(own, Ok(usual), "{} of {class} is no value that it can have", entry.name);
-                let other = [1, 2, 64, 128, 256].into_iter().filter(|n| *n != entry.value);
+                let other = [0, 1, 2, 64, 128, 256].into_iter().filter(|n| *n != entry.value);
                 let changed = other.filter_map(|n| usual.with(entry.name, n).ok()).next().expect("another value");
                 let differs = |(a, b): &(Entry, Entry)| a != b;
                 let both = entries.iter().copied().zip(changed.entries());

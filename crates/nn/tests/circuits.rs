@@ -109,7 +109,7 @@ fn one_stream_needs_little_memory_and_work_grows_by_the_same_with_every_step_and
             // What is masked is skipped where rows fill the lanes.
             assert!(if masked { all <= n * flops } else { all == n * flops }, "{batch} × {steps}: {all}, one {flops}");
         }
-        assert_eq!((plan(64, 1)?.1, plan(32, 1)?.1 < 32 * flops), (2 * plan(32, 1)?.1, masked));
+        assert_eq!((plan(96, 1)?.1, plan(48, 1)?.1 < 48 * flops), (2 * plan(48, 1)?.1, masked));
     }
     Ok(())
 }

@@ -21,20 +21,17 @@ fn gate(rows: u64, n: u64) -> Work {
     (6 * rows * n, 3 * rows * n, 4 * 4 * rows * n)
 }
 
-/// Three heads of `n` units over `k` inputs and their gate. One call, where there is one row or a register of them: the
-/// heads are then neither written nor read. With a register of rows, weights that are masked are not multiplied.
+/// Three heads of `n` units over `k` inputs and their gate, in one call: the heads are neither written nor read. With
+/// registers full of rows, weights that are masked are not multiplied.
 fn cell(rows: u64, n: u64, k: u64, masked: u64) -> Vec<Work> {
     let (product, gate) = (product(rows, 3 * n, k, 0), gate(rows, n));
     let (flops, bytes) = (product.0 + gate.0, product.2 + gate.2 - 2 * 4 * 3 * n * rows);
-    match rows {
-        1 => vec![(flops, gate.1, bytes)],
-        _ if has_lanes(rows) => vec![(flops - 2 * masked * rows, gate.1, bytes)],
-        _ => vec![product, gate],
-    }
+    vec![(flops - if has_lanes(rows) { 2 * masked * rows } else { 0 }, gate.1, bytes)]
 }
 
 fn has_lanes(rows: u64) -> bool {
-    rows >= schwann_kernels::Isa::detect().lanes() as u64
+    let registers = schwann_kernels::tuning::Tuning::detect().loop_batch_last_registers_of_cells_least();
+    rows >= (registers * schwann_kernels::Isa::detect().lanes()) as u64
 }
 
 /// Of the synapses between two layers that could be, how many are not.

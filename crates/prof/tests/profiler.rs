@@ -88,7 +88,7 @@ fn a_profile_without_limits_and_sensors_has_a_source_or_a_reason_for_every_figur
     let mut profiler = Profiler::new(model("W")).named("W").with(small()).compared(ways).swept([(1, 1), (4, 2)]);
     let profile = profiler.profile_all().unwrap();
     let (known, unknown) = check_figures(&profile);
-    assert!(known > 100 && unknown > 20, "{known} known, {unknown} unknown");
+    assert!(known > 80 && unknown > 20, "{known} known, {unknown} unknown");
     // It can be written and read.
     let text = serde_json::to_string(&profile).unwrap();
     let again: Profile = serde_json::from_str(&text).unwrap();
@@ -186,10 +186,10 @@ fn limits_that_are_handed_in_say_what_binds_each_operation() {
         }
         (bounds, compute.of_roof)
     };
-    // Two products with a function on top, one without, and a gate: functions are a thousand times dearer here.
+    // Two products with a function on top, and a cell: functions are a thousand times dearer here.
     let (large, _) = (1u64 << 30, ());
     let (near, of_roof) = bounds(&roof, vec![large]);
-    assert_eq!(near, [Bound::Functions, Bound::Functions, Bound::Compute, Bound::Functions]);
+    assert_eq!(near, [Bound::Functions; 3]);
     assert!(of_roof.value.is_some_and(|v| v > 0.0));
     let (far, of_roof) = bounds(&roof, vec![16]);
     assert!(far.iter().all(|b| *b == Bound::Memory), "{far:?}");

@@ -43,16 +43,21 @@ pub(crate) fn joint<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
     }
     let mut seen = std::collections::HashSet::new();
     names.retain(|name| seen.insert(*name));
-    let mut shared: Vec<&str> = names[0].split('.').collect();
+    match (shared(&names), names.len()) {
+        (Some(path), _) => path,
+        (None, n) if n <= MOST_JOINED => names.join("+"),
+        (None, n) => format!("{}+{} more", names[0], n - 1),
+    }
+}
+
+/// The longest path that names share, if there is any.
+pub(crate) fn shared(names: &[&str]) -> Option<String> {
+    let mut shared: Vec<&str> = names.first()?.split('.').collect();
     for name in &names[1..] {
         let same = shared.iter().zip(name.split('.')).take_while(|(a, b)| **a == *b).count();
         shared.truncate(same);
     }
-    match (shared.is_empty(), names.len()) {
-        (false, _) => shared.join("."),
-        (true, n) if n <= MOST_JOINED => names.join("+"),
-        (true, n) => format!("{}+{} more", names[0], n - 1),
-    }
+    (!shared.is_empty()).then(|| shared.join("."))
 }
 
 #[cfg(test)]

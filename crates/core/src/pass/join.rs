@@ -249,12 +249,15 @@ impl<'a> Joined<'a> {
         r.finish()
     }
 
-    /// A map of one result is called after that, one of several after what their names share.
+    /// A map of several results is called after the path that their names share; where they share none, or there is one
+    /// result, after the last.
     fn name(&self, results: &[Value], members: &[u32]) -> String {
         let names = |ids: &[u32]| ids.iter().map(|&id| self.node(id).name.as_str()).collect::<Vec<_>>();
-        match results {
-            [one] => name::fused(None, &self.graph.node(*one).name, names(members).into_iter()),
-            several => name::joint(several.iter().map(|v| self.graph.node(*v).name.as_str())),
+        let results: Vec<&str> = results.iter().map(|v| self.graph.node(*v).name.as_str()).collect();
+        match (name::shared(&results), results.last()) {
+            (Some(path), _) if results.len() > 1 => path,
+            (_, Some(last)) => name::fused(None, last, names(members).into_iter()),
+            (_, None) => String::new(),
         }
     }
 }

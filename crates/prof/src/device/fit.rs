@@ -503,7 +503,12 @@ impl Units<'_> {
             BatchAxis::First => {
                 // Whole registers of units, and what is left of the three heads together.
                 let registers = 3 * (c.units / lanes) + (3 * (c.units % lanes)).div_ceil(lanes);
-                self.row_bytes(c.rows * 4 * registers * lanes * c.inputs);
+                if c.rows == 1 {
+                    self.row_bytes(4 * registers * lanes * c.inputs);
+                } else {
+                    // Weights are loaded for several rows at a time, so multiplying takes longer than that.
+                    self.add(Unit::GatedWork, (c.rows * registers * lanes * c.inputs) as f64);
+                }
                 self.add(Unit::GatedFunction, (c.rows * 3 * c.units.next_multiple_of(lanes)) as f64);
             }
         }

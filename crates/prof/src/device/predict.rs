@@ -711,8 +711,9 @@ pub(super) mod tests {
     #[test]
     fn bfloat16_products_have_a_price_of_their_own_and_none_on_chips_nobody_measured() {
         let mut b = GraphBuilder::new();
-        let x = b.input("x", DType::Bf16, &[4, 32][..]).unwrap();
-        let w = b.weight("w", Tensor::zeros(DType::Bf16, &[32, 64]).unwrap()).unwrap();
+        // So large that they are not widened ahead on any machine.
+        let x = b.input("x", DType::Bf16, &[4, 1024][..]).unwrap();
+        let w = b.weight("w", Tensor::zeros(DType::Bf16, &[1024, 1024]).unwrap()).unwrap();
         let y = b.matmul(x, w).unwrap();
         b.output("y", y).unwrap();
         let program = Program::compile(&b.build().unwrap(), &CompileOptions::default().threads(1)).unwrap();

@@ -348,7 +348,8 @@ fn a_gated_cell_is_the_plain_loops_and_stays_within_its_references() {
     let call = |batch, rows, x, out, also| Call::Gated { gated: pack(Isa::PORTABLE, batch), rows, x, out, also };
     board.accepted(call(Batch::Last, rows, [first, second], out, Some(also)));
     board.accepted(call(Batch::First, 1, [first, second], one, None));
-    board.refused(call(Batch::First, rows, [first, second], out, None));
+    board.accepted(call(Batch::First, rows, [first, second], out, None));
+    board.refused(call(Batch::First, rows + 1, [first, second], out, None));
     board.refused(call(Batch::Last, rows + 1, [first, second], out, None));
     board.refused(call(Batch::Last, usize::MAX, [first, second], out, None));
     board.refused(call(Batch::Last, rows, [first, first], out, None));
