@@ -255,7 +255,8 @@ impl<'a> Joined<'a> {
         let names = |ids: &[u32]| ids.iter().map(|&id| self.node(id).name.as_str()).collect::<Vec<_>>();
         let results: Vec<&str> = results.iter().map(|v| self.graph.node(*v).name.as_str()).collect();
         match (name::shared(&results), results.last()) {
-            (Some(path), _) if results.len() > 1 => path,
+            // That they are all of the gradient says nothing.
+            (Some(path), _) if results.len() > 1 && path != "grad" => path,
             (_, Some(last)) => name::fused(None, last, names(members).into_iter()),
             (_, None) => String::new(),
         }

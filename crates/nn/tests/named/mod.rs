@@ -77,7 +77,11 @@ pub(crate) fn check_model(what: &str, model: &Model) -> Vec<String> {
     let paths: Vec<String> = (0..model.layers().len()).map(|i| model.path(i)).collect();
     let good = |name: &str| {
         let name = name.strip_prefix("grad.").unwrap_or(name);
-        let of = |path: &str| name.strip_prefix(path).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'));
+        let within = |name: &str, path: &str| {
+            name.strip_prefix(path).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+        };
+        // What does the work of several layers has the path of the module that they are in.
+        let of = |path: &str| within(name, path) || within(path, name);
         paths.iter().any(|path| of(path))
             // A loop of gradients calls what it carries `state.0`, which a copy of it shows.
             || ["x", "y", "timespans", "loss", "target", "state"].iter().any(|own| of(own))
