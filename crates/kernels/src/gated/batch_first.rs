@@ -172,6 +172,12 @@ impl BatchFirst {
                 out: out.wrapping_add(first),
                 also: if also.is_null() { also } else { also.wrapping_add(first) },
             };
+            if rows == 1 {
+                // Such a call is so short that the loop below would be a noticeable part of it.
+                // SAFETY: the caller's promise; the data holds what was packed for this block.
+                unsafe { (block.run[0])(&task) };
+                continue;
+            }
             let mut left = rows;
             while left > 0 {
                 let several = left >= block.together as usize;
