@@ -134,11 +134,17 @@ struct Lengthless {
     known: Vec<(usize, Identity, Vec<usize>)>,
 }
 
+/// A body, and what was made of it.
+type Made<T> = (Arc<Graph>, T);
+
+/// The forms that a body has, if its rows are independent.
+type Forms = Option<Arc<Bodies>>;
+
 /// Bodies that were lowered, for other lengths of a sequence to use.
 pub(super) struct Loops {
-    lowered: Mutex<Recent<Lengthless, (Arc<Graph>, Arc<Lowered>)>>,
+    lowered: Mutex<Recent<Lengthless, Made<Arc<Lowered>>>>,
     /// By the address of a loop's body, the forms that it has.
-    forms: Mutex<Recent<(usize, usize), (Arc<Graph>, Option<Arc<Bodies>>)>>,
+    forms: Mutex<Recent<(usize, usize), Made<Forms>>>,
 }
 
 /// How many bodies are kept: some for each layout that a program keeps.
@@ -161,7 +167,7 @@ impl Loops {
         all.insert(key, (Arc::clone(body), Arc::clone(lowered)));
     }
 
-    fn forms(&self, scan: &Scan) -> Result<Option<Arc<Bodies>>> {
+    fn forms(&self, scan: &Scan) -> Result<Forms> {
         // The forms depend on which of its inputs have rows, too.
         let key = (Arc::as_ptr(&scan.body).addr(), scan.states + scan.sequences);
         if let Some((_, found)) = self.forms.lock().expect("nothing panics while it is locked").get(&key) {
