@@ -1,8 +1,8 @@
 //! Gated cells as one call, where that is faster than a product followed by a map.
 //!
-//! It is with one row, with a few rows of a small cell, or with a few registers of rows as blocks of a loop have them, and with
-//! weights that are known. In other cases a product, on several threads if it is large, and a map are as fast: there a cell is
-//! expanded into them.
+//! It is with one row, with a few rows of a small cell, or with a few registers of rows as blocks of a loop have them, and
+//! with weights that are known. In other cases a product, on several threads if it is large, and a map are as fast: there a
+//! cell is expanded into them.
 
 use super::known::Known;
 use super::lower::{Label, Lower, Target, sized};

@@ -10,6 +10,7 @@ use crate::pass::rows;
 use crate::plan::kernel::{self, BatchAxis, Blocks};
 use crate::plan::{Kernel, Loop};
 use crate::shape::Bindings;
+use crate::tensor::Tensor;
 use schwann_kernels::tape::{self, Call, Ref, ScanState, Sequence};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -46,7 +47,7 @@ fn lower_body(body: &Body, bindings: &Bindings, target: Target<'_>, known: &Fixe
     let used = body.symbols.iter().filter_map(|s| Some((s, bindings.get(s)?)));
     let bindings = used.fold(Bindings::new(), |all, (s, size)| all.with(s, size));
     let lowered = Arc::new(lower_graph(&body.graph, &bindings, target, &known.data)?);
-    target.loops.keep(key, &body.graph, &lowered);
+    target.loops.keep(key, Kept { lowered: Arc::clone(&lowered), _of: (Arc::clone(&body.graph), known.addressed()) });
     Ok(lowered)
 }
 
@@ -124,27 +125,40 @@ struct Fixed {
     identity: Vec<(usize, Identity, Vec<usize>)>,
 }
 
+impl Fixed {
+    /// The data that addresses tell apart.
+    fn addressed(&self) -> Vec<Tensor> {
+        self.data.values().filter(|data| data.slot.is_none()).map(|data| data.tensor.clone()).collect()
+    }
+}
+
 /// What a loop's lowered body depends on. The number of steps is not among it, unless the body computes with that.
 #[derive(Clone, PartialEq, Eq, Hash)]
 struct Lengthless {
-    /// The body's address. Whoever keeps what was made for it keeps the body too, so that the address stays its own.
+    /// The body's address.
     body: usize,
     sizes: Vec<usize>,
     threads: usize,
     known: Vec<(usize, Identity, Vec<usize>)>,
 }
 
-/// A body, and what was made of it.
-type Made<T> = (Arc<Graph>, T);
+/// A lowered body, beside everything whose address tells it from others, so that these addresses stay their own.
+struct Kept {
+    lowered: Arc<Lowered>,
+    _of: (Arc<Graph>, Vec<Tensor>),
+}
 
 /// The forms that a body has, if its rows are independent.
 type Forms = Option<Arc<Bodies>>;
 
+/// A body with its forms.
+type FormsOf = (Arc<Graph>, Forms);
+
 /// Bodies that were lowered, for other lengths of a sequence to use.
 pub(super) struct Loops {
-    lowered: Mutex<Recent<Lengthless, Made<Arc<Lowered>>>>,
-    /// By the address of a loop's body, the forms that it has.
-    forms: Mutex<Recent<(usize, usize), Made<Forms>>>,
+    lowered: Mutex<Recent<Lengthless, Kept>>,
+    /// By the address of a loop's body, the forms that it has, with the body for the same reason.
+    forms: Mutex<Recent<(usize, usize), FormsOf>>,
 }
 
 /// How many bodies are kept: some for each layout that a program keeps.
@@ -159,12 +173,11 @@ impl Default for Loops {
 impl Loops {
     fn lowered(&self, key: &Lengthless) -> Option<Arc<Lowered>> {
         let mut all = self.lowered.lock().expect("nothing panics while it is locked");
-        all.get(key).map(|(_, lowered)| Arc::clone(lowered))
+        all.get(key).map(|kept| Arc::clone(&kept.lowered))
     }
 
-    fn keep(&self, key: Lengthless, body: &Arc<Graph>, lowered: &Arc<Lowered>) {
-        let mut all = self.lowered.lock().expect("nothing panics while it is locked");
-        all.insert(key, (Arc::clone(body), Arc::clone(lowered)));
+    fn keep(&self, key: Lengthless, kept: Kept) {
+        self.lowered.lock().expect("nothing panics while it is locked").insert(key, kept);
     }
 
     fn forms(&self, scan: &Scan) -> Result<Forms> {
