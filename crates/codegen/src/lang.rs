@@ -1,0 +1,582 @@
+//! The kernel language: what a GPU runs, as a tree.
+//!
+//! A kernel is run by workgroups of threads. A thread has variables and small arrays of its own; the threads of a workgroup
+//! share arrays, and wait for each other at barriers; all threads see the buffers, which are words of 32 bits. There are
+//! loops that count up and branches, and nothing that jumps. There are no atomic operations: which thread writes which word
+//! is settled when the kernel is made, so that the same inputs give the same bits.
+//!
+//! The tree is made by [`Maker`], checked by [`crate::verify`], run on the CPU by [`crate::interpret`], and printed by
+//! [`crate::print`]. Nobody but the printers knows another language.
+
+use std::ops;
+use std::sync::Arc;
+
+/// What a variable or an expression holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Ty {
+    /// Single precision.
+    F32,
+    /// Unsigned, 32 bits; arithmetic wraps.
+    U32,
+    /// Signed, 32 bits; arithmetic wraps.
+    I32,
+    /// A truth value. Buffers and arrays hold none.
+    Bool,
+}
+
+/// A kernel.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Kernel {
+    /// Its name: lower-case letters, digits and `_`.
+    pub name: String,
+    /// Threads of a workgroup.
+    pub threads: u32,
+    /// Buffers that it reads and writes, in the order in which they are bound.
+    pub buffers: Vec<Buffer>,
+    /// Names of its arguments, which are `u32` and the same for all threads of a dispatch.
+    pub args: Vec<String>,
+    /// Arrays that the threads of a workgroup share. They hold nothing at the beginning.
+    pub shared: Vec<Array>,
+    /// Arrays that each thread has for itself. They hold nothing at the beginning.
+    pub own: Vec<Array>,
+    /// All variables, of loops too.
+    pub vars: Vec<Variable>,
+    /// What each thread does.
+    pub body: Vec<Stmt>,
+}
+
+/// Words that all workgroups see.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Buffer {
+    /// Its name.
+    pub name: String,
+    /// Whether the kernel writes to it.
+    pub written: bool,
+}
+
+/// An array of a workgroup or of a thread.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Array {
+    /// Its name.
+    pub name: String,
+    /// What its elements are; not truth values.
+    pub ty: Ty,
+    /// How many.
+    pub len: u32,
+}
+
+/// A variable.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Variable {
+    /// Its name, for people; printers make it unique.
+    pub name: String,
+    /// What it holds.
+    pub ty: Ty,
+    /// Whether it can be set again.
+    pub changes: bool,
+}
+
+/// A variable's number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Var(pub u32);
+
+/// Where elements are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Memory {
+    /// A buffer of the kernel, by number. Its words are read as the type that the access says.
+    Buffer(u32),
+    /// A shared array, by number.
+    Shared(u32),
+    /// An array of the thread's own, by number.
+    Own(u32),
+}
+
+/// One thing to do.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Stmt {
+    /// Gives a variable its value: its first, or another one where it changes.
+    Set {
+        /// The variable. Its first value comes before all reads, in the same block or one around it.
+        var: Var,
+        /// The value.
+        value: Expr,
+    },
+    /// Writes an element.
+    Store {
+        /// Where.
+        memory: Memory,
+        /// At which index.
+        index: Expr,
+        /// What: `f32`, `u32` or `i32`; of an array, its type.
+        value: Expr,
+    },
+    /// `for var = from; var < to; var += step`, of unsigned numbers. A step is at least 1, and all three are computed once,
+    /// before the first round.
+    For {
+        /// The loop's variable, which nothing else sets.
+        var: Var,
+        /// Its first value.
+        from: Expr,
+        /// What it stays below.
+        to: Expr,
+        /// What is added after each round.
+        step: Expr,
+        /// What is done.
+        body: Vec<Stmt>,
+    },
+    /// A branch.
+    If {
+        /// What decides.
+        condition: Expr,
+        /// What is done if it holds.
+        then: Vec<Stmt>,
+        /// What is done if not.
+        otherwise: Vec<Stmt>,
+    },
+    /// All threads of the workgroup wait for each other; then each sees what the others wrote, in shared arrays and buffers.
+    /// All threads come to it or none does.
+    Barrier,
+    /// Says that the run went wrong in this way. Any number of threads may say so, and the kernel goes on.
+    Fault {
+        /// The index of the buffer of faults: a buffer in which each word is 0, or 1 where somebody said so.
+        buffer: u32,
+        /// The word.
+        index: Expr,
+    },
+}
+
+/// A value that is computed.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Expr(Arc<Node>);
+
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct Node {
+    ty: Ty,
+    kind: Kind,
+}
+
+/// How a value is computed.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Kind {
+    /// A number, by its bits; a truth value is 0 or 1.
+    Const(u32),
+    /// A variable.
+    Var(Var),
+    /// An argument, by number.
+    Arg(u32),
+    /// The thread's number in its workgroup.
+    Thread,
+    /// The workgroup's number along an axis of the dispatch, 0 to 2.
+    Group(u8),
+    /// An element of memory.
+    Load(Memory, Expr),
+    /// A function of one operand.
+    Unary(Unary, Expr),
+    /// A function of two operands.
+    Binary(Binary, Expr, Expr),
+    /// a · b + c of floats, rounded once or twice.
+    Fma(Expr, Expr, Expr),
+    /// The second where the first holds, else the third; both are computed.
+    Select(Expr, Expr, Expr),
+    /// The same bits as another type of 32 bits.
+    Bits(Expr),
+    /// The number as another type. From float to integer: cut; beyond the type's range it is the nearest end, and 0 for NaN.
+    /// From a truth value: 0 or 1.
+    Convert(Expr),
+}
+
+/// Functions of one operand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Unary {
+    /// −a (floats and signed integers)
+    Neg,
+    /// ~a of integers, not of truth values
+    Not,
+    /// |a| of floats, by its bits
+    Abs,
+    /// √a
+    Sqrt,
+    /// down to a whole number
+    Floor,
+    /// to the nearest whole number, ties to even
+    Round,
+    /// toward 0
+    Trunc,
+    /// 2ᵃ as the hardware has it: some 2 ulp, unless a schedule asks for more and uses [`crate::math`]
+    Exp2,
+    /// 1/a as the hardware has it
+    Recip,
+}
+
+/// Functions of two operands of one type.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Binary {
+    /// a + b
+    Add,
+    /// a − b
+    Sub,
+    /// a · b
+    Mul,
+    /// a / b; of integers toward 0, where b is not 0
+    Div,
+    /// a mod b of unsigned integers, where b is not 0
+    Rem,
+    /// the smaller; of floats, where one is NaN, either
+    Min,
+    /// the larger; of floats, where one is NaN, either
+    Max,
+    /// of integers and truth values
+    And,
+    /// of integers and truth values
+    Or,
+    /// of integers
+    Xor,
+    /// a · 2ᵇ of integers; b is unsigned and below 32
+    Shl,
+    /// a / 2ᵇ downward, of integers; b is unsigned and below 32
+    Shr,
+    /// a = b
+    Eq,
+    /// a ≠ b
+    Ne,
+    /// a < b
+    Lt,
+    /// a ≤ b
+    Le,
+}
+
+impl Binary {
+    /// Whether the result is a truth value.
+    pub fn compares(self) -> bool {
+        matches!(self, Binary::Eq | Binary::Ne | Binary::Lt | Binary::Le)
+    }
+}
+
+impl Expr {
+    /// A value of this type and kind. [`crate::verify`] says where the two do not go together.
+    pub fn new(ty: Ty, kind: Kind) -> Expr {
+        Expr(Arc::new(Node { ty, kind }))
+    }
+    /// What it holds.
+    pub fn ty(&self) -> Ty {
+        self.0.ty
+    }
+    /// How it is computed.
+    pub fn kind(&self) -> &Kind {
+        &self.0.kind
+    }
+    /// Its bits, where it is a number.
+    pub fn as_const(&self) -> Option<u32> {
+        if let Kind::Const(bits) = self.0.kind { Some(bits) } else { None }
+    }
+    fn is(&self, bits: u32) -> bool {
+        self.as_const() == Some(bits)
+    }
+
+    /// A function of it.
+    pub fn unary(&self, op: Unary) -> Expr {
+        Expr::new(self.ty(), Kind::Unary(op, self.clone()))
+    }
+    /// A function of it and another. Arithmetic on unsigned numbers that are known is done now.
+    pub fn binary(&self, op: Binary, other: impl Into<Expr>) -> Expr {
+        let other = other.into();
+        if self.ty() == Ty::U32
+            && let Some(known) = fold(op, self, &other)
+        {
+            return known;
+        }
+        let ty = if op.compares() { Ty::Bool } else { self.ty() };
+        Expr::new(ty, Kind::Binary(op, self.clone(), other))
+    }
+    /// self · b + c
+    pub fn fma(&self, b: impl Into<Expr>, c: impl Into<Expr>) -> Expr {
+        Expr::new(Ty::F32, Kind::Fma(self.clone(), b.into(), c.into()))
+    }
+    /// `a` where this holds, else `b`.
+    pub fn select(&self, a: impl Into<Expr>, b: impl Into<Expr>) -> Expr {
+        let a = a.into();
+        Expr::new(a.ty(), Kind::Select(self.clone(), a, b.into()))
+    }
+    /// The same bits as this type.
+    pub fn bits(&self, ty: Ty) -> Expr {
+        if ty == self.ty() {
+            return self.clone();
+        }
+        Expr::new(ty, Kind::Bits(self.clone()))
+    }
+    /// The number as this type.
+    pub fn to(&self, ty: Ty) -> Expr {
+        if ty == self.ty() {
+            return self.clone();
+        }
+        Expr::new(ty, Kind::Convert(self.clone()))
+    }
+    /// a mod b
+    pub fn rem(&self, other: impl Into<Expr>) -> Expr {
+        self.binary(Binary::Rem, other)
+    }
+    /// The smaller.
+    pub fn min(&self, other: impl Into<Expr>) -> Expr {
+        self.binary(Binary::Min, other)
+    }
+    /// The larger.
+    pub fn max(&self, other: impl Into<Expr>) -> Expr {
+        self.binary(Binary::Max, other)
+    }
+    /// a = b
+    pub fn eq(&self, other: impl Into<Expr>) -> Expr {
+        self.binary(Binary::Eq, other)
+    }
+    /// a ≠ b
+    pub fn ne(&self, other: impl Into<Expr>) -> Expr {
+        self.binary(Binary::Ne, other)
+    }
+    /// a < b
+    pub fn lt(&self, other: impl Into<Expr>) -> Expr {
+        self.binary(Binary::Lt, other)
+    }
+    /// a ≤ b
+    pub fn le(&self, other: impl Into<Expr>) -> Expr {
+        self.binary(Binary::Le, other)
+    }
+    /// Both.
+    pub fn and(&self, other: impl Into<Expr>) -> Expr {
+        self.binary(Binary::And, other)
+    }
+    /// Either.
+    pub fn or(&self, other: impl Into<Expr>) -> Expr {
+        self.binary(Binary::Or, other)
+    }
+    /// a · 2ᵇ
+    pub fn shl(&self, other: impl Into<Expr>) -> Expr {
+        self.binary(Binary::Shl, other)
+    }
+    /// a / 2ᵇ
+    pub fn shr(&self, other: impl Into<Expr>) -> Expr {
+        self.binary(Binary::Shr, other)
+    }
+}
+
+/// What is known of unsigned arithmetic without running it: two numbers, or one that changes nothing.
+fn fold(op: Binary, a: &Expr, b: &Expr) -> Option<Expr> {
+    let (zero, one) = (|e: &Expr| e.is(0), |e: &Expr| e.is(1));
+    Some(match (op, a.as_const(), b.as_const()) {
+        (Binary::Add, Some(x), Some(y)) => x.wrapping_add(y).into(),
+        (Binary::Sub, Some(x), Some(y)) => x.wrapping_sub(y).into(),
+        (Binary::Mul, Some(x), Some(y)) => x.wrapping_mul(y).into(),
+        (Binary::Div, Some(x), Some(y)) if y > 0 => (x / y).into(),
+        (Binary::Rem, Some(x), Some(y)) if y > 0 => (x % y).into(),
+        (Binary::Min, Some(x), Some(y)) => x.min(y).into(),
+        (Binary::Max, Some(x), Some(y)) => x.max(y).into(),
+        (Binary::Add | Binary::Sub, ..) if zero(b) => a.clone(),
+        (Binary::Add, ..) if zero(a) => b.clone(),
+        (Binary::Mul, ..) if zero(a) || zero(b) => 0u32.into(),
+        (Binary::Mul | Binary::Div, ..) if one(b) => a.clone(),
+        (Binary::Mul, ..) if one(a) => b.clone(),
+        (Binary::Rem, ..) if one(b) => 0u32.into(),
+        _ => return None,
+    })
+}
+
+impl From<f32> for Expr {
+    fn from(value: f32) -> Expr {
+        Expr::new(Ty::F32, Kind::Const(value.to_bits()))
+    }
+}
+impl From<u32> for Expr {
+    fn from(value: u32) -> Expr {
+        Expr::new(Ty::U32, Kind::Const(value))
+    }
+}
+impl From<i32> for Expr {
+    fn from(value: i32) -> Expr {
+        Expr::new(Ty::I32, Kind::Const(value as u32))
+    }
+}
+impl From<bool> for Expr {
+    fn from(value: bool) -> Expr {
+        Expr::new(Ty::Bool, Kind::Const(value.into()))
+    }
+}
+impl From<&Expr> for Expr {
+    fn from(value: &Expr) -> Expr {
+        value.clone()
+    }
+}
+
+macro_rules! operators {
+    ($($trait:ident $method:ident $op:ident),*) => { $(
+        impl<T: Into<Expr>> ops::$trait<T> for Expr {
+            type Output = Expr;
+            fn $method(self, other: T) -> Expr {
+                self.binary(Binary::$op, other)
+            }
+        }
+        impl<T: Into<Expr>> ops::$trait<T> for &Expr {
+            type Output = Expr;
+            fn $method(self, other: T) -> Expr {
+                self.binary(Binary::$op, other)
+            }
+        }
+    )* };
+}
+operators!(Add add Add, Sub sub Sub, Mul mul Mul, Div div Div);
+
+/// A kernel under construction.
+#[derive(Clone, Debug)]
+pub struct Maker {
+    kernel: Kernel,
+    /// The blocks that are open, from the outside in.
+    open: Vec<Vec<Stmt>>,
+}
+
+impl Maker {
+    /// A kernel of this name, whose workgroups have so many threads.
+    pub fn new(name: impl Into<String>, threads: u32) -> Maker {
+        let (buffers, args, shared, own, vars, body) = (vec![], vec![], vec![], vec![], vec![], vec![]);
+        let kernel = Kernel { name: name.into(), threads, buffers, args, shared, own, vars, body };
+        Maker { kernel, open: vec![vec![]] }
+    }
+
+    /// The kernel.
+    pub fn finish(mut self) -> Kernel {
+        self.kernel.body = self.open.pop().unwrap_or_default();
+        self.kernel
+    }
+
+    /// Threads of a workgroup.
+    pub fn threads(&self) -> u32 {
+        self.kernel.threads
+    }
+
+    /// Another buffer.
+    pub fn buffer(&mut self, name: &str, written: bool) -> Memory {
+        self.kernel.buffers.push(Buffer { name: name.into(), written });
+        Memory::Buffer(self.kernel.buffers.len() as u32 - 1)
+    }
+    /// Another argument.
+    pub fn arg(&mut self, name: impl Into<String>) -> Expr {
+        self.kernel.args.push(name.into());
+        Expr::new(Ty::U32, Kind::Arg(self.kernel.args.len() as u32 - 1))
+    }
+    /// How many arguments there are by now.
+    pub fn args(&self) -> usize {
+        self.kernel.args.len()
+    }
+    /// Another shared array.
+    pub fn shared(&mut self, name: &str, ty: Ty, len: u32) -> Memory {
+        self.kernel.shared.push(Array { name: name.into(), ty, len });
+        Memory::Shared(self.kernel.shared.len() as u32 - 1)
+    }
+    /// Another array for each thread.
+    pub fn own(&mut self, name: &str, ty: Ty, len: u32) -> Memory {
+        self.kernel.own.push(Array { name: name.into(), ty, len });
+        Memory::Own(self.kernel.own.len() as u32 - 1)
+    }
+
+    /// The thread's number in its workgroup.
+    pub fn thread(&self) -> Expr {
+        Expr::new(Ty::U32, Kind::Thread)
+    }
+    /// The workgroup's number along an axis.
+    pub fn group(&self, axis: u8) -> Expr {
+        Expr::new(Ty::U32, Kind::Group(axis))
+    }
+    /// The element at an index, as this type.
+    pub fn load(&self, memory: Memory, index: impl Into<Expr>, ty: Ty) -> Expr {
+        Expr::new(ty, Kind::Load(memory, index.into()))
+    }
+
+    fn push(&mut self, stmt: Stmt) {
+        if let Some(block) = self.open.last_mut() {
+            block.push(stmt);
+        }
+    }
+    fn declare(&mut self, name: &str, ty: Ty, changes: bool) -> Var {
+        self.kernel.vars.push(Variable { name: name.into(), ty, changes });
+        Var(self.kernel.vars.len() as u32 - 1)
+    }
+
+    /// A name for a value that is computed here, once. What is a name or a number already stays as it is.
+    pub fn name(&mut self, name: &str, value: impl Into<Expr>) -> Expr {
+        let value = value.into();
+        if matches!(value.kind(), Kind::Const(_) | Kind::Arg(_) | Kind::Thread | Kind::Group(_)) {
+            return value;
+        }
+        if let Kind::Var(var) = value.kind()
+            && !self.kernel.vars[var.0 as usize].changes
+        {
+            return value;
+        }
+        let ty = value.ty();
+        let var = self.declare(name, ty, false);
+        self.push(Stmt::Set { var, value });
+        Expr::new(ty, Kind::Var(var))
+    }
+    /// A variable that can be set again.
+    pub fn variable(&mut self, name: &str, first: impl Into<Expr>) -> Var {
+        let first = first.into();
+        let var = self.declare(name, first.ty(), true);
+        self.push(Stmt::Set { var, value: first });
+        var
+    }
+    /// What a variable holds where this is used.
+    pub fn get(&self, var: Var) -> Expr {
+        Expr::new(self.kernel.vars[var.0 as usize].ty, Kind::Var(var))
+    }
+    /// Sets a variable again.
+    pub fn set(&mut self, var: Var, value: impl Into<Expr>) {
+        self.push(Stmt::Set { var, value: value.into() });
+    }
+    /// Writes an element.
+    pub fn store(&mut self, memory: Memory, index: impl Into<Expr>, value: impl Into<Expr>) {
+        self.push(Stmt::Store { memory, index: index.into(), value: value.into() });
+    }
+    /// All threads wait for each other.
+    pub fn barrier(&mut self) {
+        self.push(Stmt::Barrier);
+    }
+    /// Says that the run went wrong in this way.
+    pub fn fault(&mut self, memory: Memory, index: impl Into<Expr>) {
+        if let Memory::Buffer(buffer) = memory {
+            self.push(Stmt::Fault { buffer, index: index.into() });
+        }
+    }
+
+    /// For each number from `from`, below `to`, by `step`.
+    pub fn count(
+        &mut self,
+        name: &str,
+        from: impl Into<Expr>,
+        to: impl Into<Expr>,
+        step: impl Into<Expr>,
+        body: impl FnOnce(&mut Maker, Expr),
+    ) {
+        let var = self.declare(name, Ty::U32, false);
+        let (from, to, step) = (from.into(), to.into(), step.into());
+        self.open.push(vec![]);
+        body(self, Expr::new(Ty::U32, Kind::Var(var)));
+        let body = self.open.pop().unwrap_or_default();
+        self.push(Stmt::For { var, from, to, step, body });
+    }
+    /// If the condition holds.
+    pub fn when(&mut self, condition: impl Into<Expr>, then: impl FnOnce(&mut Maker)) {
+        self.either(condition, then, |_| ());
+    }
+    /// One of two, by the condition.
+    pub fn either(
+        &mut self,
+        condition: impl Into<Expr>,
+        then: impl FnOnce(&mut Maker),
+        otherwise: impl FnOnce(&mut Maker),
+    ) {
+        self.open.push(vec![]);
+        then(self);
+        let then = self.open.pop().unwrap_or_default();
+        self.open.push(vec![]);
+        otherwise(self);
+        let otherwise = self.open.pop().unwrap_or_default();
+        let condition = condition.into();
+        self.push(Stmt::If { condition, then, otherwise });
+    }
+}

@@ -1,0 +1,4 @@
+//! Runs graphs on GPUs.
+#![forbid(unsafe_code)]
+
+pub mod program;
