@@ -4,3 +4,5 @@
 #![forbid(unsafe_code)]
 
 pub mod lang;
+pub mod verify;
+pub mod visit;
