@@ -3,6 +3,7 @@
 //! and runs them is in `schwann-gpu`.
 #![forbid(unsafe_code)]
 
+pub mod interpret;
 pub mod lang;
 pub mod verify;
 pub mod visit;
