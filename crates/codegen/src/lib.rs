@@ -5,5 +5,6 @@
 
 pub mod interpret;
 pub mod lang;
+pub mod mutate;
 pub mod verify;
 pub mod visit;
