@@ -28,6 +28,9 @@
 //! }
 //! ```
 
+#[cfg(test)]
+mod tests;
+
 use crate::lang::{Binary, Expr, Kernel, Kind, Stmt};
 use crate::visit::{Part, Place, expressions, find_mut, identity, rebuild, statements};
 use std::fmt;

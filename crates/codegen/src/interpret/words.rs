@@ -6,6 +6,9 @@
 //! last one, each was either by the same thread, or before a barrier, or found already; of reads, those of this interval
 //! are known as one thread or several, and those by other workgroups are the first of the run or found with it.
 
+#[cfg(test)]
+mod tests;
+
 use super::finding::Access;
 use std::ops::Range;
 use thiserror::Error;
