@@ -5,3 +5,4 @@
 
 pub mod lang;
 pub mod math;
+pub mod print;
