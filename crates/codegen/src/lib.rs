@@ -5,6 +5,8 @@
 
 pub mod interpret;
 pub mod lang;
+pub mod math;
 pub mod mutate;
+pub mod print;
 pub mod verify;
 pub mod visit;
