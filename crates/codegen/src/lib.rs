@@ -3,4 +3,8 @@
 //! and runs them is in `schwann-gpu`.
 #![forbid(unsafe_code)]
 
+pub mod interpret;
 pub mod lang;
+pub mod mutate;
+pub mod verify;
+pub mod visit;

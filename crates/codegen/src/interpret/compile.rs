@@ -1,0 +1,264 @@
+//! A kernel as a list of vector instructions.
+//!
+//! A slot is a vector with a word for each thread. Variables, arguments and numbers have slots, so every operand is one.
+//! What an instruction computes goes to a slot that no other instruction of its statement writes to.
+
+use super::{Program, Traffic};
+use crate::lang::{Binary, Expr, Kernel, Kind, Memory, Stmt, Ty, Unary};
+use crate::visit::{Block, Part, Place, expressions, identity, statements};
+use std::collections::HashMap;
+
+/// An instruction.
+#[derive(Clone, Debug)]
+pub(super) struct Step {
+    /// The slot that it writes to; none of those that it reads.
+    pub(super) to: usize,
+    pub(super) op: Op,
+}
+
+/// What an instruction does; operands are slots.
+#[derive(Clone, Debug)]
+pub(super) enum Op {
+    Copy(usize),
+    Load(Memory, usize),
+    Unary(Unary, Ty, usize),
+    Binary(Binary, Ty, usize, usize),
+    Fma(usize, usize, usize),
+    Select(usize, usize, usize),
+    /// From a type to another one.
+    Convert(Ty, Ty, usize),
+}
+
+/// A statement: first the values that it needs, and then what it does with them.
+#[derive(Clone, Debug)]
+pub(super) struct Line {
+    pub(super) steps: Vec<Step>,
+    pub(super) tally: Tally,
+    pub(super) action: Action,
+    pub(super) place: Place,
+}
+
+/// What a statement does; operands are slots.
+#[derive(Clone, Debug)]
+pub(super) enum Action {
+    /// `spare` says that nobody else needs the slot of the value.
+    Set {
+        var: usize,
+        value: usize,
+        spare: bool,
+    },
+    Store {
+        memory: Memory,
+        index: usize,
+        value: usize,
+    },
+    For {
+        var: usize,
+        from: usize,
+        to: usize,
+        step: usize,
+        body: Vec<Line>,
+    },
+    If {
+        condition: usize,
+        then: Vec<Line>,
+        otherwise: Vec<Line>,
+    },
+    Barrier,
+    Fault {
+        buffer: usize,
+        index: usize,
+    },
+}
+
+/// What each thread that executes a statement does.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Tally {
+    pub(super) operations: u64,
+    pub(super) fmas: u64,
+    pub(super) functions: u64,
+    pub(super) buffer: Traffic,
+    pub(super) shared: Traffic,
+    pub(super) own: Traffic,
+}
+
+impl Tally {
+    fn traffic(&mut self, memory: Memory) -> &mut Traffic {
+        match memory {
+            Memory::Buffer(_) => &mut self.buffer,
+            Memory::Shared(_) => &mut self.shared,
+            Memory::Own(_) => &mut self.own,
+        }
+    }
+}
+
+/// The program of a kernel that was checked.
+pub(super) fn compile(kernel: &Kernel) -> Program {
+    let thread = kernel.vars.len();
+    let args = thread + 4;
+    let mut next = args + kernel.args.len();
+    let mut consts = HashMap::new();
+    statements(kernel, &mut |_, stmt| {
+        expressions(stmt, &mut |expr| {
+            if let Kind::Const(bits) = expr.kind() {
+                consts.entry(*bits).or_insert_with(|| {
+                    next += 1;
+                    next - 1
+                });
+            }
+        });
+    });
+    let mut compiler = Compiler {
+        kernel,
+        thread,
+        args,
+        consts,
+        next,
+        slots: next,
+        known: HashMap::new(),
+        steps: vec![],
+        tally: Tally::default(),
+        parts: vec![],
+    };
+    let body = compiler.block(Block::Body, &kernel.body);
+    Program {
+        kernel: kernel.clone(),
+        slots: compiler.slots,
+        numbers: [thread, thread + 1, thread + 2, thread + 3],
+        args,
+        consts: compiler.consts.into_iter().map(|(bits, slot)| (slot, bits)).collect(),
+        body,
+    }
+}
+
+struct Compiler<'a> {
+    kernel: &'a Kernel,
+    /// The slot of the thread's number; those of the workgroup's numbers follow.
+    thread: usize,
+    /// The slot of the first argument.
+    args: usize,
+    /// The slots of numbers, by their bits.
+    consts: HashMap<u32, usize>,
+    /// The first slot that is free in this statement.
+    next: usize,
+    /// How many slots there are in all.
+    slots: usize,
+    /// The slots of this statement's nodes.
+    known: HashMap<*const Kind, usize>,
+    steps: Vec<Step>,
+    tally: Tally,
+    parts: Vec<Part>,
+}
+
+impl Compiler<'_> {
+    fn block(&mut self, block: Block, body: &[Stmt]) -> Vec<Line> {
+        let before = self.next;
+        let mut lines = Vec::with_capacity(body.len());
+        for (index, stmt) in body.iter().enumerate() {
+            self.parts.push(Part { block, index });
+            lines.push(self.line(stmt));
+            self.parts.pop();
+            self.next = before;
+        }
+        lines
+    }
+
+    fn line(&mut self, stmt: &Stmt) -> Line {
+        self.known.clear();
+        let place = Place::new(self.kernel, &self.parts, stmt);
+        let free = self.next;
+        let mut action = match stmt {
+            Stmt::Set { var, value } => {
+                let value = self.value(value);
+                Action::Set { var: var.0 as usize, value, spare: value >= free }
+            }
+            Stmt::Store { memory, index, value } => {
+                self.tally.traffic(*memory).stores += 1;
+                Action::Store { memory: *memory, index: self.value(index), value: self.value(value) }
+            }
+            Stmt::For { var, from, to, step, .. } => {
+                let from = self.value(from);
+                // The body may change variables of which the end and the step are computed once.
+                let (to, step) = (self.kept(to), self.kept(step));
+                Action::For { var: var.0 as usize, from, to, step, body: vec![] }
+            }
+            Stmt::If { condition, .. } => {
+                Action::If { condition: self.value(condition), then: vec![], otherwise: vec![] }
+            }
+            Stmt::Barrier => Action::Barrier,
+            Stmt::Fault { buffer, index } => {
+                self.tally.buffer.stores += 1;
+                Action::Fault { buffer: *buffer as usize, index: self.value(index) }
+            }
+        };
+        let (steps, tally) = (std::mem::take(&mut self.steps), std::mem::take(&mut self.tally));
+        match (&mut action, stmt) {
+            (Action::For { body: lines, .. }, Stmt::For { body, .. }) => *lines = self.block(Block::Loop, body),
+            (Action::If { then: yes, otherwise: no, .. }, Stmt::If { then, otherwise, .. }) => {
+                *yes = self.block(Block::Then, then);
+                *no = self.block(Block::Otherwise, otherwise);
+            }
+            _ => (),
+        }
+        Line { steps, tally, action, place }
+    }
+
+    /// The slot of a value that stays while a loop goes round.
+    fn kept(&mut self, expr: &Expr) -> usize {
+        let slot = self.value(expr);
+        if slot < self.kernel.vars.len() { self.step(Op::Copy(slot)) } else { slot }
+    }
+
+    fn step(&mut self, op: Op) -> usize {
+        let to = self.next;
+        self.next += 1;
+        self.slots = self.slots.max(self.next);
+        self.steps.push(Step { to, op });
+        to
+    }
+
+    /// The slot of an expression's value.
+    fn value(&mut self, expr: &Expr) -> usize {
+        if let Some(slot) = self.known.get(&identity(expr)) {
+            return *slot;
+        }
+        let op = match expr.kind() {
+            Kind::Const(bits) => return self.consts[bits],
+            Kind::Var(var) => return var.0 as usize,
+            Kind::Arg(number) => return self.args + *number as usize,
+            Kind::Thread => return self.thread,
+            Kind::Group(axis) => return self.thread + 1 + usize::from(*axis),
+            Kind::Bits(a) => return self.value(a),
+            Kind::Load(memory, index) => {
+                self.tally.traffic(*memory).loads += 1;
+                Op::Load(*memory, self.value(index))
+            }
+            Kind::Unary(op, a) => {
+                self.tally.operations += 1;
+                self.tally.functions += u64::from(matches!(op, Unary::Sqrt | Unary::Exp2 | Unary::Recip));
+                Op::Unary(*op, a.ty(), self.value(a))
+            }
+            Kind::Binary(op, a, b) => {
+                self.tally.operations += 1;
+                self.tally.functions += u64::from(*op == Binary::Div && a.ty() == Ty::F32);
+                Op::Binary(*op, a.ty(), self.value(a), self.value(b))
+            }
+            Kind::Fma(a, b, c) => {
+                self.tally.operations += 1;
+                self.tally.fmas += 1;
+                Op::Fma(self.value(a), self.value(b), self.value(c))
+            }
+            Kind::Select(condition, a, b) => {
+                self.tally.operations += 1;
+                Op::Select(self.value(condition), self.value(a), self.value(b))
+            }
+            Kind::Convert(a) => {
+                self.tally.operations += 1;
+                Op::Convert(a.ty(), expr.ty(), self.value(a))
+            }
+        };
+        let slot = self.step(op);
+        self.known.insert(identity(expr), slot);
+        slot
+    }
+}

@@ -1,0 +1,400 @@
+//! Executes programs, a workgroup after the other.
+
+use super::compile::{Action, Line, Op, Step, Tally};
+use super::finding::{Access, Finding, Found, Wrong};
+use super::lanes::{self, Halt, each};
+use super::words::{Clock, Own, Trouble, Words};
+use super::{Counts, Options, Program, Traffic};
+use crate::lang::{Array, Memory};
+use crate::visit::{Place, memory_name};
+
+/// The most statements of a run. Each interval but the first begins with a statement, and a run begins in the lower half of
+/// the numbers for intervals, so they do not run out.
+const MOST: u64 = (1 << 31) - 2;
+
+/// The most bytes that arrays may take.
+const MOST_BYTES: u64 = 1 << 30;
+
+pub(super) fn run(
+    program: &Program,
+    groups: [u32; 3],
+    args: &[u32],
+    buffers: &mut [&mut Words],
+    options: &Options,
+) -> Result<Counts, Finding> {
+    let kernel = &program.kernel;
+    if args.len() != kernel.args.len() {
+        let (kernel, given, needed) = (kernel.name.clone(), args.len(), kernel.args.len());
+        return Err(Finding::Arguments { kernel, given, needed });
+    }
+    if buffers.len() != kernel.buffers.len() {
+        let (kernel, given, needed) = (kernel.name.clone(), buffers.len(), kernel.buffers.len());
+        return Err(Finding::Buffers { kernel, given, needed });
+    }
+    let words = |arrays: &[Array]| arrays.iter().map(|array| u64::from(array.len)).sum::<u64>();
+    // A word of a shared array has marks, and one of a thread's own has nothing but whether it holds anything.
+    let bytes = 24 * words(&kernel.shared) + 5 * words(&kernel.own) * u64::from(kernel.threads);
+    if bytes > MOST_BYTES {
+        return Err(Finding::Arrays { kernel: kernel.name.clone(), bytes, most: MOST_BYTES });
+    }
+    if buffers.iter().any(|words| words.last() > u32::MAX / 2) {
+        buffers.iter_mut().for_each(|words| words.restart());
+    }
+    for (words, buffer) in buffers.iter_mut().zip(&kernel.buffers) {
+        if buffer.written {
+            words.watch();
+        }
+    }
+    let last = buffers.iter().map(|words| words.last()).max().unwrap_or(0);
+    let threads = kernel.threads as usize;
+    let mut machine = Machine {
+        program,
+        threads,
+        slots: vec![vec![0; threads].into(); program.slots],
+        shared: kernel.shared.iter().map(|array| Words::new(array.len as usize)).collect(),
+        own: kernel.own.iter().map(|array| Own::new(array.len, threads)).collect(),
+        buffers,
+        clock: Clock { run: last + 1, group: last + 1, now: last },
+        groups,
+        group: [0; 3],
+        starts: vec![],
+        counts: Counts::default(),
+        limit: options.statements.min(MOST),
+        spare: vec![],
+    };
+    let result = machine.dispatch(args);
+    let (counts, now) = (machine.counts, machine.clock.now);
+    buffers.iter_mut().for_each(|words| words.close(now));
+    result.map(|()| counts).map_err(Finding::Found)
+}
+
+struct Machine<'p, 'b, 'w> {
+    program: &'p Program,
+    threads: usize,
+    slots: Vec<Box<[u32]>>,
+    shared: Vec<Words>,
+    own: Vec<Own>,
+    buffers: &'b mut [&'w mut Words],
+    clock: Clock,
+    /// Workgroups of the dispatch.
+    groups: [u32; 3],
+    /// The workgroup that runs.
+    group: [u32; 3],
+    /// The first interval of each workgroup so far.
+    starts: Vec<u32>,
+    counts: Counts,
+    limit: u64,
+    /// Lists of threads that are used again.
+    spare: Vec<Vec<u16>>,
+}
+
+impl<'p> Machine<'p, '_, '_> {
+    fn dispatch(&mut self, args: &[u32]) -> Result<(), Box<Found>> {
+        let program = self.program;
+        let [thread, axes @ ..] = program.numbers;
+        for (number, slot) in self.slots[thread].iter_mut().enumerate() {
+            *slot = number as u32;
+        }
+        for (number, arg) in args.iter().enumerate() {
+            self.slots[program.args + number].fill(*arg);
+        }
+        for (slot, bits) in &program.consts {
+            self.slots[*slot].fill(*bits);
+        }
+        self.shared.iter_mut().for_each(Words::watch);
+        let all: Vec<u16> = (0..self.threads as u16).collect();
+        for z in 0..self.groups[2] {
+            for y in 0..self.groups[1] {
+                for x in 0..self.groups[0] {
+                    self.group = [x, y, z];
+                    for (axis, number) in axes.into_iter().zip(self.group) {
+                        self.slots[axis].fill(number);
+                    }
+                    self.begin()?;
+                    self.block(&program.body, &all)?;
+                    self.counts.groups += 1;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// A workgroup begins.
+    fn begin(&mut self) -> Result<(), Box<Found>> {
+        self.executed(&[]).map_err(|halt| {
+            let place = Place { parts: vec![], what: "a workgroup begins".into() };
+            self.found(&place, halt)
+        })?;
+        self.clock.now += 1;
+        self.clock.group = self.clock.now;
+        self.starts.push(self.clock.now);
+        self.shared.iter_mut().for_each(Words::clear);
+        self.own.iter_mut().for_each(Own::clear);
+        Ok(())
+    }
+
+    fn block(&mut self, lines: &'p [Line], active: &[u16]) -> Result<(), Box<Found>> {
+        lines.iter().try_for_each(|line| self.line(line, active))
+    }
+
+    fn line(&mut self, line: &'p Line, active: &[u16]) -> Result<(), Box<Found>> {
+        self.statement(line, active).map_err(|halt| self.found(&line.place, halt))?;
+        match &line.action {
+            Action::For { var, to, step, body, .. } => {
+                let mut inside = self.spare.pop().unwrap_or_default();
+                inside.clear();
+                inside.extend(active);
+                self.still(&mut inside, *var, *to);
+                while !inside.is_empty() {
+                    self.block(body, &inside)?;
+                    self.advance(&inside, *var, *step).map_err(|halt| self.found(&line.place, halt))?;
+                    self.still(&mut inside, *var, *to);
+                }
+                self.spare.push(inside);
+            }
+            Action::If { condition, then, otherwise } => {
+                for (holds, lines) in [(true, then), (false, otherwise)] {
+                    if lines.is_empty() {
+                        continue;
+                    }
+                    let mut inside = self.spare.pop().unwrap_or_default();
+                    inside.clear();
+                    let condition = &self.slots[*condition];
+                    let taken = active.iter().filter(|thread| (condition[usize::from(**thread)] != 0) == holds);
+                    inside.extend(taken);
+                    if !inside.is_empty() {
+                        self.block(lines, &inside)?;
+                    }
+                    self.spare.push(inside);
+                }
+            }
+            _ => (),
+        }
+        Ok(())
+    }
+
+    fn found(&self, place: &Place, halt: Halt) -> Box<Found> {
+        Box::new(Found {
+            kernel: self.program.kernel.name.clone(),
+            place: place.clone(),
+            thread: halt.thread,
+            group: self.group,
+            wrong: halt.wrong,
+        })
+    }
+
+    /// Keeps the threads whose loops have not come to their ends.
+    fn still(&self, inside: &mut Vec<u16>, var: usize, to: usize) {
+        let (var, to) = (&self.slots[var], &self.slots[to]);
+        inside.retain(|thread| var[usize::from(*thread)] < to[usize::from(*thread)]);
+    }
+
+    /// Goes on to the next round of a loop.
+    fn advance(&mut self, inside: &[u16], var: usize, step: usize) -> Result<(), Halt> {
+        self.executed(inside)?;
+        let mut values = std::mem::take(&mut self.slots[var]);
+        let steps = &self.slots[step];
+        let result = inside.iter().try_for_each(|&thread| {
+            let (from, step) = (values[usize::from(thread)], steps[usize::from(thread)]);
+            let Some(next) = from.checked_add(step) else {
+                return Err(Halt { thread: thread.into(), wrong: Wrong::Wraps { from, step } });
+            };
+            values[usize::from(thread)] = next;
+            Ok(())
+        });
+        self.slots[var] = values;
+        result
+    }
+
+    /// Counts a statement.
+    fn executed(&mut self, active: &[u16]) -> Result<(), Halt> {
+        self.counts.statements += 1;
+        if self.counts.statements > self.limit {
+            let thread = active.first().map_or(0, |thread| u32::from(*thread));
+            return Err(Halt { thread, wrong: Wrong::Endless { statements: self.limit } });
+        }
+        Ok(())
+    }
+
+    /// A statement without those in it.
+    fn statement(&mut self, line: &Line, active: &[u16]) -> Result<(), Halt> {
+        self.executed(active)?;
+        self.count(&line.tally, active.len() as u64);
+        for step in &line.steps {
+            self.step(step, active)?;
+        }
+        match line.action {
+            Action::Set { var, value, spare } => {
+                if spare && active.len() == self.threads {
+                    self.slots.swap(var, value);
+                } else {
+                    let mut to = std::mem::take(&mut self.slots[var]);
+                    if value != var {
+                        lanes::copy(&mut to, &self.slots[value], active);
+                    }
+                    self.slots[var] = to;
+                }
+                Ok(())
+            }
+            Action::Store { memory, index, value } => self.store(memory, index, value, active),
+            Action::For { var, from, step, .. } => {
+                let steps = &self.slots[step];
+                if let Some(thread) = active.iter().find(|thread| steps[usize::from(**thread)] == 0) {
+                    return Err(Halt { thread: (*thread).into(), wrong: Wrong::Step });
+                }
+                let mut to = std::mem::take(&mut self.slots[var]);
+                lanes::copy(&mut to, &self.slots[from], active);
+                self.slots[var] = to;
+                Ok(())
+            }
+            Action::If { .. } => Ok(()),
+            Action::Barrier => self.barrier(active),
+            Action::Fault { buffer, index } => {
+                let indices = &self.slots[index];
+                let words = &mut *self.buffers[buffer];
+                each(active, self.threads, |thread| {
+                    words.fault(indices[usize::from(thread)]).map_err(|trouble| (thread, trouble))
+                })
+                .map_err(|trouble| self.halt(Memory::Buffer(buffer as u32), index, Access::Write, trouble))
+            }
+        }
+    }
+
+    fn count(&mut self, tally: &Tally, threads: u64) {
+        let add = |to: &mut Traffic, each: Traffic| {
+            to.loads += threads * each.loads;
+            to.stores += threads * each.stores;
+        };
+        self.counts.operations += threads * tally.operations;
+        self.counts.fmas += threads * tally.fmas;
+        self.counts.functions += threads * tally.functions;
+        add(&mut self.counts.buffer, tally.buffer);
+        add(&mut self.counts.shared, tally.shared);
+        add(&mut self.counts.own, tally.own);
+    }
+
+    fn barrier(&mut self, active: &[u16]) -> Result<(), Halt> {
+        if active.len() != self.threads {
+            // The list is in order, so the first thread that is missing is the first that is not at its own number.
+            let missing = active.iter().zip(0u16..).take_while(|(thread, number)| *thread == number).count();
+            let wrong = Wrong::Parted { arrived: active.len() as u32, threads: self.threads as u32 };
+            return Err(Halt { thread: missing as u32, wrong });
+        }
+        self.counts.barriers += 1;
+        self.clock.now += 1;
+        Ok(())
+    }
+
+    fn step(&mut self, step: &Step, active: &[u16]) -> Result<(), Halt> {
+        let mut to = std::mem::take(&mut self.slots[step.to]);
+        let slot = |number: usize| &*self.slots[number];
+        let result = match step.op {
+            Op::Copy(a) => {
+                lanes::copy(&mut to, slot(a), active);
+                Ok(())
+            }
+            Op::Load(memory, index) => self.load(memory, index, &mut to, active),
+            Op::Unary(op, ty, a) => {
+                lanes::unary(op, ty, &mut to, slot(a), active);
+                Ok(())
+            }
+            Op::Binary(op, ty, a, b) => lanes::binary(op, ty, &mut to, slot(a), slot(b), active),
+            Op::Fma(a, b, c) => {
+                lanes::fma(&mut to, [slot(a), slot(b), slot(c)], active);
+                Ok(())
+            }
+            Op::Select(condition, a, b) => {
+                lanes::select(&mut to, [slot(condition), slot(a), slot(b)], active);
+                Ok(())
+            }
+            Op::Convert(from, into, a) => {
+                lanes::convert(from, into, &mut to, slot(a), active);
+                Ok(())
+            }
+        };
+        self.slots[step.to] = to;
+        result
+    }
+
+    fn load(&mut self, memory: Memory, index: usize, to: &mut [u32], active: &[u16]) -> Result<(), Halt> {
+        let (indices, clock, alone) = (&self.slots[index], self.clock, self.clock.alone());
+        let at = |thread: u16| indices[usize::from(thread)];
+        let mut put = |thread: u16, value: Result<u32, Trouble>| {
+            to[usize::from(thread)] = value.map_err(|trouble| (thread, trouble))?;
+            Ok(())
+        };
+        let result = match memory {
+            Memory::Buffer(number) => {
+                let words = &mut *self.buffers[number as usize];
+                if self.program.kernel.buffers[number as usize].written {
+                    each(active, self.threads, |thread| put(thread, words.load(at(thread), thread, &clock)))
+                } else {
+                    each(active, self.threads, |thread| put(thread, words.peek(at(thread))))
+                }
+            }
+            Memory::Shared(number) => {
+                let words = &mut self.shared[number as usize];
+                each(active, self.threads, |thread| put(thread, words.load(at(thread), thread, &alone)))
+            }
+            Memory::Own(number) => {
+                let own = &self.own[number as usize];
+                each(active, self.threads, |thread| put(thread, own.load(at(thread), thread)))
+            }
+        };
+        result.map_err(|trouble| self.halt(memory, index, Access::Read, trouble))
+    }
+
+    fn store(&mut self, memory: Memory, index: usize, value: usize, active: &[u16]) -> Result<(), Halt> {
+        let (indices, values) = (&self.slots[index], &self.slots[value]);
+        let operands = |thread: u16| (indices[usize::from(thread)], values[usize::from(thread)]);
+        let result = match memory {
+            Memory::Buffer(_) | Memory::Shared(_) => {
+                let (words, clock) = match memory {
+                    Memory::Shared(number) => (&mut self.shared[number as usize], self.clock.alone()),
+                    Memory::Buffer(number) | Memory::Own(number) => (&mut *self.buffers[number as usize], self.clock),
+                };
+                each(active, self.threads, |thread| {
+                    let (index, value) = operands(thread);
+                    words.store(index, value, thread, &clock).map_err(|trouble| (thread, trouble))
+                })
+            }
+            Memory::Own(number) => {
+                let own = &mut self.own[number as usize];
+                each(active, self.threads, |thread| {
+                    let (index, value) = operands(thread);
+                    own.store(index, value, thread).map_err(|trouble| (thread, trouble))
+                })
+            }
+        };
+        result.map_err(|trouble| self.halt(memory, index, Access::Write, trouble))
+    }
+
+    /// What a thread did wrong with an element, by name.
+    fn halt(&self, memory: Memory, index: usize, now: Access, (thread, trouble): (u16, Trouble)) -> Halt {
+        let index = self.slots[index][usize::from(thread)];
+        let name = memory_name(&self.program.kernel, memory);
+        let len = match memory {
+            Memory::Buffer(number) => self.buffers[number as usize].len(),
+            Memory::Shared(number) => self.program.kernel.shared[number as usize].len as usize,
+            Memory::Own(number) => self.program.kernel.own[number as usize].len as usize,
+        };
+        let wrong = match trouble {
+            Trouble::Outside => Wrong::Outside { memory: name, index, len, access: now },
+            Trouble::Unwritten => Wrong::Unwritten { memory: name, index },
+            Trouble::Race { before, other } => {
+                Wrong::Race { memory: name, index, before, other: other.map(u32::from), now }
+            }
+            Trouble::Groups { before, interval } => {
+                Wrong::Groups { memory: name, index, before, other: self.group_of(interval), now }
+            }
+        };
+        Halt { thread: thread.into(), wrong }
+    }
+
+    /// The workgroup that ran in an interval.
+    fn group_of(&self, interval: u32) -> [u32; 3] {
+        let number = self.starts.partition_point(|start| *start <= interval).saturating_sub(1) as u64;
+        let [x, y] = [self.groups[0], self.groups[1]].map(|groups| u64::from(groups.max(1)));
+        [number % x, number / x % y, number / x / y].map(|number| number as u32)
+    }
+}
