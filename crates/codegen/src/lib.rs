@@ -5,6 +5,7 @@
 
 pub mod interpret;
 pub mod lang;
+pub mod math;
 pub mod mutate;
 pub mod verify;
 pub mod visit;

@@ -89,12 +89,22 @@ pub struct Limits {
     pub args: u32,
     /// Launches of a submission that is timed.
     pub timed: usize,
+    /// Workgroups that keep the whole device busy. With more rows than twice this, a workgroup takes several.
+    pub parallel_groups: u32,
 }
 
 impl Default for Limits {
     /// What WebGPU promises on every device.
     fn default() -> Limits {
-        Limits { threads: 256, shared_bytes: 16384, groups: 65535, buffer_bytes: 128 << 20, args: 4096, timed: 1024 }
+        Limits {
+            threads: 256,
+            shared_bytes: 16384,
+            groups: 65535,
+            buffer_bytes: 128 << 20,
+            args: 4096,
+            timed: 1024,
+            parallel_groups: 256,
+        }
     }
 }
 

@@ -6,6 +6,7 @@ pub mod device;
 mod memory;
 mod pieces;
 pub mod program;
+pub mod simulated;
 mod spans;
 mod stream;
 
