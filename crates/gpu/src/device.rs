@@ -1,0 +1,168 @@
+//! The seam to a device: what a GPU has to offer so that programs can run on it.
+//!
+//! A device obeys in order: whatever is asked of it happens after all that was asked before. Where it says that it has
+//! done something, that may still be to come; only [`Device::read`] and [`Device::wait`] are answered when it has happened.
+//! Every error is a sentence ([`Error::Device`]). After one, either the next call works, or the device is lost and each
+//! further call says so.
+
+use schwann_codegen::lang::Kernel;
+use schwann_core::backend::Clock;
+use schwann_core::{Error, Result};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// A device, with memory of its own.
+pub trait Device: Send + Sync + 'static {
+    /// Memory on the device. It is given back when this is dropped and no work needs it any more.
+    type Buffer: Send + Sync;
+    /// A kernel that is ready to be launched. Clones are the same.
+    type Kernel: Clone + Send + Sync;
+    /// Launches with their arguments, ready to be submitted any number of times.
+    type List: Send;
+    /// A submission whose end can be waited for.
+    type Ticket: Send;
+
+    /// Its name, with what tells several apart: `wgpu (llvmpipe)`.
+    fn name(&self) -> String;
+    /// How large things may be.
+    fn limits(&self) -> &Limits;
+    /// Whether the host reaches the device's memory itself, so that nothing is moved through a third place.
+    fn unified(&self) -> bool;
+    /// The clock of launches, if the device has one that tells the truth.
+    fn clock(&self) -> Option<Clock>;
+    /// What it was asked to do so far.
+    fn tally(&self) -> &Tally;
+
+    /// New memory, which holds zeros. `what` it is for goes into the error if there is none.
+    fn buffer(&self, what: &str, bytes: u64) -> Result<Self::Buffer>;
+    /// Puts bytes there. `at` is a multiple of 4; if the bytes end within a word, the rest of that word becomes 0.
+    fn write(&self, to: &Self::Buffer, at: u64, bytes: &[u8]) -> Result<()>;
+    /// Sets bytes to zero; both numbers are multiples of 4.
+    fn zero(&self, to: &Self::Buffer, at: u64, bytes: u64) -> Result<()>;
+    /// Copies between two buffers, which are not the same; all numbers are multiples of 4.
+    fn copy(&self, from: (&Self::Buffer, u64), to: (&Self::Buffer, u64), bytes: u64) -> Result<()>;
+    /// Gives the host what is in some places (each a multiple of 4) of a buffer, once all that was asked before has happened.
+    fn read(&self, from: &Self::Buffer, parts: &mut [(u64, &mut [u8])]) -> Result<()>;
+
+    /// Makes a kernel ready. Of two equal ones, the second costs nothing.
+    fn compile(&self, kernel: &Arc<Kernel>) -> Result<Self::Kernel>;
+    /// A list of launches, which see the arena, the constants and the faults (see [`crate::program`]). What `old` has, the
+    /// new one may use, if that is large enough; submissions of the old one are not touched by that.
+    fn list(
+        &self,
+        buffers: [&Self::Buffer; 3],
+        launches: &[Launch<Self::Kernel>],
+        old: Option<Self::List>,
+    ) -> Result<Self::List>;
+    /// Runs the launches of a list, each after the one before it has ended. If `timed`, [`Device::wait`] says when.
+    fn submit(&self, list: &Self::List, timed: bool) -> Result<Self::Ticket>;
+    /// Whether a submission has ended; it does not wait.
+    fn ended(&self, ticket: &Self::Ticket) -> Result<bool>;
+    /// Waits for the end of a submission. Gives the beginning and the end of each launch, in seconds of
+    /// [`Device::clock`], if it was timed.
+    fn wait(&self, ticket: Self::Ticket) -> Result<Option<Vec<[f64; 2]>>>;
+}
+
+/// A kernel, how many workgroups of it run, and its arguments.
+#[derive(Clone, Debug)]
+pub struct Launch<K> {
+    /// The kernel.
+    pub kernel: K,
+    /// Workgroups along each axis, none of them 0.
+    pub groups: [u32; 3],
+    /// Arguments.
+    pub args: Vec<u32>,
+}
+
+/// How large things may be on a device.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Threads of a workgroup.
+    pub threads: u32,
+    /// Bytes of the arrays that a workgroup shares, all together.
+    pub shared_bytes: u32,
+    /// Workgroups of a launch along each axis.
+    pub groups: u32,
+    /// Bytes of a buffer.
+    pub buffer_bytes: u64,
+    /// Arguments of a kernel.
+    pub args: u32,
+    /// Launches of a submission that is timed.
+    pub timed: usize,
+    /// Workgroups that keep the whole device busy. With more rows than twice this, a workgroup takes several.
+    pub parallel_groups: u32,
+}
+
+impl Default for Limits {
+    /// What WebGPU promises on every device.
+    fn default() -> Limits {
+        Limits {
+            threads: 256,
+            shared_bytes: 16384,
+            groups: 65535,
+            buffer_bytes: 128 << 20,
+            args: 4096,
+            timed: 1024,
+            parallel_groups: 256,
+        }
+    }
+}
+
+impl Limits {
+    /// Whether a kernel keeps to them; an error that says by how much it does not.
+    pub fn admit(&self, backend: &str, kernel: &Kernel) -> Result<()> {
+        let shared: u64 = kernel.shared.iter().map(|array| 4 * u64::from(array.len)).sum();
+        let wants = [
+            (u64::from(kernel.threads), u64::from(self.threads), "threads in a workgroup"),
+            (shared, u64::from(self.shared_bytes), "bytes of workgroup memory"),
+            (kernel.args.len() as u64, u64::from(self.args), "arguments"),
+        ];
+        match wants.iter().find(|(wanted, most, _)| wanted > most) {
+            Some((wanted, most, what)) => Err(problem(
+                backend,
+                format!("the kernel `{}` needs {wanted} {what}, and there are {most}", kernel.name),
+            )),
+            None => Ok(()),
+        }
+    }
+
+    /// Whether a buffer may have this size.
+    pub fn admit_buffer(&self, backend: &str, what: &str, bytes: u64) -> Result<()> {
+        if bytes <= self.buffer_bytes {
+            return Ok(());
+        }
+        let most = self.buffer_bytes;
+        Err(problem(backend, format!("{what} needs {bytes} bytes, and a buffer of this device has at most {most}")))
+    }
+}
+
+/// What a device was asked to do since it was opened.
+#[derive(Debug, Default)]
+pub struct Tally {
+    /// Buffers that were made, for lists too.
+    pub buffers: AtomicU64,
+    /// Kernels that were compiled: equal ones once.
+    pub compilations: AtomicU64,
+    /// Launches that were submitted.
+    pub launches: AtomicU64,
+    /// Submissions of lists.
+    pub submissions: AtomicU64,
+    /// Writes from the host, without those of arguments.
+    pub writes: AtomicU64,
+    /// Reads to the host, each place for itself.
+    pub reads: AtomicU64,
+    /// Copies on the device.
+    pub copies: AtomicU64,
+}
+
+impl Tally {
+    /// One more of these, or several.
+    pub fn count(counter: &AtomicU64, more: usize) {
+        counter.fetch_add(more as u64, Ordering::Relaxed);
+    }
+}
+
+/// An error of a device.
+pub fn problem(backend: &str, problem: impl Into<String>) -> Error {
+    Error::Device { backend: backend.into(), problem: problem.into() }
+}

@@ -1,0 +1,288 @@
+//! Cutting a run into submissions.
+//!
+//! A submission cannot be stopped, and one that takes seconds is taken for a hang by drivers. So no submission is meant to
+//! take more than [`PIECE_S`]. How long launches take is not known before they have run; what is unknown is tried in small
+//! amounts, and what earlier pieces took says how much fits in the next.
+
+use crate::program::{Argument, Base, Dispatch, Item};
+
+/// The longest that a submission should take, in seconds.
+pub(crate) const PIECE_S: f64 = 0.05;
+
+/// Launches of a submission, at most.
+pub(crate) const MOST_LAUNCHES: usize = 1024;
+
+/// Launches of unknown length in a submission, at most.
+const MOST_UNKNOWN: usize = 64;
+
+/// A layout's items as a list of instructions, so that a run can stop anywhere and go on from there.
+#[derive(Debug, Default)]
+pub(crate) struct Script {
+    ops: Vec<Op>,
+    pub(crate) dispatches: Vec<Dispatch>,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Op {
+    /// A dispatch, by number.
+    Dispatch(usize),
+    /// A loop begins, whose end is at this instruction.
+    Begin { rounds: u32, end: usize },
+    /// A loop ends, whose beginning is at this instruction.
+    End { begin: usize },
+}
+
+/// Where a run is in its script.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Cursor {
+    at: usize,
+    /// Of each loop around it, the round, from the outermost in.
+    rounds: Vec<u32>,
+    /// Steps of the walk there that are done.
+    steps: u32,
+}
+
+impl Script {
+    pub(crate) fn new(items: &[Item]) -> Script {
+        let mut script = Script::default();
+        script.add(items);
+        script
+    }
+
+    fn add(&mut self, items: &[Item]) {
+        for item in items {
+            match item {
+                Item::Dispatch(dispatch) => {
+                    self.ops.push(Op::Dispatch(self.dispatches.len()));
+                    self.dispatches.push(dispatch.clone());
+                }
+                Item::Repeat { rounds, body } => {
+                    let (begin, before) = (self.ops.len(), self.dispatches.len());
+                    self.ops.push(Op::Begin { rounds: *rounds, end: 0 });
+                    self.add(body);
+                    if self.dispatches.len() == before {
+                        self.ops.truncate(begin);
+                        continue;
+                    }
+                    let end = self.ops.len();
+                    self.ops[begin] = Op::Begin { rounds: *rounds, end };
+                    self.ops.push(Op::End { begin });
+                }
+            }
+        }
+    }
+
+    /// The beginning.
+    pub(crate) fn start(&self) -> Cursor {
+        let mut cursor = Cursor::default();
+        self.settle(&mut cursor);
+        cursor
+    }
+
+    /// Goes on to the next dispatch, or to the end.
+    fn settle(&self, cursor: &mut Cursor) {
+        loop {
+            match self.ops.get(cursor.at) {
+                Some(Op::Begin { rounds: 0, end }) => cursor.at = end + 1,
+                Some(Op::Begin { .. }) => {
+                    cursor.rounds.push(0);
+                    cursor.at += 1;
+                }
+                Some(Op::End { begin }) => {
+                    let round = cursor.rounds.pop().map_or(0, |round| round + 1);
+                    match self.ops[*begin] {
+                        Op::Begin { rounds, .. } if round < rounds => {
+                            cursor.rounds.push(round);
+                            cursor.at = begin + 1;
+                        }
+                        _ => cursor.at += 1,
+                    }
+                }
+                _ => return,
+            }
+        }
+    }
+
+    /// The dispatch there, by number; nothing at the end.
+    fn dispatch(&self, cursor: &Cursor) -> Option<usize> {
+        match self.ops.get(cursor.at) {
+            Some(Op::Dispatch(number)) => Some(*number),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn is_over(&self, cursor: &Cursor) -> bool {
+        self.dispatch(cursor).is_none()
+    }
+}
+
+/// Where a stream has things, in words.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Places {
+    pub(crate) inputs: Vec<u32>,
+    pub(crate) outputs: Vec<u32>,
+}
+
+impl Places {
+    fn of(&self, argument: &Argument, rounds: &[u32]) -> u32 {
+        let first = match argument.base {
+            Base::Number(number) | Base::Constant(number) | Base::Scratch(number) => number,
+            Base::Input(input, word) => self.inputs[input].wrapping_add(word),
+            Base::Output(output, word) => self.outputs[output].wrapping_add(word),
+        };
+        let further = argument.strides.iter().zip(rounds).map(|(stride, round)| stride.wrapping_mul(*round));
+        further.fold(first, u32::wrapping_add)
+    }
+}
+
+/// Part of a run: one launch, or a dispatch of which nothing is to be done.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Part {
+    /// The dispatch, by number.
+    pub(crate) dispatch: usize,
+    /// What its length is in proportion to: the steps of a walk, else 1.
+    pub(crate) units: u32,
+    /// The rounds of the loops around it.
+    pub(crate) rounds: Vec<u32>,
+    /// Its arguments; none if nothing is launched.
+    pub(crate) args: Option<Vec<u32>>,
+}
+
+/// Parts that are submitted together.
+#[derive(Clone, Debug)]
+pub(crate) struct Cut {
+    pub(crate) parts: Vec<Part>,
+    /// Where the run goes on.
+    pub(crate) to: Cursor,
+}
+
+/// How a run is to be cut.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Manner {
+    /// Launches at most.
+    pub(crate) most: usize,
+    /// Only what belongs to one step of the plan, in one round.
+    pub(crate) apart: bool,
+}
+
+/// What is known of how long dispatches take.
+#[derive(Debug, Default)]
+pub(crate) struct Pace {
+    /// Of each dispatch, seconds for a unit.
+    seconds: Vec<Option<f64>>,
+    /// Launches of unknown length that are tried at once.
+    trust: usize,
+}
+
+impl Pace {
+    pub(crate) fn new(script: &Script) -> Pace {
+        Pace { seconds: vec![None; script.dispatches.len()], trust: 1 }
+    }
+
+    /// What these parts should take, as far as is known, and how many are unknown.
+    pub(crate) fn expect(&self, parts: &[Part]) -> (f64, usize) {
+        let launched = parts.iter().filter(|part| part.args.is_some());
+        launched.fold((0.0, 0), |(seconds, unknown), part| match self.seconds[part.dispatch] {
+            Some(pace) => (seconds + pace * f64::from(part.units), unknown),
+            None => (seconds, unknown + 1),
+        })
+    }
+
+    /// Whether a cut that was made earlier is as good as one that would be made now: not too long, and not much too short.
+    pub(crate) fn approves(&self, script: &Script, cut: &Cut, manner: Manner) -> bool {
+        let (seconds, unknown) = self.expect(&cut.parts);
+        let alone = cut.parts.len() == 1 && cut.parts[0].units <= 1;
+        let short = seconds < PIECE_S / 2.0 && !script.is_over(&cut.to) && cut.parts.len() < manner.most;
+        unknown == 0 && (seconds <= PIECE_S || alone) && (!short || manner.apart)
+    }
+
+    /// Cuts off what can be submitted next.
+    pub(crate) fn cut(&self, script: &Script, from: &Cursor, places: &Places, manner: Manner) -> Cut {
+        let (mut to, mut left, mut unknown) = (from.clone(), PIECE_S, 0);
+        let mut parts: Vec<Part> = vec![];
+        while let Some(number) = script.dispatch(&to).filter(|_| parts.len() < manner.most) {
+            let dispatch = &script.dispatches[number];
+            if let Some(first) = parts.first().filter(|_| manner.apart) {
+                let depth = dispatch.place.len().saturating_sub(1).min(to.rounds.len());
+                let same = script.dispatches[first.dispatch].place == dispatch.place
+                    && first.rounds.get(..depth) == Some(&to.rounds[..depth]);
+                if !same {
+                    break;
+                }
+            }
+            let idle = dispatch.groups.contains(&0);
+            let wanted = if idle { 1 } else { dispatch.walk.as_ref().map_or(1, |walk| walk.steps - to.steps) };
+            let mut units = wanted.max(1);
+            if !idle {
+                match self.seconds[number] {
+                    Some(pace) => {
+                        let fit = (left / pace.max(1e-9)).min(f64::from(u32::MAX)) as u32;
+                        if fit == 0 && !parts.is_empty() {
+                            break;
+                        }
+                        units = units.min(fit.max(1));
+                        left -= pace * f64::from(units);
+                    }
+                    None if unknown >= self.trust && !parts.is_empty() => break,
+                    None => {
+                        units = 1;
+                        unknown += 1;
+                    }
+                }
+            }
+            let args = (!idle).then(|| arguments(dispatch, places, &to, units));
+            let rounds = to.rounds.clone();
+            parts.push(Part { dispatch: number, units, rounds, args });
+            if units < wanted {
+                // The rest of a walk: how much of it, the next cut says.
+                to.steps += units;
+                break;
+            }
+            (to.steps, to.at) = (0, to.at + 1);
+            script.settle(&mut to);
+        }
+        Cut { parts, to }
+    }
+
+    /// Learns from what parts took, each by itself.
+    pub(crate) fn learn_each(&mut self, parts: &[Part], seconds: impl Iterator<Item = f64>) {
+        for (part, took) in parts.iter().filter(|part| part.args.is_some()).zip(seconds) {
+            let pace = took.max(0.0) / f64::from(part.units);
+            let known = &mut self.seconds[part.dispatch];
+            *known = Some(known.map_or(pace, |old| 0.5 * (old + pace)));
+        }
+        self.trust = (2 * self.trust).min(MOST_UNKNOWN);
+    }
+
+    /// Learns from what parts took together. If nobody watched them end, it is only known that they took no longer.
+    pub(crate) fn learn(&mut self, parts: &[Part], took: f64, watched: bool) {
+        let (known, unknown) = self.expect(parts);
+        let launched = || parts.iter().filter(|part| part.args.is_some());
+        let all = launched().count().max(1);
+        // What is unknown has what the known leaves, or its share where these would leave nothing.
+        let share = (took - known).max(took * unknown as f64 / all as f64) / unknown.max(1) as f64;
+        let scale = if known > 0.0 { (took - share * unknown as f64).max(0.0) / known } else { 1.0 };
+        let scale = if watched { scale } else { scale.min(1.0) };
+        let mut met: Vec<(usize, u32)> = launched().map(|part| (part.dispatch, part.units)).collect();
+        met.sort_unstable();
+        met.dedup_by_key(|(dispatch, _)| *dispatch);
+        for (dispatch, units) in met {
+            let pace = &mut self.seconds[dispatch];
+            *pace = Some(pace.map_or(share / f64::from(units), |old| old * 0.5 * (1.0 + scale)));
+        }
+        self.trust = (2 * self.trust).min(MOST_UNKNOWN);
+    }
+}
+
+/// The arguments of a dispatch for the next `units` of it.
+fn arguments(dispatch: &Dispatch, places: &Places, at: &Cursor, units: u32) -> Vec<u32> {
+    let mut args: Vec<u32> = dispatch.args.iter().map(|argument| places.of(argument, &at.rounds)).collect();
+    if let Some(walk) = &dispatch.walk {
+        args[walk.from] = at.steps;
+        args[walk.to] = walk.steps.min(at.steps + units);
+        if at.steps > 0 {
+            walk.carry.iter().for_each(|&(read, written)| args[read] = args[written]);
+        }
+    }
+    args
+}

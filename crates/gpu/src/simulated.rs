@@ -1,0 +1,363 @@
+//! A device that is simulated: kernels run in the interpreter, which finds races, words that nobody wrote and indices beyond
+//! the end. It is for tests, where there is no GPU, and of what happens when one fails.
+//!
+//! What is asked of it is put on a queue, and done when somebody waits for it, in order.
+
+use crate::device::{Device, Launch, Limits, Tally, problem};
+use schwann_codegen::interpret::{Options, Program, Words};
+use schwann_codegen::lang::Kernel;
+use schwann_codegen::verify::verify;
+use schwann_core::backend::Clock;
+use schwann_core::{Error, Provenance, Result};
+use std::collections::{HashMap, VecDeque};
+use std::fmt::Display;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+const NAME: &str = "simulated";
+
+/// What a test may look at and turn.
+#[derive(Debug, Default)]
+pub struct Knobs {
+    /// Calls of the device so far.
+    pub calls: AtomicU64,
+    /// The call that fails, counted from 1 as [`Knobs::calls`] counts; 0 for none.
+    pub fails_at: AtomicU64,
+    /// Whether the device is lost from a failing call on.
+    pub for_good: AtomicBool,
+    /// Microseconds that a launch takes beyond its work.
+    pub delay_us: AtomicU64,
+    /// Bytes of memory that there are; 0 for any number.
+    pub memory_bytes: AtomicU64,
+    /// Bytes in use.
+    pub used_bytes: AtomicU64,
+    /// Buffers that there are now, those of lists too.
+    pub live: AtomicUsize,
+    /// The longest that a submission took, in microseconds.
+    pub longest_us: AtomicU64,
+}
+
+/// The device.
+#[derive(Debug)]
+pub struct Simulated {
+    limits: Limits,
+    clock: bool,
+    began: Instant,
+    knobs: Arc<Knobs>,
+    tally: Tally,
+    lost: AtomicBool,
+    compiled: Mutex<HashMap<Arc<Kernel>, Arc<Program>>>,
+    queue: Mutex<Queue>,
+}
+
+/// A buffer: bytes that only the queue touches.
+#[derive(Debug)]
+pub struct Buffer {
+    words: Arc<Mutex<Words>>,
+    _held: Held,
+}
+
+/// Memory that counts as long as it is there.
+#[derive(Debug)]
+struct Held {
+    knobs: Arc<Knobs>,
+    bytes: u64,
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.knobs.used_bytes.fetch_sub(self.bytes, Ordering::SeqCst);
+        self.knobs.live.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// Launches with their buffers.
+#[derive(Debug)]
+pub struct List {
+    work: Arc<Work>,
+    room: Held,
+}
+
+#[derive(Debug)]
+struct Work {
+    buffers: [Arc<Mutex<Words>>; 3],
+    launches: Vec<Launch<Arc<Program>>>,
+}
+
+/// A submission, by its number.
+#[derive(Debug)]
+pub struct Ticket {
+    number: u64,
+    timed: bool,
+}
+
+#[derive(Debug, Default)]
+struct Queue {
+    waiting: VecDeque<(u64, Command)>,
+    /// Commands that were put there.
+    given: u64,
+    /// Commands that are done.
+    done: u64,
+    /// Of submissions that are done, how they went.
+    ended: HashMap<u64, Result<Vec<[f64; 2]>>>,
+}
+
+#[derive(Debug)]
+enum Command {
+    Write(Arc<Mutex<Words>>, u64, Vec<u32>),
+    Copy([(Arc<Mutex<Words>>, u64); 2], u64),
+    Run(Arc<Work>),
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn said(what: impl Display) -> Error {
+    problem(NAME, what.to_string())
+}
+
+fn place(at: u64) -> Result<usize> {
+    usize::try_from(at / 4).ok().filter(|_| at.is_multiple_of(4)).ok_or_else(|| said("a place within a word"))
+}
+
+impl Default for Simulated {
+    fn default() -> Simulated {
+        Simulated::new(Limits::default(), true)
+    }
+}
+
+impl Simulated {
+    /// A device with these limits; with a clock of its launches or without.
+    pub fn new(limits: Limits, clock: bool) -> Simulated {
+        Simulated {
+            limits,
+            clock,
+            began: Instant::now(),
+            knobs: Arc::default(),
+            tally: Tally::default(),
+            lost: AtomicBool::new(false),
+            compiled: Mutex::default(),
+            queue: Mutex::default(),
+        }
+    }
+
+    /// What a test may look at and turn.
+    pub fn knobs(&self) -> Arc<Knobs> {
+        Arc::clone(&self.knobs)
+    }
+
+    /// Every call begins here, and may fail here.
+    fn call(&self, what: &str) -> Result<()> {
+        if self.lost.load(Ordering::SeqCst) {
+            return Err(said(format!("{what}: the device is lost")));
+        }
+        let number = self.knobs.calls.fetch_add(1, Ordering::SeqCst) + 1;
+        if self.knobs.fails_at.load(Ordering::SeqCst) != number {
+            return Ok(());
+        }
+        let lost = self.knobs.for_good.load(Ordering::SeqCst);
+        self.lost.store(lost, Ordering::SeqCst);
+        Err(said(format!("{what}: the device {}", if lost { "is lost" } else { "did not do it" })))
+    }
+
+    fn hold(&self, what: &str, bytes: u64) -> Result<Held> {
+        let most = self.knobs.memory_bytes.load(Ordering::SeqCst);
+        let used = self.knobs.used_bytes.load(Ordering::SeqCst);
+        if most > 0 && used + bytes > most {
+            return Err(said(format!("no memory for {what}: {bytes} bytes wanted, {used} of {most} in use")));
+        }
+        self.knobs.used_bytes.fetch_add(bytes, Ordering::SeqCst);
+        self.knobs.live.fetch_add(1, Ordering::SeqCst);
+        Tally::count(&self.tally.buffers, 1);
+        Ok(Held { knobs: Arc::clone(&self.knobs), bytes })
+    }
+
+    fn push(&self, command: Command) -> u64 {
+        let mut queue = locked(&self.queue);
+        queue.given += 1;
+        let number = queue.given;
+        queue.waiting.push_back((number, command));
+        number
+    }
+
+    /// Does what is on the queue, up to a command.
+    fn work_until(&self, queue: &mut Queue, last: u64) -> Result<()> {
+        while queue.waiting.front().is_some_and(|(number, _)| *number <= last) {
+            let Some((number, command)) = queue.waiting.pop_front() else { break };
+            queue.done = number;
+            match command {
+                Command::Write(to, at, words) => locked(&to).put(place(at)?, &words).map_err(said)?,
+                Command::Copy([(from, from_at), (to, to_at)], bytes) => copy(&from, from_at, &to, to_at, bytes)?,
+                Command::Run(work) => {
+                    let from = Instant::now();
+                    let result = self.launch(&work);
+                    self.knobs.longest_us.fetch_max(from.elapsed().as_micros() as u64, Ordering::SeqCst);
+                    queue.ended.insert(number, result);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn launch(&self, work: &Work) -> Result<Vec<[f64; 2]>> {
+        let mut times = vec![];
+        for launch in &work.launches {
+            let start = self.began.elapsed();
+            let [mut arena, mut constants, mut faults] = work.buffers.each_ref().map(|words| locked(words));
+            let mut buffers = [&mut *arena, &mut *constants, &mut *faults];
+            let count = launch.kernel.kernel().buffers.len().min(3);
+            let ran =
+                launch.kernel.run(launch.groups, &launch.args, &mut buffers[..count], &Options::default());
+            ran.map_err(said)?;
+            std::thread::sleep(Duration::from_micros(self.knobs.delay_us.load(Ordering::SeqCst)));
+            times.push([start, self.began.elapsed()].map(|t| t.as_secs_f64()));
+        }
+        Ok(times)
+    }
+}
+
+/// What holds nothing is nothing where it is copied to.
+fn copy(from: &Mutex<Words>, from_at: u64, to: &Mutex<Words>, to_at: u64, bytes: u64) -> Result<()> {
+    let (from_at, to_at, words) = (place(from_at)?, place(to_at)?, place(bytes)?);
+    let outside = || said("a copy beyond the end of a buffer");
+    let source = locked(from);
+    let values = source.values().get(from_at..from_at + words).ok_or_else(outside)?.to_vec();
+    let known: Vec<bool> = (from_at..from_at + words).map(|at| source.is_known(at)).collect();
+    drop(source);
+    let mut target = locked(to);
+    target.put(to_at, &values).map_err(said)?;
+    for at in (0..words).filter(|&at| !known[at]) {
+        target.forget(to_at + at..to_at + at + 1).map_err(said)?;
+    }
+    Ok(())
+}
+
+impl Device for Simulated {
+    type Buffer = Buffer;
+    type Kernel = Arc<Program>;
+    type List = List;
+    type Ticket = Ticket;
+
+    fn name(&self) -> String {
+        NAME.into()
+    }
+    fn limits(&self) -> &Limits {
+        &self.limits
+    }
+    fn unified(&self) -> bool {
+        false
+    }
+    fn clock(&self) -> Option<Clock> {
+        let clock = || Clock { source: "the interpreter's".into(), origin: Provenance::Measured, resolution_s: 1e-9 };
+        self.clock.then(clock)
+    }
+    fn tally(&self) -> &Tally {
+        &self.tally
+    }
+
+    /// Words that hold nothing: a kernel that reads what nobody wrote is wrong, whatever real devices put there.
+    fn buffer(&self, what: &str, bytes: u64) -> Result<Buffer> {
+        self.call("a buffer")?;
+        self.limits.admit_buffer(NAME, what, bytes)?;
+        let held = self.hold(what, bytes)?;
+        Ok(Buffer { words: Arc::new(Mutex::new(Words::new(bytes.div_ceil(4) as usize))), _held: held })
+    }
+
+    fn write(&self, to: &Buffer, at: u64, bytes: &[u8]) -> Result<()> {
+        self.call("a write")?;
+        Tally::count(&self.tally.writes, 1);
+        let word = |chunk: &[u8]| {
+            let mut word = [0; 4];
+            word[..chunk.len()].copy_from_slice(chunk);
+            u32::from_le_bytes(word)
+        };
+        self.push(Command::Write(Arc::clone(&to.words), at, bytes.chunks(4).map(word).collect()));
+        Ok(())
+    }
+
+    fn zero(&self, to: &Buffer, at: u64, bytes: u64) -> Result<()> {
+        self.call("a fill")?;
+        self.push(Command::Write(Arc::clone(&to.words), at, vec![0; place(bytes)?]));
+        Ok(())
+    }
+
+    fn copy(&self, from: (&Buffer, u64), to: (&Buffer, u64), bytes: u64) -> Result<()> {
+        self.call("a copy")?;
+        if Arc::ptr_eq(&from.0.words, &to.0.words) {
+            return Err(said("a copy from a buffer to itself"));
+        }
+        Tally::count(&self.tally.copies, 1);
+        let [from, to] = [from, to].map(|(buffer, at)| (Arc::clone(&buffer.words), at));
+        self.push(Command::Copy([from, to], bytes));
+        Ok(())
+    }
+
+    fn read(&self, from: &Buffer, parts: &mut [(u64, &mut [u8])]) -> Result<()> {
+        self.call("a read")?;
+        Tally::count(&self.tally.reads, parts.len());
+        let mut queue = locked(&self.queue);
+        let last = queue.given;
+        self.work_until(&mut queue, last)?;
+        let words = locked(&from.words);
+        for (at, into) in parts {
+            let at = place(*at)?;
+            let values = words.get(at..at + into.len().div_ceil(4));
+            let values = values.ok_or_else(|| said("a result that nobody wrote, or beyond the end of a buffer"))?;
+            for (bytes, word) in into.chunks_mut(4).zip(values) {
+                bytes.copy_from_slice(&word.to_le_bytes()[..bytes.len()]);
+            }
+        }
+        Ok(())
+    }
+
+    fn compile(&self, kernel: &Arc<Kernel>) -> Result<Arc<Program>> {
+        self.call("a compilation")?;
+        let mut compiled = locked(&self.compiled);
+        if let Some(known) = compiled.get(kernel) {
+            return Ok(Arc::clone(known));
+        }
+        self.limits.admit(NAME, kernel)?;
+        verify(kernel).map_err(said)?;
+        let program = Arc::new(Program::new(kernel).map_err(said)?);
+        Tally::count(&self.tally.compilations, 1);
+        compiled.insert(Arc::clone(kernel), Arc::clone(&program));
+        Ok(program)
+    }
+
+    fn list(&self, buffers: [&Buffer; 3], launches: &[Launch<Arc<Program>>], old: Option<List>) -> Result<List> {
+        self.call("a list")?;
+        if let Some(launch) = launches.iter().find(|l| l.groups.iter().any(|n| *n == 0 || *n > self.limits.groups)) {
+            let (groups, most, name) = (launch.groups, self.limits.groups, &launch.kernel.kernel().name);
+            return Err(said(format!("{groups:?} workgroups of `{name}`, and along an axis there can be 1 to {most}")));
+        }
+        let bytes = launches.iter().map(|launch| 4 * launch.args.len() as u64).sum();
+        let room = match old.map(|list| list.room).filter(|room| room.bytes >= bytes) {
+            Some(room) => room,
+            None => self.hold("arguments", bytes.next_power_of_two())?,
+        };
+        let buffers = buffers.map(|buffer| Arc::clone(&buffer.words));
+        Ok(List { work: Arc::new(Work { buffers, launches: launches.to_vec() }), room })
+    }
+
+    fn submit(&self, list: &List, timed: bool) -> Result<Ticket> {
+        self.call("a submission")?;
+        Tally::count(&self.tally.submissions, 1);
+        Tally::count(&self.tally.launches, list.work.launches.len());
+        Ok(Ticket { number: self.push(Command::Run(Arc::clone(&list.work))), timed: timed && self.clock })
+    }
+
+    fn ended(&self, ticket: &Ticket) -> Result<bool> {
+        self.call("a look")?;
+        Ok(locked(&self.queue).done >= ticket.number)
+    }
+
+    fn wait(&self, ticket: Ticket) -> Result<Option<Vec<[f64; 2]>>> {
+        self.call("a wait")?;
+        let mut queue = locked(&self.queue);
+        self.work_until(&mut queue, ticket.number)?;
+        let ended = queue.ended.remove(&ticket.number).ok_or_else(|| said("a submission without an end"))?;
+        ended.map(|times| ticket.timed.then_some(times))
+    }
+}
