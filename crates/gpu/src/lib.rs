@@ -3,6 +3,7 @@
 
 mod backend;
 pub mod device;
+pub mod lower;
 mod memory;
 mod pieces;
 pub mod program;
