@@ -468,6 +468,10 @@ impl Maker {
         self.kernel.shared.push(Array { name: name.into(), ty, len });
         Memory::Shared(self.kernel.shared.len() as u32 - 1)
     }
+    /// What the elements of a shared array are.
+    pub fn shared_type(&self, number: u32) -> Ty {
+        self.kernel.shared[number as usize].ty
+    }
     /// Another array for each thread.
     pub fn own(&mut self, name: &str, ty: Ty, len: u32) -> Memory {
         self.kernel.own.push(Array { name: name.into(), ty, len });
@@ -552,12 +556,31 @@ impl Maker {
         step: impl Into<Expr>,
         body: impl FnOnce(&mut Maker, Expr),
     ) {
+        let var = self.open_count(name);
+        body(self, var.clone());
+        self.close_count(&var, from, to, step);
+    }
+    /// Begins a loop for whoever cannot use [`Maker::count`]; what follows is its body, and the number that it is given.
+    pub fn open_count(&mut self, name: &str) -> Expr {
         let var = self.declare(name, Ty::U32, false);
-        let (from, to, step) = (from.into(), to.into(), step.into());
         self.open.push(vec![]);
-        body(self, Expr::new(Ty::U32, Kind::Var(var)));
+        Expr::new(Ty::U32, Kind::Var(var))
+    }
+    /// Ends the loop that was begun last, and says how far it goes.
+    pub fn close_count(&mut self, var: &Expr, from: impl Into<Expr>, to: impl Into<Expr>, step: impl Into<Expr>) {
         let body = self.open.pop().unwrap_or_default();
-        self.push(Stmt::For { var, from, to, step, body });
+        if let Kind::Var(var) = *var.kind() {
+            self.push(Stmt::For { var, from: from.into(), to: to.into(), step: step.into(), body });
+        }
+    }
+    /// Begins a block that is done under a condition.
+    pub fn open_block(&mut self) {
+        self.open.push(vec![]);
+    }
+    /// Ends the block that was begun last, and says when it is done.
+    pub fn close_when(&mut self, condition: impl Into<Expr>) {
+        let then = self.open.pop().unwrap_or_default();
+        self.push(Stmt::If { condition: condition.into(), then, otherwise: vec![] });
     }
     /// If the condition holds.
     pub fn when(&mut self, condition: impl Into<Expr>, then: impl FnOnce(&mut Maker)) {

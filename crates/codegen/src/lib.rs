@@ -7,5 +7,6 @@ pub mod interpret;
 pub mod lang;
 pub mod math;
 pub mod mutate;
+pub mod print;
 pub mod verify;
 pub mod visit;

@@ -18,7 +18,7 @@ mod layout;
 mod merge;
 mod normalize;
 mod pattern;
-pub(crate) mod rows;
+pub mod rows;
 mod synapse;
 
 pub(crate) use again::again;

@@ -17,14 +17,16 @@ use crate::shape::{Dim, Shape};
 use std::collections::HashMap;
 
 /// The symbol for a block's rows. Users have no reason to write it.
-pub(crate) const ROWS: &str = "__rows";
+pub const ROWS: &str = "__rows";
 
 /// A form of a loop's body, or why there is none.
-pub(crate) type Form<T> = std::result::Result<T, String>;
+pub type Form<T> = std::result::Result<T, String>;
 
 /// A body for any number of rows.
-pub(crate) struct Independent {
-    pub(crate) body: Graph,
+#[derive(Debug)]
+pub struct Independent {
+    /// The body: its nodes are those of the loop's, in the same order, with [`ROWS`] in place of the batch.
+    pub body: Graph,
     /// Which axis of a value has the rows; absent where the value is the same for all rows.
     axis: HashMap<Value, usize>,
 }
@@ -48,7 +50,7 @@ pub(super) fn describe(graph: &Graph) -> Result<Vec<String>> {
 }
 
 /// The body for any number of rows, if rows are independent; else the reason. An error is a mistake of this module.
-pub(crate) fn independent(scan: &Scan) -> Result<Form<Independent>> {
+pub fn independent(scan: &Scan) -> Result<Form<Independent>> {
     let body = &scan.body;
     let carried = scan.states + scan.sequences;
     // A loop inside is run as it is: bodies are planned several times, for several numbers of rows, and loops in loops in
@@ -111,6 +113,11 @@ pub(crate) fn independent(scan: &Scan) -> Result<Form<Independent>> {
 }
 
 impl Independent {
+    /// Which axis of a value has the rows; none where it is the same for all rows.
+    pub fn row_axis(&self, value: Value) -> Option<usize> {
+        self.axis.get(&value).copied()
+    }
+
     /// The body with the rows of every value as its last axis, if each of its operations has a form for that.
     pub(crate) fn batch_last(&self) -> Result<Form<Graph>> {
         let mut last =

@@ -1,0 +1,155 @@
+//! CUDA C++, without any header: what NVRTC compiles as it is.
+
+use super::{Helper, Language, Options, Text, decimal, print, sign};
+use crate::lang::{Array, Binary, Kernel, Ty, Unary};
+use std::fmt::Write;
+
+/// The kernel as CUDA C++. Its parameters are the buffers in their order, and then the arguments, if there are any, as a
+/// pointer to words.
+pub fn cuda(kernel: &Kernel, options: &Options) -> String {
+    print(kernel, &Cuda, options)
+}
+
+struct Cuda;
+
+/// What the hardware has for 2ᵃ and 1/a, as one instruction each.
+const FUNCTIONS: [Helper; 2] = [
+    Helper {
+        name: "exp2_fast(",
+        text: "static __device__ __forceinline__ float exp2_fast(float x) {
+    float y;
+    asm(\"ex2.approx.ftz.f32 %0, %1;\" : \"=f\"(y) : \"f\"(x));
+    return y;
+}
+",
+    },
+    Helper {
+        name: "reciprocal(",
+        text: "static __device__ __forceinline__ float reciprocal(float x) {
+    float y;
+    asm(\"rcp.approx.ftz.f32 %0, %1;\" : \"=f\"(y) : \"f\"(x));
+    return y;
+}
+",
+    },
+];
+
+impl Language for Cuda {
+    fn ty(&self, ty: Ty) -> &'static str {
+        match ty {
+            Ty::F32 => "float",
+            Ty::U32 => "unsigned",
+            Ty::I32 => "int",
+            Ty::Bool => "bool",
+        }
+    }
+
+    fn number(&self, ty: Ty, bits: u32) -> String {
+        match ty {
+            Ty::F32 => decimal(bits).unwrap_or_else(|| format!("__uint_as_float({bits:#x}u)")),
+            Ty::U32 => format!("{bits}u"),
+            Ty::I32 if (bits as i32) < 0 => format!("(int){bits}u"),
+            Ty::I32 => bits.to_string(),
+            Ty::Bool => (bits != 0).to_string(),
+        }
+    }
+
+    fn bits(&self, from: Ty, to: Ty, x: &str) -> String {
+        match (from, to) {
+            (Ty::F32, Ty::I32) => format!("__float_as_int({x})"),
+            (Ty::F32, _) => format!("__float_as_uint({x})"),
+            (Ty::I32, Ty::F32) => format!("__int_as_float({x})"),
+            (_, Ty::F32) => format!("__uint_as_float({x})"),
+            _ => format!("({})({x})", self.ty(to)),
+        }
+    }
+
+    fn convert(&self, from: Ty, to: Ty, x: &str) -> String {
+        match (from, to) {
+            // These cut, go to the nearest end beyond the range, and give 0 for NaN.
+            (Ty::F32, Ty::I32) => format!("__float2int_rz({x})"),
+            (Ty::F32, Ty::U32) => format!("__float2uint_rz({x})"),
+            (Ty::I32, Ty::F32) => format!("__int2float_rn({x})"),
+            (Ty::U32, Ty::F32) => format!("__uint2float_rn({x})"),
+            _ => format!("({})({x})", self.ty(to)),
+        }
+    }
+
+    fn unary(&self, op: Unary, ty: Ty, x: &str) -> String {
+        match op {
+            Unary::Neg if ty == Ty::I32 => format!("(int)(0u - (unsigned)({x}))"),
+            Unary::Neg => format!("(-{x})"),
+            Unary::Not => format!("(~{x})"),
+            Unary::Abs => format!("fabsf({x})"),
+            Unary::Sqrt => format!("__fsqrt_rn({x})"),
+            Unary::Floor => format!("floorf({x})"),
+            Unary::Round => format!("rintf({x})"),
+            Unary::Trunc => format!("truncf({x})"),
+            Unary::Exp2 => format!("exp2_fast({x})"),
+            Unary::Recip => format!("reciprocal({x})"),
+        }
+    }
+
+    fn binary(&self, op: Binary, ty: Ty, a: &str, b: &str) -> String {
+        match (sign(op), op) {
+            // Signed numbers that overflow are undefined in C; unsigned ones wrap.
+            (Some(sign), Binary::Add | Binary::Sub | Binary::Mul | Binary::Shl) if ty == Ty::I32 => {
+                format!("(int)((unsigned)({a}) {sign} (unsigned)({b}))")
+            }
+            (Some(sign), _) => format!("({a} {sign} {b})"),
+            (None, Binary::Min) if ty == Ty::F32 => format!("fminf({a}, {b})"),
+            (None, _) if ty == Ty::F32 => format!("fmaxf({a}, {b})"),
+            (None, Binary::Min) => format!("min({a}, {b})"),
+            (None, _) => format!("max({a}, {b})"),
+        }
+    }
+
+    fn fma(&self, a: &str, b: &str, c: &str) -> String {
+        format!("__fmaf_rn({a}, {b}, {c})")
+    }
+
+    fn select(&self, condition: &str, a: &str, b: &str) -> String {
+        format!("({condition} ? {a} : {b})")
+    }
+
+    fn thread(&self) -> String {
+        "threadIdx.x".into()
+    }
+
+    fn group(&self, axis: u8) -> String {
+        format!("blockIdx.{}", ["x", "y", "z"][usize::from(axis.min(2))])
+    }
+
+    fn declare(&self, ty: Ty, name: &str, changes: bool, value: &str) -> String {
+        format!("{}{} {name} = {value}", if changes { "" } else { "const " }, self.ty(ty))
+    }
+
+    fn own(&self, array: &Array, name: &str) -> String {
+        format!("{} {name}[{}]", self.ty(array.ty), array.len)
+    }
+
+    fn barrier(&self) -> &'static str {
+        "__syncthreads();"
+    }
+
+    fn whole(&self, text: &Text) -> String {
+        // What is only read is read by nobody else's writes: the compiler may keep it, and use the cache for that.
+        let kept = |name: &str| format!("const unsigned* __restrict__ {name}");
+        let buffers = text.kernel.buffers.iter().zip(text.buffers);
+        let mut parameters: Vec<String> = buffers
+            .map(|(buffer, name)| if buffer.written { format!("unsigned* {name}") } else { kept(name) })
+            .collect();
+        if !text.kernel.args.is_empty() {
+            parameters.push(kept("args"));
+        }
+        let mut shared = String::new();
+        for (array, name) in text.kernel.shared.iter().zip(text.shared) {
+            let _ = writeln!(shared, "    __shared__ {} {name}[{}];", self.ty(array.ty), array.len);
+        }
+        let (functions, threads, entry, body) = (text.needed(&FUNCTIONS), text.kernel.threads, text.entry, text.body);
+        let parameters = parameters.join(", ");
+        format!(
+            "{functions}extern \"C\" __global__ void __launch_bounds__({threads}) {entry}({parameters}) {{\n{shared}{body}}}\n"
+        )
+    }
+}

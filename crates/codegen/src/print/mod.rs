@@ -1,0 +1,360 @@
+//! Kernels as text in the languages that drivers compile.
+//!
+//! One walk over the tree serves all languages: what it does is here, and how a language writes it is in its own file
+//! ([`Language`]).
+
+mod cuda;
+mod names;
+#[cfg(test)]
+mod tests;
+mod wgsl;
+
+pub use cuda::cuda;
+pub use wgsl::wgsl;
+
+use crate::lang::{Array, Binary, Expr, Kernel, Kind, Memory, Stmt, Ty, Unary, Var};
+use names::Names;
+
+/// How a kernel is written.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Options {
+    /// Loops with known bounds are written out round by round, as long as nothing is written more often than this. Arrays
+    /// of a thread stay in registers only if every index is known, and not all compilers unroll by themselves.
+    pub unroll: u32,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options { unroll: 1 }
+    }
+}
+
+/// The name of the entry point in all languages: the kernel's, unless that is a word of a language.
+pub fn entry(kernel: &Kernel) -> String {
+    names::entry(&kernel.name)
+}
+
+/// Text that a language brings along where it is used.
+struct Helper {
+    /// What a kernel that needs it mentions.
+    name: &'static str,
+    /// What it is.
+    text: &'static str,
+}
+
+/// How a language writes things. Operands are texts that can stand anywhere, and so is what is made of them.
+trait Language {
+    /// A type's name.
+    fn ty(&self, ty: Ty) -> &'static str;
+    /// A number.
+    fn number(&self, ty: Ty, bits: u32) -> String;
+    /// A number whose operations are left to the device, where the compiler's own would be errors: an overflow, or a result
+    /// that is not a number.
+    fn hidden(&self, ty: Ty, bits: u32) -> String {
+        self.number(ty, bits)
+    }
+    /// The same bits as another type; not of truth values.
+    fn bits(&self, from: Ty, to: Ty, x: &str) -> String;
+    /// The number as another type.
+    fn convert(&self, from: Ty, to: Ty, x: &str) -> String;
+    /// A function of one operand of this type.
+    fn unary(&self, op: Unary, ty: Ty, x: &str) -> String;
+    /// A function of two operands of this type.
+    fn binary(&self, op: Binary, ty: Ty, a: &str, b: &str) -> String;
+    /// a · b + c
+    fn fma(&self, a: &str, b: &str, c: &str) -> String;
+    /// a where the condition holds, else b.
+    fn select(&self, condition: &str, a: &str, b: &str) -> String;
+    /// The thread's number.
+    fn thread(&self) -> String;
+    /// The workgroup's number along an axis.
+    fn group(&self, axis: u8) -> String;
+    /// A variable with its first value.
+    fn declare(&self, ty: Ty, name: &str, changes: bool, value: &str) -> String;
+    /// An array of the thread's own.
+    fn own(&self, array: &Array, name: &str) -> String;
+    /// What all threads wait at.
+    fn barrier(&self) -> &'static str;
+    /// The whole text.
+    fn whole(&self, text: &Text) -> String;
+}
+
+/// What a language puts together.
+struct Text<'a> {
+    kernel: &'a Kernel,
+    entry: &'a str,
+    buffers: &'a [String],
+    shared: &'a [String],
+    body: &'a str,
+}
+
+impl Text<'_> {
+    /// What the body needs of these, one after another.
+    fn needed(&self, helpers: &[Helper]) -> String {
+        helpers.iter().filter(|h| self.body.contains(h.name)).map(|h| h.text).collect()
+    }
+}
+
+/// The sign between two operands, where languages agree.
+fn sign(op: Binary) -> Option<&'static str> {
+    Some(match op {
+        Binary::Add => "+",
+        Binary::Sub => "-",
+        Binary::Mul => "*",
+        Binary::Div => "/",
+        Binary::Rem => "%",
+        Binary::And => "&",
+        Binary::Or => "|",
+        Binary::Xor => "^",
+        Binary::Shl => "<<",
+        Binary::Shr => ">>",
+        Binary::Eq => "==",
+        Binary::Ne => "!=",
+        Binary::Lt => "<",
+        Binary::Le => "<=",
+        Binary::Min | Binary::Max => return None,
+    })
+}
+
+/// A float that has a decimal text: the shortest that is read as the same bits. Not of infinities and NaN, of subnormal
+/// numbers, which readers may take for 0, and of −0, whose sign they may drop.
+fn decimal(bits: u32) -> Option<String> {
+    let x = f32::from_bits(bits);
+    let text = format!("{x:?}f");
+    (bits == 0 || x.is_normal()).then(|| if x < 0.0 { format!("({text})") } else { text })
+}
+
+/// A text without the brackets around all of it, where nothing follows that they would matter to.
+fn bare(text: &str) -> &str {
+    let inner = text.strip_prefix('(').and_then(|text| text.strip_suffix(')'));
+    // Brackets that close before the end are not around all.
+    let mut depth = 0;
+    let around = inner.is_some_and(|inner| {
+        inner.chars().all(|c| {
+            depth += i32::from(c == '(') - i32::from(c == ')');
+            depth >= 0
+        })
+    });
+    if around { inner.unwrap_or(text) } else { text }
+}
+
+fn print(kernel: &Kernel, language: &impl Language, options: &Options) -> String {
+    let mut names = Names::default();
+    let entry = names.take(&kernel.name);
+    let mut take = |name: &String| names.take(name);
+    let buffers: Vec<String> = kernel.buffers.iter().map(|b| take(&b.name)).collect();
+    let shared: Vec<String> = kernel.shared.iter().map(|a| take(&a.name)).collect();
+    let own: Vec<String> = kernel.own.iter().map(|a| take(&a.name)).collect();
+    let args: Vec<String> = kernel.args.iter().map(&mut take).collect();
+    let vars = kernel.vars.iter().map(|v| take(&v.name)).collect();
+    let declared = vec![false; kernel.vars.len()];
+    let mut walk =
+        Walk { kernel, language, names, buffers, shared, own, args, vars, declared, depth: 1, body: String::new() };
+    for (index, name) in walk.args.clone().iter().enumerate() {
+        let word = format!("args[{index}]");
+        walk.line(&format!("{};", language.declare(Ty::U32, name, false, &word)));
+    }
+    for (array, name) in kernel.own.iter().zip(walk.own.clone()) {
+        walk.line(&format!("{};", language.own(array, &name)));
+    }
+    walk.block(&kernel.body, options.unroll);
+    language.whole(&Text { kernel, entry: &entry, buffers: &walk.buffers, shared: &walk.shared, body: &walk.body })
+}
+
+struct Walk<'a, L> {
+    kernel: &'a Kernel,
+    language: &'a L,
+    names: Names,
+    buffers: Vec<String>,
+    shared: Vec<String>,
+    own: Vec<String>,
+    args: Vec<String>,
+    vars: Vec<String>,
+    /// Variables that have been declared, here or in a block around.
+    declared: Vec<bool>,
+    depth: usize,
+    body: String,
+}
+
+impl<L: Language> Walk<'_, L> {
+    fn line(&mut self, text: &str) {
+        self.body.push_str(&"    ".repeat(self.depth));
+        self.body.push_str(text);
+        self.body.push('\n');
+    }
+
+    /// What is declared in a block is not known after it.
+    fn block(&mut self, stmts: &[Stmt], unroll: u32) {
+        let before = self.declared.clone();
+        for stmt in stmts {
+            self.stmt(stmt, unroll);
+        }
+        self.declared = before;
+    }
+
+    /// The statements one step further in, after an opening line and before a closing one.
+    fn inside(&mut self, first: &str, stmts: &[Stmt], unroll: u32) {
+        self.line(first);
+        self.depth += 1;
+        self.block(stmts, unroll);
+        self.depth -= 1;
+    }
+
+    fn stmt(&mut self, stmt: &Stmt, unroll: u32) {
+        match stmt {
+            Stmt::Set { var, value } => {
+                let text = self.value(value);
+                self.set(*var, bare(&text));
+            }
+            Stmt::Store { memory, index, value } => {
+                let value = if let Memory::Buffer(_) = memory { self.bits(value, Ty::U32) } else { self.value(value) };
+                let line = format!("{} = {};", self.element(*memory, index), bare(&value));
+                self.line(&line);
+            }
+            Stmt::For { var, from, to, step, body } => self.count(*var, [from, to, step], body, unroll),
+            Stmt::If { condition, then, otherwise } => {
+                let condition = self.value(condition);
+                self.inside(&format!("if ({}) {{", bare(&condition)), then, unroll);
+                if !otherwise.is_empty() {
+                    self.inside("} else {", otherwise, unroll);
+                }
+                self.line("}");
+            }
+            Stmt::Barrier => self.line(self.language.barrier()),
+            Stmt::Fault { buffer, index } => {
+                let one = self.language.number(Ty::U32, 1);
+                let line = format!("{} = {one};", self.element(Memory::Buffer(*buffer), index));
+                self.line(&line);
+            }
+        }
+    }
+
+    fn set(&mut self, var: Var, value: &str) {
+        let at = var.0 as usize;
+        let variable = &self.kernel.vars[at];
+        let line = if self.declared[at] {
+            format!("{} = {value};", self.vars[at])
+        } else {
+            format!("{};", self.language.declare(variable.ty, &self.vars[at], variable.changes, value))
+        };
+        self.declared[at] = true;
+        self.line(&line);
+    }
+
+    fn count(&mut self, var: Var, [from, to, step]: [&Expr; 3], body: &[Stmt], unroll: u32) {
+        if let (Some(from), Some(to), Some(step @ 1..)) = (from.as_const(), to.as_const(), step.as_const()) {
+            let rounds = to.saturating_sub(from).div_ceil(step);
+            if rounds <= unroll {
+                for round in 0..rounds {
+                    self.line("{");
+                    self.depth += 1;
+                    let before = self.declared.clone();
+                    self.set(var, &self.language.number(Ty::U32, from + round * step));
+                    self.block(body, unroll / rounds);
+                    self.declared = before;
+                    self.depth -= 1;
+                    self.line("}");
+                }
+                return;
+            }
+        }
+        let name = self.vars[var.0 as usize].clone();
+        let from = self.value(from);
+        let to = self.once(to, &format!("{name}_to"));
+        let step = self.once(step, &format!("{name}_step"));
+        let first = self.language.declare(Ty::U32, &name, true, bare(&from));
+        self.inside(&format!("for ({first}; {name} < {to}; {name} += {step}) {{"), body, unroll);
+        self.line("}");
+    }
+
+    /// A value that stays as it is from here on.
+    fn once(&mut self, value: &Expr, name: &str) -> String {
+        let text = self.value(value);
+        let stays = match value.kind() {
+            Kind::Const(_) | Kind::Arg(_) | Kind::Thread | Kind::Group(_) => true,
+            Kind::Var(var) => !self.kernel.vars[var.0 as usize].changes,
+            _ => false,
+        };
+        if stays {
+            return text;
+        }
+        let name = self.names.take(name);
+        self.line(&format!("{};", self.language.declare(value.ty(), &name, false, bare(&text))));
+        name
+    }
+
+    fn memory(&self, memory: Memory) -> &str {
+        match memory {
+            Memory::Buffer(i) => &self.buffers[i as usize],
+            Memory::Shared(i) => &self.shared[i as usize],
+            Memory::Own(i) => &self.own[i as usize],
+        }
+    }
+
+    fn element(&self, memory: Memory, index: &Expr) -> String {
+        format!("{}[{}]", self.memory(memory), bare(&self.value(index)))
+    }
+
+    /// The same bits as a type, without a way there and back.
+    fn bits(&self, value: &Expr, ty: Ty) -> String {
+        match value.kind() {
+            _ if value.ty() == ty => self.value(value),
+            Kind::Bits(inner) => self.bits(inner, ty),
+            Kind::Load(memory @ Memory::Buffer(_), index) if ty == Ty::U32 => self.element(*memory, index),
+            _ => {
+                let [text] = self.operands([value]);
+                self.language.bits(value.ty(), ty, &text)
+            }
+        }
+    }
+
+    /// Operands of an operation. If all are numbers, the first is hidden.
+    fn operands<const N: usize>(&self, operands: [&Expr; N]) -> [String; N] {
+        let mut texts = operands.map(|operand| self.value(operand));
+        if let Some(bits) = operands[0].as_const()
+            && operands.iter().all(|operand| operand.as_const().is_some())
+        {
+            texts[0] = self.language.hidden(operands[0].ty(), bits);
+        }
+        texts
+    }
+
+    fn value(&self, value: &Expr) -> String {
+        let language = self.language;
+        match value.kind() {
+            Kind::Const(bits) => language.number(value.ty(), *bits),
+            Kind::Var(var) => self.vars[var.0 as usize].clone(),
+            Kind::Arg(index) => self.args[*index as usize].clone(),
+            Kind::Thread => language.thread(),
+            Kind::Group(axis) => language.group(*axis),
+            Kind::Load(memory, index) => {
+                let element = self.element(*memory, index);
+                match (memory, value.ty()) {
+                    (Memory::Buffer(_), Ty::F32 | Ty::I32) => language.bits(Ty::U32, value.ty(), &element),
+                    _ => element,
+                }
+            }
+            Kind::Unary(op, a) => {
+                let [text] = self.operands([a]);
+                language.unary(*op, a.ty(), &text)
+            }
+            Kind::Binary(op, a, b) => {
+                let [x, y] = self.operands([a, b]);
+                language.binary(*op, a.ty(), &x, &y)
+            }
+            Kind::Fma(a, b, c) => {
+                let [a, b, c] = self.operands([a, b, c]);
+                language.fma(&a, &b, &c)
+            }
+            Kind::Select(condition, a, b) => {
+                let [condition, a, b] = self.operands([condition, a, b]);
+                language.select(&condition, &a, &b)
+            }
+            Kind::Bits(a) => self.bits(a, value.ty()),
+            Kind::Convert(a) => {
+                let [text] = self.operands([a]);
+                language.convert(a.ty(), value.ty(), &text)
+            }
+        }
+    }
+}

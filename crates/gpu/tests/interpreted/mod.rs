@@ -1,0 +1,121 @@
+//! Runs a graph's dispatches in the interpreter, without a device: as little as that takes.
+
+use schwann_codegen::interpret::{Options, Program, Words};
+use schwann_core::{Bindings, Error, Graph, Result, Tensor};
+use schwann_gpu::device::Limits;
+use schwann_gpu::lower::Prepared;
+use schwann_gpu::program::{Argument, Base, Item, Layout};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// The results of a graph that has gone through the passes.
+pub(crate) fn run(graph: &Graph, inputs: &BTreeMap<String, Tensor>, limits: &Limits) -> Result<Vec<Tensor>> {
+    let prepared = Prepared::new(Arc::new(graph.clone()), limits)?;
+    let mut bindings = Bindings::new();
+    graph.bind(|name| inputs.get(name).map(Tensor::shape), &mut bindings)?;
+    let layout = prepared.lay_out(&bindings)?;
+    let mut arena = Words::new(layout.scratch_words as usize);
+    let mut places = [vec![], vec![]];
+    let sizes = schwann_core::backend::Sizes::of(graph, &bindings)?;
+    for (i, (name, _)) in graph.inputs().enumerate() {
+        let (dtype, shape) = &sizes.inputs[i];
+        let zeros = Tensor::zeros(*dtype, shape)?;
+        let bytes = inputs.get(name).unwrap_or(&zeros).bytes();
+        places[0].push(arena.len() as u32);
+        let words: Vec<u32> = bytes.chunks(4).map(word).collect();
+        let at = arena.len();
+        arena.resize(at + words.len());
+        arena.put(at, &words).unwrap();
+    }
+    for sized in &sizes.outputs {
+        places[1].push(arena.len() as u32);
+        arena.resize(arena.len() + schwann_core::backend::Sizes::bytes(sized).div_ceil(4));
+    }
+    let mut state = State {
+        programs: layout.kernels.iter().map(|k| Program::new(k).map_err(found)).collect::<Result<_>>()?,
+        buffers: [arena, Words::of(prepared.constants(graph)?), Words::of(vec![0; layout.faults.len().max(1)])],
+        places,
+        layout: &layout,
+    };
+    for kernel in &layout.kernels {
+        schwann_codegen::verify::verify(kernel).map_err(found)?;
+    }
+    state.run(&layout.items, &mut vec![])?;
+    let raised = |(word, _): &(&u32, _)| **word != 0;
+    if let Some((_, fault)) = state.buffers[2].values().iter().zip(&layout.faults).find(raised) {
+        return Err(Error::Value { node: fault.node.clone(), problem: fault.problem.clone() });
+    }
+    let mut results = vec![];
+    for (sized, at) in sizes.outputs.iter().zip(&state.places[1]) {
+        let bytes = schwann_core::backend::Sizes::bytes(sized);
+        let at = *at as usize;
+        let words = state.buffers[0].get(at..at + bytes.div_ceil(4));
+        let words = words.ok_or_else(|| Error::Internal("a part of a result was not written".into()))?;
+        let all: Vec<u8> = words.iter().flat_map(|w| w.to_le_bytes()).take(bytes).collect();
+        results.push(Tensor::from_bytes(sized.0, &sized.1, &all)?);
+    }
+    Ok(results)
+}
+
+fn word(bytes: &[u8]) -> u32 {
+    let mut four = [0; 4];
+    four[..bytes.len()].copy_from_slice(bytes);
+    u32::from_le_bytes(four)
+}
+
+fn found(problem: impl std::fmt::Display) -> Error {
+    Error::Internal(problem.to_string())
+}
+
+struct State<'a> {
+    layout: &'a Layout,
+    programs: Vec<Program>,
+    buffers: [Words; 3],
+    places: [Vec<u32>; 2],
+}
+
+impl State<'_> {
+    fn value(&self, arg: &Argument, rounds: &[u32]) -> u32 {
+        let base = match arg.base {
+            Base::Number(n) | Base::Scratch(n) | Base::Constant(n) => n,
+            Base::Input(i, at) => self.places[0][i] + at,
+            Base::Output(o, at) => self.places[1][o] + at,
+        };
+        arg.strides.iter().zip(rounds).fold(base, |sum, (s, r)| sum.wrapping_add(s.wrapping_mul(*r)))
+    }
+
+    fn run(&mut self, items: &[Item], rounds: &mut Vec<u32>) -> Result<()> {
+        for item in items {
+            match item {
+                Item::Repeat { rounds: times, body } => {
+                    for round in 0..*times {
+                        rounds.push(round);
+                        self.run(body, rounds)?;
+                        rounds.pop();
+                    }
+                }
+                Item::Dispatch(d) if d.groups.contains(&0) => {}
+                Item::Dispatch(d) => {
+                    let args: Vec<u32> = d.args.iter().map(|arg| self.value(arg, rounds)).collect();
+                    // A walk in two pieces, the second of which goes on from what the first one wrote.
+                    let mut pieces = vec![args.clone()];
+                    if let Some(walk) = d.walk.as_ref().filter(|walk| walk.steps > 1) {
+                        let half = walk.steps / 2;
+                        pieces.push(args);
+                        (pieces[0][walk.to], pieces[1][walk.from]) = (half, half);
+                        for (read, written) in &walk.carry {
+                            pieces[1][*read] = pieces[1][*written];
+                        }
+                    }
+                    for args in pieces {
+                        let [a, b, c] = &mut self.buffers;
+                        let ran = self.programs[d.kernel].run(d.groups, &args, &mut [a, b, c], &Options::default());
+                        let place = &d.place;
+                        ran.map_err(|e| found(format!("{e} (step {place:?} of {})", self.layout.plan.steps.len())))?;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+}
