@@ -1,6 +1,7 @@
 //! Graphs on a device: the backend, and what it makes of a graph.
 
 use crate::device::{Device, Limits};
+use crate::lower;
 use crate::program::Layout;
 use crate::stream::Lane;
 use schwann_core::backend::{Backend, Bound, Change, Prepared, Stream, state_places};
@@ -16,6 +17,15 @@ pub trait Lowered: Send + Sync {
     fn constants(&self, graph: &Graph) -> Result<Vec<u32>>;
     /// The graph laid out for these sizes.
     fn lay_out(&self, bindings: &Bindings) -> Result<Layout>;
+}
+
+impl Lowered for lower::Prepared {
+    fn constants(&self, graph: &Graph) -> Result<Vec<u32>> {
+        self.constants(graph)
+    }
+    fn lay_out(&self, bindings: &Bindings) -> Result<Layout> {
+        self.lay_out(bindings)
+    }
 }
 
 /// Makes a graph ready to be laid out for a device with these limits.
@@ -34,6 +44,11 @@ impl<D> Clone for Gpu<D> {
 }
 
 impl<D: Device> Gpu<D> {
+    /// A backend for a device.
+    pub fn new(device: Arc<D>) -> Gpu<D> {
+        Gpu::with(device, |graph, limits| Ok(Box::new(lower::Prepared::new(graph, limits)?)))
+    }
+
     /// A backend that lowers graphs in a way of its own.
     pub fn with(device: Arc<D>, lower: Lower) -> Gpu<D> {
         Gpu { device, lower }

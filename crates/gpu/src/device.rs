@@ -33,7 +33,7 @@ pub trait Device: Send + Sync + 'static {
     /// What it was asked to do so far.
     fn tally(&self) -> &Tally;
 
-    /// New memory, which holds zeros. `what` it is for goes into the error if there is none.
+    /// New memory; what it holds is nobody's business. `what` it is for goes into the error if there is none.
     fn buffer(&self, what: &str, bytes: u64) -> Result<Self::Buffer>;
     /// Puts bytes there. `at` is a multiple of 4; if the bytes end within a word, the rest of that word becomes 0.
     fn write(&self, to: &Self::Buffer, at: u64, bytes: &[u8]) -> Result<()>;

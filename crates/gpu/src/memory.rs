@@ -159,7 +159,7 @@ impl<D: Device> Memory<D> {
         let fault_bytes = 4 * layout.faults.len().max(4) as u64;
         let arena = self.device.buffer(what, bytes)?;
         let faults = self.device.buffer("the faults of a session", fault_bytes)?;
-        let (turned, tainted, bytes) = (false, false, bytes + fault_bytes);
+        let (turned, tainted, bytes) = (false, true, bytes + fault_bytes);
         let room = Room { arena, faults, places, turned, tainted, fault_bytes, bytes, input_bytes, output_bytes };
         for input in 0..self.kept.len() {
             let Some((from, at, bytes)) = self.value(input) else { continue };
