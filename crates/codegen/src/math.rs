@@ -6,7 +6,7 @@
 //! * **NaN and infinity.** Drivers may compile under the assumption that there are none. So NaN is told by its bits and let
 //!   through as an integer, and comparisons ([`lt`] and the like) are of integers.
 //! * **One rounding in a · b + c.** A GPU may round twice. Where a difference must be exact (the reductions of [`exp`] and
-//!   [`sin`], the logarithm in [`pow`]), the constants have so few bits that the product is exact by itself.
+//!   [`sin`], the logarithm in [`pow()`]), the constants have so few bits that the product is exact by itself.
 //! * **The order of additions.** Drivers do make n · (a + b) + x of n · a + (n · b + x), and lose what the two parts were for
 //!   (Mesa's do). Such sums are kept apart by a minimum that changes nothing, which no compiler looks through.
 //!
