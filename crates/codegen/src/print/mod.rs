@@ -1,7 +1,7 @@
 //! Kernels as text in the languages that drivers compile.
 //!
 //! One walk over the tree serves all languages: what it does is here, and how a language writes it is in its own file
-//! ([`Language`]).
+//! (`Language`).
 
 mod cuda;
 mod names;
