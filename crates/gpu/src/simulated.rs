@@ -208,8 +208,7 @@ impl Simulated {
             let [mut arena, mut constants, mut faults] = work.buffers.each_ref().map(|words| locked(words));
             let mut buffers = [&mut *arena, &mut *constants, &mut *faults];
             let count = launch.kernel.kernel().buffers.len().min(3);
-            let ran =
-                launch.kernel.run(launch.groups, &launch.args, &mut buffers[..count], &Options::default());
+            let ran = launch.kernel.run(launch.groups, &launch.args, &mut buffers[..count], &Options::default());
             ran.map_err(said)?;
             std::thread::sleep(Duration::from_micros(self.knobs.delay_us.load(Ordering::SeqCst)));
             times.push([start, self.began.elapsed()].map(|t| t.as_secs_f64()));

@@ -100,10 +100,15 @@ impl Constants {
                     self.add_lists(whole, node, &known, key, 7, ends)?;
                 }
                 Op::Scan(scan) => {
-                    let given: Vec<Option<Known>> = node.inputs.iter().enumerate().map(|(i, v)| {
-                        // States and elements of sequences differ from step to step.
-                        if i < scan.states + scan.sequences { None } else { known.get(v).cloned() }
-                    }).collect();
+                    let given: Vec<Option<Known>> = node
+                        .inputs
+                        .iter()
+                        .enumerate()
+                        .map(|(i, v)| {
+                            // States and elements of sequences differ from step to step.
+                            if i < scan.states + scan.sequences { None } else { known.get(v).cloned() }
+                        })
+                        .collect();
                     self.collect(whole, &scan.body, &[path, &[id]].concat(), &given)?;
                 }
                 _ => {}

@@ -3,8 +3,8 @@
 use schwann_core::graph::Node;
 use schwann_core::op::PerElement;
 use schwann_core::plan::kernel::{
-    Attention, BatchAxis, Blocks, Elementwise, Format, Gather, GatedCell, Integer, MapWork, Move, Norm, Product, Reduce,
-    Rows, Scan, SegmentSum, Synapses,
+    Attention, BatchAxis, Blocks, Elementwise, Format, GatedCell, Gather, Integer, MapWork, Move, Norm, Product,
+    Reduce, Rows, Scan, SegmentSum, Synapses,
 };
 use schwann_core::plan::{Kernel, Loop};
 use schwann_core::{Bindings, DType, Graph, Op, Result};
@@ -65,11 +65,9 @@ pub(super) fn kernel(graph: &Graph, node: &Node, bindings: &Bindings, looped: Op
             work: MapWork::of(map, also),
         }),
         Op::Scan(_) => {
-            let blocks = looped.and_then(|l| l.block_rows.map(|block_rows| Blocks {
-                rows: block_rows * l.blocks,
-                block_rows,
-                threads: 1,
-            }));
+            let blocks = looped.and_then(|l| {
+                l.block_rows.map(|block_rows| Blocks { rows: block_rows * l.blocks, block_rows, threads: 1 })
+            });
             Kernel::Scan(Scan { steps: looped.map_or(0, |l| l.steps), blocks, batch: BatchAxis::First })
         }
         Op::Attention { causal, .. } => {
@@ -101,7 +99,10 @@ pub(super) fn kernel(graph: &Graph, node: &Node, bindings: &Bindings, looped: Op
         }
         Op::Concat { axis } => Kernel::Move(Move::Join { axis: *axis }),
         Op::Pad { .. } => Kernel::Move(Move::IntoPadding),
-        op if op.is_elementwise() && node.outs[0].dtype.is_float() && node.inputs.iter().all(|v| graph.ty(*v).dtype.is_float()) => {
+        op if op.is_elementwise()
+            && node.outs[0].dtype.is_float()
+            && node.inputs.iter().all(|v| graph.ty(*v).dtype.is_float()) =>
+        {
             let divisions = usize::from(matches!(op, Op::Binary(schwann_core::op::Binary::Div)));
             let functions = usize::from(matches!(op, Op::Unary(u) if u.is_transcendental()));
             let PerElement { operations, .. } = PerElement { operations: 1, functions, divisions };

@@ -58,7 +58,13 @@ pub(crate) fn element(s: &mut Site<'_>, call: &Call<'_>, at: &[Expr]) -> Result<
             let (x, y) = (operand(s, 0)?, operand(s, 1)?);
             match x.ty() {
                 Ty::F32 => binary(s, *b, &x, &y),
-                Ty::Bool => if *b == Binary::And { x.and(y) } else { x.or(y) },
+                Ty::Bool => {
+                    if *b == Binary::And {
+                        x.and(y)
+                    } else {
+                        x.or(y)
+                    }
+                }
                 _ => binary_i32(s, *b, &x, &y),
             }
         }
@@ -140,9 +146,7 @@ pub(crate) fn element(s: &mut Site<'_>, call: &Call<'_>, at: &[Expr]) -> Result<
             let at = coordinates(s, &number, &call.inputs[0].dims)?;
             s.load(&call.inputs[0], &at)?
         }
-        Op::Transpose { .. } | Op::Slice { .. } | Op::Broadcast { .. } => {
-            s.load(&call.inputs[0], at)?
-        }
+        Op::Transpose { .. } | Op::Slice { .. } | Op::Broadcast { .. } => s.load(&call.inputs[0], at)?,
         _ => return Err(call.unsupported("there is no kernel for it")),
     }])
 }
@@ -469,14 +473,7 @@ pub(crate) fn combine(s: &mut Site<'_>, kind: Reduction, a: &Expr, b: &Expr) -> 
     }
 }
 
-fn reduce(
-    s: &mut Site<'_>,
-    call: &Call<'_>,
-    kind: Reduction,
-    axes: &[usize],
-    keep: bool,
-    at: &[Expr],
-) -> Result<Expr> {
+fn reduce(s: &mut Site<'_>, call: &Call<'_>, kind: Reduction, axes: &[usize], keep: bool, at: &[Expr]) -> Result<Expr> {
     let x = &call.inputs[0];
     let sum = s.maker.variable("sum", start(kind, register(x.dtype)));
     let mut place: Vec<Expr> = vec![0u32.into(); x.dims.len()];
@@ -653,8 +650,7 @@ pub(crate) fn synapse_sums(
                 let source = s.maker.name("source", source);
                 let scale = word(s, &e + (body + count), Ty::F32);
                 let shift = word(s, &e + (body + 2 * count), Ty::F32);
-                let weights =
-                    (0..sums.len() as u32).map(|k| word(s, &e + (body + (3 + k) * count), Ty::F32)).collect();
+                let weights = (0..sums.len() as u32).map(|k| word(s, &e + (body + (3 + k) * count), Ty::F32)).collect();
                 step(s, source, scale, shift, weights)
             })
             .map(|()| sums.iter().map(|sum| s.maker.get(*sum)).collect());

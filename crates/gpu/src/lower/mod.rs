@@ -226,7 +226,10 @@ impl Lowering<'_> {
             let id = id as u32;
             let value = Value { node: id, slot: 0 };
             let get = |values: &HashMap<Value, View>, v: &Value| {
-                values.get(v).cloned().ok_or_else(|| Error::Internal(format!("`{}` reads a value too early", node.name)))
+                values
+                    .get(v)
+                    .cloned()
+                    .ok_or_else(|| Error::Internal(format!("`{}` reads a value too early", node.name)))
             };
             match &node.op {
                 Op::Input { .. } => {

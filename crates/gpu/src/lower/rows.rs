@@ -151,8 +151,9 @@ impl Lowering<'_> {
         let groups = self.a_group_each(&mut site, results, |s, number| {
             let at = grid::coordinates(s, &number, call.dims)?;
             let mut kept = at.iter().enumerate().filter(|(i, _)| !keep || !axes.contains(i)).map(|(_, e)| e.clone());
-            let lead: Vec<Expr> =
-                (0..x.dims.len()).map(|a| if axes.contains(&a) { 0u32.into() } else { kept.next().unwrap_or(0u32.into()) }).collect();
+            let lead: Vec<Expr> = (0..x.dims.len())
+                .map(|a| if axes.contains(&a) { 0u32.into() } else { kept.next().unwrap_or(0u32.into()) })
+                .collect();
             let load = |s: &mut Site<'_>, i: &Expr| {
                 let inner = grid::coordinates(s, i, &reduced)?;
                 let mut place = lead.clone();
@@ -192,18 +193,16 @@ impl Lowering<'_> {
             let at = |i: &Expr, j: &Expr| lead.iter().cloned().chain([i.clone(), j.clone()]).collect::<Vec<_>>();
             let thread = s.maker.thread();
             let side = TILE / EACH;
-            let (my_row, my_column) = (s.maker.name("my_row", &thread / side), s.maker.name("my_column", thread.rem(side)));
+            let (my_row, my_column) =
+                (s.maker.name("my_row", &thread / side), s.maker.name("my_column", thread.rem(side)));
             let sums: Vec<_> = (0..EACH * EACH).map(|_| s.maker.variable("sum", 0.0f32)).collect();
             s.strided("depth", 0u32, &k, TILE_DEPTH, |s, depth| {
                 // What lies beyond the matrices counts as 0.
                 let fill = |s: &mut Site<'_>, to: Memory, by_row: bool| {
                     let thread = s.maker.thread();
                     s.strided("e", thread, TILE * TILE_DEPTH, THREADS, |s, e| {
-                        let (i, d) = if by_row {
-                            (&e / TILE_DEPTH, e.rem(TILE_DEPTH))
-                        } else {
-                            (e.rem(TILE), &e / TILE)
-                        };
+                        let (i, d) =
+                            if by_row { (&e / TILE_DEPTH, e.rem(TILE_DEPTH)) } else { (e.rem(TILE), &e / TILE) };
                         let i = if by_row { i + &row } else { i + &column };
                         let (i, d) = (s.maker.name("i", i), s.maker.name("d", d + &depth));
                         let inside = i.lt(if by_row { &m } else { &n }).and(d.lt(&k));
@@ -472,11 +471,7 @@ impl Lowering<'_> {
 }
 
 /// For each of a row's elements, dealt to the threads in turn.
-fn each<'s>(
-    s: &mut Site<'s>,
-    length: &Expr,
-    body: impl FnOnce(&mut Site<'s>, &Expr) -> Result<()>,
-) -> Result<()> {
+fn each<'s>(s: &mut Site<'s>, length: &Expr, body: impl FnOnce(&mut Site<'s>, &Expr) -> Result<()>) -> Result<()> {
     let (thread, threads) = (s.maker.thread(), s.maker.threads());
     s.strided("i", thread, length, threads, |s, i| body(s, &i))
 }

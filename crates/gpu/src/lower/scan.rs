@@ -244,7 +244,8 @@ impl Lowering<'_> {
                 }
             }
         }
-        let outputs: Vec<Value> = graph.outputs().iter().map(|o| behind.get(&o.value).copied().unwrap_or(o.value)).collect();
+        let outputs: Vec<Value> =
+            graph.outputs().iter().map(|o| behind.get(&o.value).copied().unwrap_or(o.value)).collect();
         outputs.iter().for_each(|v| {
             last.insert(*v, end);
         });
@@ -617,8 +618,15 @@ impl Walker<'_> {
         let views: Vec<View> = inputs.iter().map(|held| held.view.clone()).collect();
         let dtypes: Vec<DType> = node.outs.iter().map(|t| t.dtype).collect();
         let dims = node.outs[0].shape.dims();
-        let call =
-            Call { name: &node.name, op: &node.op, inputs: &views, dtypes: &dtypes, dims, synapses: lists, fault: None };
+        let call = Call {
+            name: &node.name,
+            op: &node.op,
+            inputs: &views,
+            dtypes: &dtypes,
+            dims,
+            synapses: lists,
+            fault: None,
+        };
         let width = self.block.widths[&value];
         let mut outs = vec![];
         for slot in 0..node.outs.len() as u16 {
@@ -629,7 +637,13 @@ impl Walker<'_> {
         {
             let aside = self.block.aside_of(id)?;
             let other = Held {
-                view: self.block.view_at(aside, dtypes[0], dims, self.block.body.row_axis(value).unwrap_or(0), self.shared)?,
+                view: self.block.view_at(
+                    aside,
+                    dtypes[0],
+                    dims,
+                    self.block.body.row_axis(value).unwrap_or(0),
+                    self.shared,
+                )?,
                 words: Some(aside..aside + width * self.block.rows),
             };
             let mut x = inputs[0].clone();
@@ -650,7 +664,9 @@ impl Walker<'_> {
         let mut accesses = vec![];
         for held in &inputs {
             // A thread reads what it wrote itself where all is dealt alike, element by element.
-            let alike = node.op.is_elementwise() && held.view.dims == outs[0].view.dims && held.view.steps == outs[0].view.steps;
+            let alike = node.op.is_elementwise()
+                && held.view.dims == outs[0].view.dims
+                && held.view.steps == outs[0].view.steps;
             accesses.push(held.access(false, if alike { Some(dealt) } else { None }));
         }
         accesses.extend(outs.iter().map(|out| out.access(true, Some(dealt))));
@@ -703,8 +719,7 @@ impl Walker<'_> {
         let thread = s.maker.thread();
         s.strided("e", thread, width * pieces, self.block.threads, |s, e| {
             let (piece, unit) = (s.maker.name("piece", &e / width), s.maker.name("unit", e.rem(width)));
-            let rows: Vec<Expr> =
-                (0..ROWS_AT_ONCE).map(|r| s.maker.name("row", &piece * ROWS_AT_ONCE + r)).collect();
+            let rows: Vec<Expr> = (0..ROWS_AT_ONCE).map(|r| s.maker.name("row", &piece * ROWS_AT_ONCE + r)).collect();
             let columns = heads.iter().map(|&h| Ok(&unit + word(h)?)).collect::<Result<Vec<Expr>>>()?;
             let sums: Vec<Vec<_>> =
                 rows.iter().map(|_| columns.iter().map(|_| s.maker.variable("sum", 0.0f32)).collect()).collect();

@@ -154,9 +154,9 @@ impl Pending {
     /// The argument, once slots have places.
     pub(crate) fn settle(&self, slots: &[u32]) -> Result<Argument> {
         let base = match self.home {
-            Home::Slot(slot) => Base::Scratch(
-                *slots.get(slot).ok_or_else(|| Error::Internal(format!("slot {slot} has no place")))?,
-            ),
+            Home::Slot(slot) => {
+                Base::Scratch(*slots.get(slot).ok_or_else(|| Error::Internal(format!("slot {slot} has no place")))?)
+            }
             Home::Input(input) => Base::Input(input, 0),
             Home::Output(output) => Base::Output(output, 0),
             Home::Constant(at) => Base::Constant(at),
