@@ -7,8 +7,14 @@ pub mod lower;
 mod memory;
 mod pieces;
 pub mod program;
+#[cfg(feature = "wgpu")]
+mod registered;
 pub mod simulated;
 mod spans;
 mod stream;
+#[cfg(feature = "wgpu")]
+pub mod wgpu_device;
 
 pub use backend::{Gpu, Lower, Lowered};
+#[cfg(feature = "wgpu")]
+pub use registered::register;

@@ -1,4 +1,5 @@
-//! What a session promises holds on devices: on a simulated one, with a clock of its launches and without.
+//! What a session promises holds on devices: on a simulated one, with a clock of its launches and without, and on a GPU, where
+//! there is one. Without, that part is skipped, unless `SCHWANN_REQUIRE_GPU` is set.
 
 #[path = "../../core/tests/promises/mod.rs"]
 mod promises;
@@ -13,5 +14,17 @@ const LOOPS_ARE_ONE_KERNEL: bool = true;
 
 fn backends() -> Vec<Box<dyn Backend>> {
     let simulated = |clock| Box::new(Gpu::new(Arc::new(Simulated::new(Limits::default(), clock))));
-    vec![simulated(true), simulated(false)]
+    #[cfg_attr(not(feature = "wgpu"), expect(unused_mut, reason = "one more with a GPU"))]
+    let mut all: Vec<Box<dyn Backend>> = vec![simulated(true), simulated(false)];
+    #[cfg(feature = "wgpu")]
+    all.extend(gpu::open().map(|device| Box::new(Gpu::new(device)) as Box<dyn Backend>));
+    all
 }
+
+#[test]
+fn every_case_agrees_with_the_reference_on_a_simulated_device() {
+    promises::every_case_agrees(&Gpu::new(Arc::new(Simulated::default())));
+}
+
+#[cfg(feature = "wgpu")]
+mod gpu;
