@@ -41,6 +41,7 @@
 //! * [`memory`]: budget, pool, cache, batches, leak detector; [`io`]: safetensors, `.npy`, `.npz`.
 //! * [`nn`]: neural circuits: wirings, CfC and LTC layers, whole models, streams, import from ncps.
 //! * `prof`: the profiler, devices and predictions, baselines, reports; `sensors`: what the machine tells.
+//! * `gpu`: networks on GPUs, with the feature of this name; call `gpu::register()` once, and `wgpu` is a backend by name.
 //! * [`cases`]: the list of cases that every backend is tested and timed on.
 //!
 //! With `default-features = false` there is the runtime alone: everything above but `prof` and `sensors`, which are
@@ -52,6 +53,8 @@ pub use schwann_core::{
     Result, Series, Session, Shape, Tensor, Type, Value, backend, cases, dtype, error, figure, grad, graph, io, memory,
     op, pass, plan, run, shape, show, svg, tensor,
 };
+#[cfg(feature = "gpu")]
+pub use schwann_gpu as gpu;
 pub use schwann_kernels::{Isa, heap, peak};
 pub use schwann_nn as nn;
 #[cfg(feature = "prof")]

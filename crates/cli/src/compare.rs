@@ -192,13 +192,16 @@ fn markdown(c: &Compared, all: bool) -> String {
     text +=
         "| metric | baseline | candidate | change | 99% interval | effect | verdict |\n|---|--:|--:|--:|--:|---|---|\n";
     for m in &c.metrics {
+        // Units come from the files, too.
         let cells = [shown(&m.base), shown(&m.candidate), signed(&m.change), interval(&m.change), effect(m)];
-        let _ = writeln!(text, "| {} | {} | {} |", m.metric, cells.join(" | "), m.word.text());
+        let cells = cells.map(|text| cell(&text));
+        let _ = writeln!(text, "| {} | {} | {} |", cell(&m.metric), cells.join(" | "), m.word.text());
     }
     text += "\n| operation | baseline | candidate | difference | change |\n|---|--:|--:|--:|--:|\n";
     for op in c.ops.iter().take(if all { usize::MAX } else { OPS }) {
         let difference = op.difference.value.map_or("–".into(), |v| shown_value(v, "s"));
         let cells = [shown(&op.base), shown(&op.candidate), difference, signed(&op.change)];
+        let cells = cells.map(|text| cell(&text));
         let _ = writeln!(text, "| {} | {} |", cell(&op.name), cells.join(" | "));
     }
     text

@@ -5,6 +5,7 @@ mod host;
 use crate::{Outcome, load, out};
 use anyhow::{Context, Result};
 use schwann::Figure;
+use schwann::backend::{self, Known};
 use schwann::plan::seconds;
 use schwann::prof::device::check::{self, WITHIN};
 use schwann::prof::device::settings::{Finding, Settings, SizeTest};
@@ -207,6 +208,22 @@ pub(crate) fn number(figure: &Figure) -> String {
     }
 }
 
+/// What networks can run on here: backends, with their variants, which are instruction sets or GPUs.
+fn runs_on(out: &mut impl Write) -> Result<()> {
+    writeln!(out, "{}", out::paint(out::TITLE, "networks run on"))?;
+    for known in backend::known() {
+        writeln!(out, "  --backend {}: {}", known.name, known.about)?;
+        for variant in (known.variants)() {
+            writeln!(out, "    {}:{}", known.name, out::printable(&variant))?;
+        }
+    }
+    if !load::HAS_GPU {
+        writeln!(out, "  GPUs: not in this build (`cargo install --path crates/cli --features gpu`)")?;
+    }
+    writeln!(out)?;
+    Ok(())
+}
+
 fn list(as_json: bool) -> Result<Outcome> {
     let catalog = Catalog::load()?;
     let mut out = out::stdout();
@@ -215,7 +232,11 @@ fn list(as_json: bool) -> Result<Outcome> {
     let stored = directory().map(|dir| Calibration::load(&dir, &here)).transpose();
     if as_json {
         let stored = stored.as_ref().ok().and_then(|s| s.as_ref()?.as_ref()).map(Calibration::figures);
-        let all = json!({ "host": { "fingerprint": here, "figures": stored }, "devices": catalog.devices });
+        let backend =
+            |known: &Known| json!({ "name": known.name, "about": known.about, "variants": (known.variants)() });
+        let backends: Vec<_> = backend::known().iter().map(backend).collect();
+        let host = json!({ "fingerprint": here, "figures": stored, "backends": backends });
+        let all = json!({ "host": host, "devices": catalog.devices });
         writeln!(out, "{}", serde_json::to_string_pretty(&all)?)?;
         out.flush()?;
         return Ok(Outcome::Done);
@@ -232,6 +253,7 @@ fn list(as_json: bool) -> Result<Outcome> {
     };
     writeln!(out, "{} {}, {}, {} cores", out::paint(out::TITLE, "this machine"), here.cpu, here.isa, here.cores)?;
     writeln!(out, "  {}\n", out::printable(&state))?;
+    runs_on(&mut out)?;
     let mut table = out::Table::new(&["device", ">cores", ">clock", ">f32, a core", ">memory", ">bandwidth"]);
     for d in &catalog.devices {
         let first = |p: &[device::Published]| p.first().map_or("–".into(), |p| number(&p.figure()));

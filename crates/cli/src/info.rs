@@ -72,7 +72,7 @@ pub(crate) fn show_model(model: &Model, path: &Path, json: bool) -> Result<()> {
     let size = file_bytes(path);
     if json {
         let mut all = serde_json::to_value(&info)?;
-        all["file"] = json!(path);
+        all["file"] = json!(path.to_string_lossy());
         all["file_bytes"] = json!(size);
         all["inputs"] = json!(inputs(&graph));
         all["outputs"] = json!(outputs(&graph));
@@ -176,7 +176,7 @@ fn show_graph(graph: &Graph, path: &Path, json: bool) -> Result<()> {
     };
     if json {
         let all = json!({
-            "file": path, "file_bytes": size, "nodes": graph.nodes().len(), "parameters": parameters,
+            "file": path.to_string_lossy(), "file_bytes": size, "nodes": graph.nodes().len(), "parameters": parameters,
             "weight_bytes": weights, "inputs": inputs(graph), "outputs": outputs(graph), "states": states(graph),
             "symbols": symbols, "flops": cost.flops, "transcendentals": cost.transcendentals, "bytes": cost.bytes(),
             "resident_bytes": plan.as_ref().map(|p| p.weight_bytes), "arena_bytes": plan.as_ref().map(|p| p.arena_bytes),

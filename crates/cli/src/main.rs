@@ -181,6 +181,10 @@ enum Outcome {
 fn main() -> ExitCode {
     let started = std::time::Instant::now();
     stop::outlive_file_limits();
+    if let Err(e) = load::register_backends() {
+        out::complain(&e, "schwann");
+        return ExitCode::from(2);
+    }
     let cli = match parse() {
         Ok(cli) => cli,
         Err(code) => return code,

@@ -84,7 +84,11 @@ pub(crate) fn run(args: &Args) -> Result<Outcome> {
             Err(e) => {
                 bad += 1;
                 let line = match args.json {
-                    true => json!({ "file": file, "verdict": "refused", "problem": e.to_string() }).to_string() + "\n",
+                    true => {
+                        json!({ "file": file.to_string_lossy(), "verdict": "refused", "problem": e.to_string() })
+                            .to_string()
+                            + "\n"
+                    }
                     false => String::new(),
                 };
                 bar.suspend(|| out::complain(&e.into(), Cli::command().get_name()));
@@ -150,7 +154,7 @@ fn line(report: &Report, width: usize, grad: bool) -> String {
 
 fn json_line(report: &Report, engine: &str) -> Result<String> {
     let all = json!({
-        "file": report.path, "class": report.class, "engine": engine,
+        "file": report.path.to_string_lossy(), "class": report.class, "engine": engine,
         "largest_error": largest(report.rows.iter().filter(|row| !is_gradient(row))),
         "largest_gradient_error": largest(report.rows.iter().filter(|row| is_gradient(row))),
         "verdict": if report.passed() { "ok" } else { "off" },

@@ -186,7 +186,13 @@ fn views(folder: &Folder, name: &str, file: &str) {
     folder.ok(&["baseline", "track", "time_p50"]);
     folder.run(&["compare", name, file]);
     folder.run(&["compare", name, file, "--json"]);
-    folder.run(&["compare", name, file, "--markdown"]);
+    let table = String::from_utf8(folder.run(&["compare", name, file, "--markdown"]).stdout).unwrap();
+    assert!(!table.contains("<img"), "markup came through: {table}");
+    let bars = |line: &str| line.replace("\\|", "").matches('|').count();
+    for block in table.split("\n\n") {
+        let rows: Vec<usize> = block.lines().filter(|l| l.starts_with('|')).map(bars).collect();
+        assert!(rows.windows(2).all(|w| w[0] == w[1]), "a cell broke its row:\n{block}");
+    }
     folder.run(&["gate", name, file]);
     // A new form is in this list, and looked at, as soon as there is one.
     for (form, _) in Format::ALL {

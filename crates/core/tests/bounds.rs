@@ -533,3 +533,48 @@ fn work_on_weights_that_would_take_for_ever_is_left_for_the_run() {
     assert!(products > 100, "{products} products are left of 401");
     program.session().run(&[("x", &floats(&[1, 128], 0.5))]).unwrap();
 }
+
+#[test]
+fn a_ratio_of_nothing_is_taken_at_once_however_often() {
+    let began = Instant::now();
+    let list = |b: &mut GraphBuilder, dtype: DType| b.constant(Tensor::zeros(dtype, &[0]).unwrap()).unwrap();
+    for shape in [vec![0, 1], vec![0, 2], vec![0]] {
+        for known in [true, false] {
+            let mut b = GraphBuilder::new();
+            let x = match known {
+                true => b.constant(Tensor::zeros(DType::F32, &shape).unwrap()).unwrap(),
+                false => b.input("x", DType::F32, Shape::from(shape.as_slice())).unwrap(),
+            };
+            let axis = shape.len() - 1;
+            let mut inputs = vec![x];
+            inputs.extend((0..6).map(|i| list(&mut b, if i < 2 { DType::I32 } else { DType::F32 })));
+            let one = Tensor::zeros(DType::F32, &shape[axis..]).unwrap();
+            inputs.extend((0..3).map(|_| b.constant(one.clone()).unwrap()));
+            let op = Op::SynapseRatio { activation: schwann_core::op::Activation::Sigmoid, axis, times: 1 << 62 };
+            let y = b.push(op, &inputs).unwrap();
+            b.output("y", y).unwrap();
+            let graph = b.build().unwrap();
+            let given = Tensor::zeros(DType::F32, &shape).unwrap();
+            let given = if known { vec![] } else { vec![("x", &given)] };
+            let results = compile(&graph).and_then(|program| Ok(program.session().run(&given)?[0].len()));
+            assert!(matches!(results, Ok(0) | Err(Error::Work { .. })), "{shape:?}: {results:?}");
+        }
+    }
+    assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
+}
+
+#[test]
+fn what_folding_made_does_not_allow_it_to_make_more() {
+    // 64 floats that double 28 times would be 64 GiB.
+    let mut b = GraphBuilder::new();
+    let mut x = b.weight("w", floats(&[64], 0.0)).unwrap();
+    for _ in 0..28 {
+        x = b.concat(&[x, x], 0).unwrap();
+    }
+    let y = b.sum(x, &[0], false).unwrap();
+    b.output("y", y).unwrap();
+    let graph = b.build().unwrap();
+    let (folded, _) = schwann_core::pass::optimize(&graph, &schwann_core::pass::PassOptions::default()).unwrap();
+    let made: usize = folded.weights().values().map(|t| t.bytes().len()).sum();
+    assert!(made <= 1 << 28, "{made} bytes of a weight of 256");
+}

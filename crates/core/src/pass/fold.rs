@@ -11,6 +11,8 @@ use crate::op::{Op, Type};
 use crate::shape::Bindings;
 use crate::tensor::Tensor;
 use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// Results up to this many bytes are always worth keeping.
 const SMALL: usize = 4096;
@@ -35,12 +37,34 @@ pub(super) fn fold(graph: &Graph, options: &PassOptions) -> Result<Graph> {
 const WORK: u64 = 1 << 28;
 const WORK_PER_BYTE: u64 = 64;
 
+/// The work that folding may still do for one graph. All passes that fold, and the bodies of all loops, take from the same:
+/// what one of them made is a weight for the next, and must not allow it more.
+#[derive(Clone, Debug)]
+pub struct FoldWork(Arc<AtomicU64>);
+
+impl Default for FoldWork {
+    fn default() -> FoldWork {
+        FoldWork(Arc::new(AtomicU64::new(WORK)))
+    }
+}
+
+impl FoldWork {
+    /// What a graph that came with these weights may have.
+    pub(super) fn of(graph: &Graph) -> FoldWork {
+        let weights: usize = graph.weights().values().map(Tensor::size).sum();
+        FoldWork(Arc::new(AtomicU64::new(WORK.saturating_add(WORK_PER_BYTE.saturating_mul(weights as u64)))))
+    }
+
+    /// Takes so much, if there is so much left.
+    fn take(&self, work: u64) -> bool {
+        self.0.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(work)).is_ok()
+    }
+}
+
 /// With `literals`, what comes from literals alone stays one, however large.
 fn fold_into(graph: &Graph, options: &PassOptions, literals: bool) -> Result<Graph> {
     let mut r = graph.rebuild();
     let mut known: HashMap<Value, Tensor> = HashMap::new();
-    let weights: usize = graph.weights().values().map(Tensor::size).sum();
-    let mut work_left = WORK.saturating_add(WORK_PER_BYTE.saturating_mul(weights as u64));
     let tables = tables(graph);
     let mut readers = Readers::of(graph);
     let mut names = Names::default();
@@ -74,14 +98,13 @@ fn fold_into(graph: &Graph, options: &PassOptions, literals: bool) -> Result<Gra
         let out = &node.outs[0];
         let shape = out.shape.eval(&Bindings::new())?;
         let cost = graph.node_cost(node, &Bindings::new())?;
-        match work_left.checked_sub(cost.flops.saturating_add(cost.bytes())) {
-            Some(left) => work_left = left,
+        if !options.fold_work.take(cost.flops.saturating_add(cost.bytes())) {
             // Backends need the tables of synapses ahead; anything else can be left for the run.
-            None if tables[id] => {
+            if tables[id] {
                 let problem = "tables of synapses take too much work to be made ahead".into();
                 return Err(Error::Value { node: node.name.clone(), problem });
             }
-            None => continue,
+            continue;
         }
         let values: Vec<&Tensor> = inputs.iter().map(|v| &known[v]).collect();
         let literal = literals && inputs.iter().all(|&v| matches!(r.new.node(v).op, Op::Const(_)));

@@ -22,6 +22,7 @@ pub mod rows;
 mod synapse;
 
 pub(crate) use again::again;
+pub use fold::FoldWork;
 pub use fuse::{Opportunity, fusion_opportunities};
 pub use pattern::{Captures, Pattern, any, constant, op};
 
@@ -43,13 +44,22 @@ pub struct PassOptions {
     /// Whether work on weights alone is done now, once (and again when weights change that
     /// [may](crate::CompileOptions::changing)). Off where their data is yet to come.
     pub fold_weights: bool,
+    /// What folding may still do. [`optimize`] sets it anew for each graph.
+    pub fold_work: FoldWork,
     /// Up to which sizes products are merged and elementwise work is fused. A backend puts its own numbers here.
     pub tuning: Tuning,
 }
 
 impl Default for PassOptions {
     fn default() -> Self {
-        PassOptions { rewrite: true, patterns: Vec::new(), fuse: true, fold_weights: true, tuning: Tuning::detect() }
+        PassOptions {
+            rewrite: true,
+            patterns: Vec::new(),
+            fuse: true,
+            fold_weights: true,
+            fold_work: FoldWork::default(),
+            tuning: Tuning::detect(),
+        }
     }
 }
 
@@ -112,6 +122,7 @@ pub struct PassRecord {
 
 /// Runs the recipe.
 pub fn optimize(graph: &Graph, options: &PassOptions) -> Result<(Graph, Vec<PassRecord>)> {
+    let options = &PassOptions { fold_work: FoldWork::of(graph), ..options.clone() };
     let mut current = graph.clone();
     let mut records = Vec::with_capacity(PASSES.len());
     for (name, apply, required) in PASSES {

@@ -159,6 +159,9 @@ pub(crate) fn product(dims: &[Dim]) -> Result<Dim> {
     dims.iter().try_fold(Dim::fixed(1), |n, d| times(&n, d))
 }
 
+/// How often a node may be applied to its own result before that is a loop.
+pub(crate) const UNFOLDED_MOST: usize = 8;
+
 /// Steps for people, with the dispatches that belong to them.
 type Steps = Vec<Step>;
 
@@ -342,8 +345,25 @@ impl Lowering<'_> {
             Op::SynapseRatio { activation, axis, times } if *times > 1 => {
                 let once = Op::SynapseRatio { activation: *activation, axis: *axis, times: 1 };
                 let mut x = operands[0].clone();
-                for time in 0..*times {
-                    let last = time + 1 == *times;
+                let mut rest = *times;
+                if rest > UNFOLDED_MOST {
+                    // To and fro between two places, as often as it takes.
+                    let here = self.slot(&node.name, dtypes[0], call.dims)?;
+                    let there = self.slot(&node.name, dtypes[0], call.dims)?;
+                    self.copy(&x, &here, place)?;
+                    let began = self.begin_repeat();
+                    for [from, to] in [[&here, &there], [&there, &here]] {
+                        let mut inputs = operands.to_vec();
+                        inputs[0] = from.clone();
+                        self.elements(&Call { op: &once, inputs: &inputs, ..call }, std::slice::from_ref(to), place)?;
+                    }
+                    let rounds = (rest - 1) / 2;
+                    self.end_repeat(word(rounds)?, began);
+                    rest -= 2 * rounds;
+                    x = here;
+                }
+                for time in 0..rest {
+                    let last = time + 1 == rest;
                     let to = if last { outs[0].clone() } else { self.slot(&node.name, dtypes[0], call.dims)? };
                     let mut inputs = operands.to_vec();
                     inputs[0] = x;

@@ -3,7 +3,7 @@
 use super::is_view;
 use crate::lower::site::word;
 use crate::lower::view::{Home, View};
-use crate::lower::{Lowering, times};
+use crate::lower::{Lowering, UNFOLDED_MOST, times};
 use schwann_codegen::lang::Memory;
 use schwann_core::graph::Node;
 use schwann_core::op::Scan;
@@ -100,6 +100,7 @@ impl Lowering<'_> {
                 Op::Softmax { .. } | Op::LayerNorm { .. } | Op::RmsNorm { .. } | Op::Attention { .. } | Op::Scan(_) => {
                     return Ok(None);
                 }
+                Op::SynapseRatio { times, .. } if *times > UNFOLDED_MOST => return Ok(None),
                 // Indices that are wrong would have to be told of from inside.
                 Op::Gather { .. } | Op::SegmentSum { .. } => return Ok(None),
                 _ => {}
