@@ -429,9 +429,14 @@ impl<D: Device> Stream for Lane<D> {
     ) -> Result<&[Tensor]> {
         self.submit(inputs, observer.is_some(), cancel)?;
         let mut told = self.finish()?;
+        let from = Instant::now();
+        if let Err(problem) = self.outputs() {
+            // For whoever called this there was no run.
+            self.forget_values();
+            self.memory.unwritten();
+            return Err(problem);
+        }
         if let Some(observer) = observer {
-            let from = Instant::now();
-            self.outputs()?;
             told.spans.push(spans::copies(told.given, from, Instant::now()));
             self.tell(observer, &told);
         }

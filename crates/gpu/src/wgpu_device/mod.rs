@@ -86,10 +86,15 @@ fn at_once<F: Future>(future: F) -> F::Output {
 impl Wgpu {
     /// Opens a GPU: one of [`adapters`], or what seems the strongest.
     pub fn open(wanted: Option<&str>) -> Result<Wgpu> {
+        Wgpu::open_as(wanted, true)
+    }
+
+    /// The same, but where host and device share memory, that is made use of only if `shared`.
+    pub fn open_as(wanted: Option<&str>, shared: bool) -> Result<Wgpu> {
         let Found { adapter, name } = adapters::find(wanted)?;
         let name = format!("{} ({name})", adapters::NAME);
         let (info, most) = (adapter.get_info(), adapter.limits());
-        let shared = matches!(info.device_type, wgpu::DeviceType::IntegratedGpu | wgpu::DeviceType::Cpu);
+        let shared = shared && matches!(info.device_type, wgpu::DeviceType::IntegratedGpu | wgpu::DeviceType::Cpu);
         let mut wants = wgpu::Features::TIMESTAMP_QUERY;
         if shared {
             wants |= wgpu::Features::MAPPABLE_PRIMARY_BUFFERS;
