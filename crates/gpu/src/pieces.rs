@@ -149,7 +149,7 @@ pub(crate) struct Part {
 }
 
 /// Parts that are submitted together.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Cut {
     pub(crate) parts: Vec<Part>,
     /// Where the run goes on.
@@ -217,7 +217,9 @@ impl Pace {
                 match self.seconds[number] {
                     Some(pace) => {
                         let fit = (left / pace.max(1e-9)).min(f64::from(u32::MAX)) as u32;
-                        if fit == 0 && !parts.is_empty() {
+                        // What does not fit here but would elsewhere is not cut for that.
+                        let elsewhere = fit == 0 || pace * f64::from(units) <= PIECE_S;
+                        if fit < units && elsewhere && !parts.is_empty() {
                             break;
                         }
                         units = units.min(fit.max(1));

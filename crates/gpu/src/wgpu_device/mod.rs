@@ -228,26 +228,22 @@ impl Wgpu {
         let state: Arc<Mutex<Option<Result<(), wgpu::BufferAsyncError>>>> = Arc::default();
         let answer = Arc::clone(&state);
         let what = "looking into the device's memory";
-        self.guarded(what, || {
-            buffer.map_async(mode, from..to, move |result| *locked(&answer) = Some(result));
-        })?;
-        self.poll(PollType::Poll)?;
-        if locked(&state).is_none() {
-            self.poll(PollType::wait_indefinitely())?;
-        }
-        let answer = locked(&state).take();
-        match answer {
-            Some(Ok(())) => {
-                let result = self.guarded(what, || {
-                    let result = act();
-                    buffer.unmap();
-                    result
-                })?;
-                result.map_err(|e| self.said(format!("{what}: {e}")))
+        let mapped = || {
+            self.guarded(what, || buffer.map_async(mode, from..to, move |result| *locked(&answer) = Some(result)))?;
+            self.poll(PollType::Poll)?;
+            if locked(&state).is_none() {
+                self.poll(PollType::wait_indefinitely())?;
             }
-            Some(Err(e)) => Err(self.said(format!("{what}: {e}"))),
-            None => Err(self.said(format!("{what}: it gave no answer"))),
-        }
+            match locked(&state).take() {
+                Some(Ok(())) => act().map_err(|e| self.said(format!("{what}: {e}"))),
+                Some(Err(e)) => Err(self.said(format!("{what}: {e}"))),
+                None => Err(self.said(format!("{what}: it gave no answer"))),
+            }
+        };
+        let result = mapped();
+        // However it went, the device can have the buffer again.
+        let unmapped = self.guarded(what, || buffer.unmap());
+        result.and_then(|result| unmapped.map(|()| result))
     }
 
     /// Whether times of launches are more than zeros, and how long a tick is.
