@@ -37,6 +37,8 @@ pub struct Kernel {
     pub args: Vec<String>,
     /// Arrays that the threads of a workgroup share. They hold nothing at the beginning.
     pub shared: Vec<Array>,
+    /// Parts of shared arrays, where one array has several values at a time, or one after the other. Parts may overlap.
+    pub parts: Vec<Part>,
     /// Arrays that each thread has for itself. They hold nothing at the beginning.
     pub own: Vec<Array>,
     /// All variables, of loops too.
@@ -65,6 +67,20 @@ pub struct Array {
     pub len: u32,
 }
 
+/// Neighbouring elements of a shared array that belong together. An index counts from the first of them, and one beyond
+/// their last is out of bounds, whatever the array has there.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Part {
+    /// Its name.
+    pub name: String,
+    /// The shared array, by number.
+    pub shared: u32,
+    /// Where it begins.
+    pub first: u32,
+    /// How many elements it has.
+    pub len: u32,
+}
+
 /// A variable.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Variable {
@@ -87,6 +103,8 @@ pub enum Memory {
     Buffer(u32),
     /// A shared array, by number.
     Shared(u32),
+    /// A part of a shared array, by number.
+    Part(u32),
     /// An array of the thread's own, by number.
     Own(u32),
 }
@@ -433,8 +451,9 @@ pub struct Maker {
 impl Maker {
     /// A kernel of this name, whose workgroups have so many threads.
     pub fn new(name: impl Into<String>, threads: u32) -> Maker {
-        let (buffers, args, shared, own, vars, body) = (vec![], vec![], vec![], vec![], vec![], vec![]);
-        let kernel = Kernel { name: name.into(), threads, buffers, args, shared, own, vars, body };
+        let (buffers, args, shared, parts) = (vec![], vec![], vec![], vec![]);
+        let (own, vars, body) = (vec![], vec![], vec![]);
+        let kernel = Kernel { name: name.into(), threads, buffers, args, shared, parts, own, vars, body };
         Maker { kernel, open: vec![vec![]] }
     }
 
@@ -467,6 +486,12 @@ impl Maker {
     pub fn shared(&mut self, name: &str, ty: Ty, len: u32) -> Memory {
         self.kernel.shared.push(Array { name: name.into(), ty, len });
         Memory::Shared(self.kernel.shared.len() as u32 - 1)
+    }
+    /// A part of a shared array: `len` elements, from `first` on.
+    pub fn part(&mut self, name: &str, of: Memory, first: u32, len: u32) -> Memory {
+        let Memory::Shared(shared) = of else { return of };
+        self.kernel.parts.push(Part { name: name.into(), shared, first, len });
+        Memory::Part(self.kernel.parts.len() as u32 - 1)
     }
     /// What the elements of a shared array are.
     pub fn shared_type(&self, number: u32) -> Ty {

@@ -6,9 +6,9 @@
 //! * **NaN and infinity.** Drivers may compile under the assumption that there are none. So NaN is told by its bits and let
 //!   through as an integer, and comparisons ([`lt`] and the like) are of integers.
 //! * **One rounding in a · b + c.** A GPU may round twice. Where a difference must be exact (the reductions of [`exp`] and
-//!   [`sin`], the logarithm in [`pow`]), the constants have so few bits that the product is exact by itself.
-//! * **The order of additions.** Where a compiler that reorders sums would undo one, a part of it is cut off by its bits,
-//!   which no compiler looks through.
+//!   [`sin`], the logarithm in [`pow()`]), the constants have so few bits that the product is exact by itself.
+//! * **The order of additions.** Drivers do make n · (a + b) + x of n · a + (n · b + x), and lose what the two parts were for
+//!   (Mesa's do). Such sums are kept apart by a minimum that changes nothing, which no compiler looks through.
 //!
 //! Subnormal numbers may be taken for 0, as the hardware has it. The polynomials are minimax fits made for this project;
 //! the tests say how far each function is from `f64`.
@@ -64,6 +64,11 @@ fn poly(x: &Expr, c: &[f32]) -> Expr {
     y
 }
 
+/// The same number, which is never above the limit; but what it is made of is not mixed with what is made of it.
+fn apart(x: Expr, limit: f32) -> Expr {
+    x.min(limit)
+}
+
 /// 2ⁿ of a signed whole number from −126 to 127.
 fn power_of_two(n: &Expr) -> Expr {
     (n + 127).shl(23u32).bits(Ty::F32)
@@ -85,7 +90,7 @@ fn unless_nan(x: &Expr, y_bits: Expr) -> Expr {
 /// x = n · ln 2 + r with a whole n and |r| ≤ ½ ln 2, for |x| < 200: n and r.
 fn reduce(m: &mut Maker, x: &Expr) -> (Expr, Expr) {
     let n = m.name("n", (x * LOG2_E).unary(Unary::Round));
-    let r = m.name("r", n.fma(-LN_2_LO, n.fma(-LN_2_HI, x)));
+    let r = m.name("r", n.fma(-LN_2_LO, apart(n.fma(-LN_2_HI, x), 1.0)));
     (n, r)
 }
 
@@ -232,7 +237,7 @@ pub fn expm1(m: &mut Maker, x: &Expr) -> Expr {
     let n = m.name("less", n - 1.0);
     let p = m.name("p", small_expm1(&r));
     let whole = scale(m, &1.0.into(), &n) - 0.5;
-    let half = scale(m, &p, &n) + whole;
+    let half = scale(m, &p, &n) + apart(whole, f32::MAX);
     let half = m.name("half", half);
     // Tiny ones are their own result; halved, they would lose their last bit, and the sign of 0.
     let tiny = magnitude(&x).lt(1e-7f32.to_bits());
@@ -285,7 +290,7 @@ pub fn tanh(m: &mut Maker, x: &Expr) -> Expr {
     let twice = m.name("twice", x.unary(Unary::Abs).min(10.0) * 2.0);
     let (n, r) = reduce(m, &twice);
     let power = m.name("power", power_of_two(&n.to(Ty::I32)));
-    let e = m.name("e", power.fma(small_expm1(&r), &power - 1.0));
+    let e = m.name("e", power.fma(small_expm1(&r), apart(&power - 1.0, 1e9)));
     let y = (&e / (&e + 2.0)).min(1.0);
     unless_nan(&x, bits(&y).or(bits(&x).and(SIGN)))
 }
@@ -354,7 +359,7 @@ pub fn gelu(m: &mut Maker, x: &Expr) -> Expr {
     let large = m.name("large", &h * &h * -0.5);
     let small = m.name("small", (&t - &h) * (&t + &h) * -0.5);
     let n = m.name("n", ((&large + &small) * LOG2_E).unary(Unary::Round));
-    let r = m.name("r", n.fma(-LN_2_LO, n.fma(-LN_2_HI, large) + small));
+    let r = m.name("r", n.fma(-LN_2_LO, apart(n.fma(-LN_2_HI, large), 1.0) + small));
     let e = m.name("e", small_expm1(&r) + 1.0);
     let q = m.name("q", (&t - 4.0) / (&t + 4.0));
     let p = poly(

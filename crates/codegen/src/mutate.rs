@@ -116,6 +116,12 @@ pub fn mutants(kernel: &Kernel) -> Vec<Mutant> {
         let description = format!("the shared array `{}` has {} elements", array.name, array.len / 2);
         all.push(Mutant { mistake: Mistake::SharedHalved, description, kernel: halved });
     }
+    for (number, part) in kernel.parts.iter().enumerate().filter(|(_, part)| part.len > 1) {
+        let mut halved = kernel.clone();
+        halved.parts[number].len /= 2;
+        let description = format!("the part `{}` has {} elements", part.name, part.len / 2);
+        all.push(Mutant { mistake: Mistake::SharedHalved, description, kernel: halved });
+    }
     all
 }
 

@@ -68,6 +68,9 @@ pub enum Wrong {
     /// An array of nothing.
     #[error("the array `{name}` has no elements: expected at least 1")]
     ArrayEmpty { name: String },
+    /// A part that its array does not hold.
+    #[error("the part `{name}` ends at {end} of the array `{array}`: expected an end from 1 to {len}")]
+    PartOutside { name: String, end: u64, array: String, len: u32 },
     /// A number of something that there is not.
     #[error("there is no {what} {number}: expected a number below {count}")]
     Missing { what: &'static str, number: u32, count: usize },
@@ -150,6 +153,14 @@ fn declarations(kernel: &Kernel) -> Result<(), Wrong> {
         }
         if array.len == 0 {
             return Err(Wrong::ArrayEmpty { name: array.name.clone() });
+        }
+    }
+    for part in &kernel.parts {
+        name("a part", &part.name, false)?;
+        let array = find("shared array", &kernel.shared, part.shared)?;
+        let end = u64::from(part.first) + u64::from(part.len);
+        if part.len == 0 || end > u64::from(array.len) {
+            return Err(Wrong::PartOutside { name: part.name.clone(), end, array: array.name.clone(), len: array.len });
         }
     }
     for var in &kernel.vars {
@@ -281,6 +292,10 @@ impl Checker<'_> {
             }
             Memory::Shared(number) => {
                 expect("an element of a shared array", ty, find("shared array", &self.kernel.shared, number)?.ty)
+            }
+            Memory::Part(number) => {
+                let part = find("part", &self.kernel.parts, number)?;
+                expect("an element of a part", ty, find("shared array", &self.kernel.shared, part.shared)?.ty)
             }
             Memory::Own(number) => {
                 expect("an element of an own array", ty, find("own array", &self.kernel.own, number)?.ty)

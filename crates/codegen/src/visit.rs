@@ -77,11 +77,13 @@ pub fn memory_name(kernel: &Kernel, memory: Memory) -> String {
     let (number, name) = match memory {
         Memory::Buffer(number) => (number, kernel.buffers.get(number as usize).map(|buffer| &buffer.name)),
         Memory::Shared(number) => (number, kernel.shared.get(number as usize).map(|array| &array.name)),
+        Memory::Part(number) => (number, kernel.parts.get(number as usize).map(|part| &part.name)),
         Memory::Own(number) => (number, kernel.own.get(number as usize).map(|array| &array.name)),
     };
     let kind = match memory {
         Memory::Buffer(_) => "buffer",
         Memory::Shared(_) => "shared array",
+        Memory::Part(_) => "part",
         Memory::Own(_) => "own array",
     };
     name.map_or_else(|| format!("{kind} {number}"), |name| format!("{kind} `{name}`"))

@@ -3,11 +3,14 @@
 
 mod interpreted;
 
-use interpreted::run;
+use interpreted::{kernels, run, run_with};
+use schwann_codegen::mutate::{Mistake, mutants};
 use schwann_core::backend::reference::{self, Precision};
 use schwann_core::cases::{self, compare};
 use schwann_core::pass::{PassOptions, optimize};
 use schwann_gpu::device::Limits;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 
 /// With few workgroups at a time, so that a block of a loop has several rows; and with as many as there are rows.
 fn limits() -> [Limits; 2] {
@@ -45,4 +48,52 @@ fn every_case_agrees_with_the_reference() {
     failed.dedup();
     assert!(failed.is_empty(), "{} of {compared}:\n{}", failed.len(), failed.join("\n"));
     assert!(only.is_some() || compared > 2000, "{compared} results were compared");
+}
+
+/// Cases that together have every schedule: elements, packing, reductions, rows, tiles, attention, loops by blocks of one
+/// row and of several, loops step by step.
+fn every_schedule(name: &str) -> bool {
+    let all = std::env::var("SCHWANN_LONG").is_ok();
+    all || ["softmax/", "layer_norm/", "rms_norm/", "sum/", "attention/", "matmul/f32/33", "scan/", "gated/", "synapse"]
+        .iter()
+        .any(|part| name.starts_with(part))
+}
+
+#[test]
+fn every_mistake_in_a_kernel_is_noticed() {
+    // For each kernel that differs from others: whether some case noticed each of its mutants.
+    let mut noticed: HashMap<(Arc<schwann_codegen::lang::Kernel>, usize), bool> = HashMap::new();
+    let mut told: BTreeMap<String, (Mistake, (Arc<schwann_codegen::lang::Kernel>, usize))> = BTreeMap::new();
+    let limits = Limits { parallel_groups: 1, ..Limits::default() };
+    for case in cases::all().into_iter().filter(|case| every_schedule(&case.name)) {
+        let (graph, _) = optimize(&case.graph, &PassOptions::default()).unwrap();
+        let right = run(&graph, &case.inputs, &limits).unwrap();
+        for (number, kernel) in kernels(&graph, &case.inputs, &limits).unwrap().iter().enumerate() {
+            for (k, mutant) in mutants(kernel).into_iter().enumerate() {
+                let key = (Arc::clone(kernel), k);
+                if noticed.get(&key) == Some(&true) {
+                    continue;
+                }
+                let changed = Arc::new(mutant.kernel.clone());
+                let got = run_with(&graph, &case.inputs, &limits, &|n, kernel| {
+                    if n == number {
+                        *kernel = Arc::clone(&changed);
+                    }
+                });
+                let same = got.is_ok_and(|got| got.iter().zip(&right).all(|(a, b)| a.bytes() == b.bytes()));
+                *noticed.entry(key.clone()).or_default() |= !same;
+                told.insert(format!("{}: {mutant}", case.name), (mutant.mistake, key));
+            }
+        }
+    }
+    let mut missed: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for (text, (mistake, key)) in &told {
+        if !noticed[key] {
+            missed.entry(format!("{mistake:?}")).or_default().push(text.clone());
+        }
+    }
+    let counts: Vec<String> = missed.iter().map(|(kind, all)| format!("{kind} {}", all.len())).collect();
+    println!("{} mutants; missed: {}", noticed.len(), counts.join(", "));
+    let all: Vec<String> = missed.into_values().flatten().collect();
+    assert!(all.is_empty(), "{}", all.join("\n"));
 }

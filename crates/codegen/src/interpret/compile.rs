@@ -86,7 +86,7 @@ impl Tally {
     fn traffic(&mut self, memory: Memory) -> &mut Traffic {
         match memory {
             Memory::Buffer(_) => &mut self.buffer,
-            Memory::Shared(_) => &mut self.shared,
+            Memory::Shared(_) | Memory::Part(_) => &mut self.shared,
             Memory::Own(_) => &mut self.own,
         }
     }

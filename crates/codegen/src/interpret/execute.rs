@@ -5,7 +5,7 @@ use super::finding::{Access, Finding, Found, Wrong};
 use super::lanes::{self, Halt, each};
 use super::words::{Clock, Own, Trouble, Words};
 use super::{Counts, Options, Program, Traffic};
-use crate::lang::{Array, Memory};
+use crate::lang::{Array, Memory, Part};
 use crate::visit::{Place, memory_name};
 
 /// The most statements of a run. Each interval but the first begins with a statement, and a run begins in the lower half of
@@ -336,6 +336,14 @@ impl<'p> Machine<'p, '_, '_> {
                 let words = &mut self.shared[number as usize];
                 each(active, self.threads, |thread| put(thread, words.load(at(thread), thread, &alone)))
             }
+            Memory::Part(number) => {
+                let part = &self.program.kernel.parts[number as usize];
+                let words = &mut self.shared[part.shared as usize];
+                each(active, self.threads, |thread| {
+                    let word = within(part, at(thread)).and_then(|index| words.load(index, thread, &alone));
+                    put(thread, word)
+                })
+            }
             Memory::Own(number) => {
                 let own = &self.own[number as usize];
                 each(active, self.threads, |thread| put(thread, own.load(at(thread), thread)))
@@ -348,10 +356,19 @@ impl<'p> Machine<'p, '_, '_> {
         let (indices, values) = (&self.slots[index], &self.slots[value]);
         let operands = |thread: u16| (indices[usize::from(thread)], values[usize::from(thread)]);
         let result = match memory {
-            Memory::Buffer(_) | Memory::Shared(_) => {
+            Memory::Part(number) => {
+                let part = &self.program.kernel.parts[number as usize];
+                let (words, clock) = (&mut self.shared[part.shared as usize], self.clock.alone());
+                each(active, self.threads, |thread| {
+                    let (index, value) = operands(thread);
+                    let stored = within(part, index).and_then(|index| words.store(index, value, thread, &clock));
+                    stored.map_err(|trouble| (thread, trouble))
+                })
+            }
+            Memory::Buffer(number) | Memory::Shared(number) => {
                 let (words, clock) = match memory {
-                    Memory::Shared(number) => (&mut self.shared[number as usize], self.clock.alone()),
-                    Memory::Buffer(number) | Memory::Own(number) => (&mut *self.buffers[number as usize], self.clock),
+                    Memory::Shared(_) => (&mut self.shared[number as usize], self.clock.alone()),
+                    _ => (&mut *self.buffers[number as usize], self.clock),
                 };
                 each(active, self.threads, |thread| {
                     let (index, value) = operands(thread);
@@ -376,6 +393,7 @@ impl<'p> Machine<'p, '_, '_> {
         let len = match memory {
             Memory::Buffer(number) => self.buffers[number as usize].len(),
             Memory::Shared(number) => self.program.kernel.shared[number as usize].len as usize,
+            Memory::Part(number) => self.program.kernel.parts[number as usize].len as usize,
             Memory::Own(number) => self.program.kernel.own[number as usize].len as usize,
         };
         let wrong = match trouble {
@@ -397,4 +415,9 @@ impl<'p> Machine<'p, '_, '_> {
         let [x, y] = [self.groups[0], self.groups[1]].map(|groups| u64::from(groups.max(1)));
         [number % x, number / x % y, number / x / y].map(|number| number as u32)
     }
+}
+
+/// The element of a shared array that an element of a part of it is.
+fn within(part: &Part, index: u32) -> Result<u32, Trouble> {
+    if index < part.len { Ok(part.first + index) } else { Err(Trouble::Outside) }
 }

@@ -4,7 +4,7 @@
 //! [`NEAR`], r is |x| less q times the four parts of π/2. Beyond it, all whole turns are left out of the product of |x| and
 //! 2/π, in integers: of the digits of 2/π only 64 matter, and the exponent says which (Payne and Hanek).
 
-use super::{INFINITY, NAN, SIGN, bits, magnitude, poly, unless_nan};
+use super::{INFINITY, NAN, SIGN, apart, bits, magnitude, poly, unless_nan};
 use crate::lang::{Binary, Expr, Maker, Ty, Unary};
 use std::f32::consts::{FRAC_2_PI, FRAC_PI_2};
 
@@ -20,7 +20,7 @@ fn reduce(m: &mut Maker, x: &Expr) -> (Expr, Expr) {
     let size = m.name("size", magnitude(x));
     let a = m.name("a", size.bits(Ty::F32).min(NEAR));
     let n = m.name("n", (&a * FRAC_2_PI).unary(Unary::Round));
-    let r = PARTS.iter().fold(a, |r, &part| n.fma(-part, r));
+    let r = PARTS.iter().fold(a, |r, &part| n.fma(-part, apart(r, NEAR)));
     let (q, r) = (m.variable("q", n.to(Ty::U32)), m.variable("r", r));
     m.when(Expr::from(NEAR.to_bits()).lt(&size), |m| {
         // |x| = whole · 2ᵉ. The first digit that matters has the weight 2¹⁻ᵉ: those before it give multiples of 4.

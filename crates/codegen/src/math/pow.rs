@@ -1,6 +1,6 @@
 //! Powers.
 
-use super::{INFINITY, NAN, ONE, SIGN, bits, head, magnitude, poly, scale, split};
+use super::{INFINITY, NAN, ONE, SIGN, apart, bits, head, magnitude, poly, scale, split};
 use crate::lang::{Expr, Maker, Ty, Unary};
 use std::f32::consts::LN_2;
 
@@ -8,11 +8,6 @@ use std::f32::consts::LN_2;
 const TWO_LOG2_E: f32 = 2.885_39;
 const TWO_LOG2_E_HI: f32 = 2.884_765_6;
 const TWO_LOG2_E_LO: f32 = 0.000_624_456_7;
-
-/// The same without its last bit. A compiler that reorders sums does not look through it.
-fn sealed(x: &Expr) -> Expr {
-    bits(x).and(0xffff_fffeu32).bits(Ty::F32)
-}
 
 /// aᵇ as IEEE 754 has it: 1 where b is 0 or a is 1, even if the other is NaN; for negative a, the sign of b odd and NaN for
 /// b that is no whole number.
@@ -29,24 +24,24 @@ pub fn pow(m: &mut Maker, a: &Expr, b: &Expr) -> Expr {
     let f = m.name("f", &part - 1.0);
     let d = m.name("d", &part + 1.0);
     let d_head = m.name("d_head", head(&d));
-    let d_rest = &part - sealed(&(&d_head - 1.0));
+    let d_rest = &part - apart(&d_head - 1.0, 2.0);
     let s_head = m.name("s_head", head(&(&f / &d)));
     let minus = m.name("minus", s_head.unary(Unary::Neg));
-    let s_rest = m.name("s_rest", minus.fma(d_rest, minus.fma(d_head, &f)) / &d);
+    let s_rest = m.name("s_rest", minus.fma(d_rest, apart(minus.fma(d_head, &f), 1.0)) / &d);
     let s = m.name("s", &s_head + &s_rest);
     let u = m.name("u", &s * &s);
     let s_rest = (&s * &u).fma(poly(&u, &[0.333_333_3, 0.200_001_69, 0.142_686_02, 0.117_921_26]), s_rest);
     let small = m.name("small", s_head.fma(TWO_LOG2_E_LO, s_rest * TWO_LOG2_E));
     let log = m.name("log", s_head.fma(TWO_LOG2_E_HI, &small));
     let log_head = m.name("log_head", head(&log));
-    let log_rest = s_head.fma(TWO_LOG2_E_HI, log_head.unary(Unary::Neg)) + small;
+    let log_rest = apart(s_head.fma(TWO_LOG2_E_HI, log_head.unary(Unary::Neg)), 1.0) + small;
 
     let b_head = m.name("b_head", head(&b));
     let b_rest = m.name("b_rest", &b - &b_head);
     let [(x, n), (y, k)] = [&e, &log_head].map(|factor| {
         let product = m.name("product", &b_head * factor);
         let whole = m.name("whole", product.unary(Unary::Round));
-        (sealed(&(product - &whole)), whole)
+        (apart(product - &whole, 1.0), whole)
     });
     let rest = b_rest.fma(&e, b_rest.fma(&log_head, &b * log_rest));
     let r = m.name("r", x + y + rest);

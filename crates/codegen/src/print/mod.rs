@@ -1,7 +1,7 @@
 //! Kernels as text in the languages that drivers compile.
 //!
 //! One walk over the tree serves all languages: what it does is here, and how a language writes it is in its own file
-//! ([`Language`]).
+//! (`Language`).
 
 mod cuda;
 mod names;
@@ -287,12 +287,15 @@ impl<L: Language> Walk<'_, L> {
         match memory {
             Memory::Buffer(i) => &self.buffers[i as usize],
             Memory::Shared(i) => &self.shared[i as usize],
+            Memory::Part(i) => &self.shared[self.kernel.parts[i as usize].shared as usize],
             Memory::Own(i) => &self.own[i as usize],
         }
     }
 
     fn element(&self, memory: Memory, index: &Expr) -> String {
-        format!("{}[{}]", self.memory(memory), bare(&self.value(index)))
+        let first = if let Memory::Part(i) = memory { self.kernel.parts[i as usize].first } else { 0 };
+        let index = if first == 0 { index.clone() } else { index + first };
+        format!("{}[{}]", self.memory(memory), bare(&self.value(&index)))
     }
 
     /// The same bits as a type, without a way there and back.

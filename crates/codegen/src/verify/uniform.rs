@@ -100,7 +100,7 @@ impl Walk<'_> {
             Kind::Thread => false,
             Kind::Var(var) => self.uniform[var.0 as usize],
             Kind::Load(Memory::Buffer(buffer), _) => !self.kernel.buffers[*buffer as usize].written,
-            Kind::Load(Memory::Shared(_) | Memory::Own(_), _) => false,
+            Kind::Load(Memory::Shared(_) | Memory::Part(_) | Memory::Own(_), _) => false,
             _ => true,
         };
         let same = here && operands(expr).all(|operand| self.same(operand));

@@ -55,6 +55,24 @@ impl Prepared {
 
     /// The dispatches for one set of sizes.
     pub fn lay_out(&self, bindings: &Bindings) -> Result<Layout> {
+        self.lay_out_by(bindings, assign)
+    }
+
+    /// The same with memory of its own for every intermediate value, and a gap after each: for tests, which can see there
+    /// who writes beyond what is his.
+    pub fn lay_out_apart(&self, bindings: &Bindings) -> Result<Layout> {
+        self.lay_out_by(bindings, |lifetimes| {
+            let mut end = 0usize;
+            let mut offsets = vec![];
+            for lifetime in lifetimes {
+                offsets.push(end);
+                end = end.saturating_add(lifetime.bytes).saturating_add(64);
+            }
+            (offsets, end)
+        })
+    }
+
+    fn lay_out_by(&self, bindings: &Bindings, place: Placement) -> Result<Layout> {
         schwann_core::plan::check_work(&self.graph, bindings)?;
         let mut lowering = Lowering {
             bindings,
@@ -81,9 +99,12 @@ impl Prepared {
             .collect::<Result<Vec<_>>>()?;
         let scope = Scope { graph: &self.graph, path: vec![], place: vec![] };
         let steps = lowering.graph(&scope, inputs, &outputs)?;
-        lowering.finish(steps, &self.graph)
+        lowering.finish(steps, &self.graph, place)
     }
 }
+
+/// Gives buffers offsets in one arena, and says how long that is.
+type Placement = fn(&[Lifetime]) -> (Vec<usize>, usize);
 
 /// A graph that is being lowered: the whole one or a loop's body.
 struct Scope<'a> {
@@ -389,10 +410,10 @@ impl Lowering<'_> {
     }
 
     /// Plans memory, and settles every argument.
-    fn finish(mut self, steps: Steps, graph: &Graph) -> Result<Layout> {
+    fn finish(mut self, steps: Steps, graph: &Graph, place: Placement) -> Result<Layout> {
         let lifetime = |slot: &Slot| Lifetime { bytes: slot.words * 4, first: slot.first, last: slot.last };
         let lifetimes: Vec<Lifetime> = self.slots.iter().map(lifetime).collect();
-        let (offsets, arena_bytes) = assign(&lifetimes);
+        let (offsets, arena_bytes) = place(&lifetimes);
         let words = offsets.iter().map(|&bytes| word(bytes / 4)).collect::<Result<Vec<_>>>()?;
         let items = settle(self.open.pop().unwrap_or_default(), &words)?;
         let buffer = |(slot, offset): (&Slot, &usize)| Buffer {

@@ -81,7 +81,7 @@ impl<'a> Site<'a> {
     /// The memory of a view, and the word that it begins at.
     pub(crate) fn place(&mut self, view: &View) -> Result<(Memory, Expr)> {
         match &view.home {
-            Home::Shared(memory, first) => Ok((*memory, (*first).into())),
+            Home::Shared(memory) => Ok((*memory, 0u32.into())),
             Home::Number(_) => Err(Error::Internal("a number has no place in memory".into())),
             home => {
                 let memory = if matches!(home, Home::Constant(_)) { self.constants } else { self.arena };

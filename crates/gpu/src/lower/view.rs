@@ -16,8 +16,8 @@ pub(crate) enum Home {
     Output(usize),
     /// The buffer of constants, from this word on.
     Constant(u32),
-    /// A shared array of the kernel that is being made, from this element on.
-    Shared(Memory, u32),
+    /// A shared array of the kernel that is being made, or a part of one.
+    Shared(Memory),
     /// Nowhere: it is this number, by its bits.
     Number(u32),
 }
@@ -152,7 +152,7 @@ impl Site<'_> {
         let per_word = view.per_word();
         if per_word == 1 {
             // Shared arrays hold words, whatever they stand for.
-            let shared = matches!(memory, Memory::Shared(_));
+            let shared = matches!(memory, Memory::Shared(_) | Memory::Part(_));
             let loaded = self.maker.load(memory, base + index, if shared || ty == Ty::Bool { Ty::U32 } else { ty });
             let loaded = self.maker.name("v", loaded);
             return Ok(if ty == Ty::Bool { loaded.ne(0u32) } else { loaded.bits(ty) });
@@ -182,7 +182,7 @@ impl Site<'_> {
             Ty::Bool => value.to(Ty::U32),
             _ => value,
         };
-        let word = if matches!(memory, Memory::Shared(_)) { word.bits(Ty::U32) } else { word };
+        let word = if matches!(memory, Memory::Shared(_) | Memory::Part(_)) { word.bits(Ty::U32) } else { word };
         self.maker.store(memory, base + index, word);
         Ok(())
     }

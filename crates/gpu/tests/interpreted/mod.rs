@@ -1,6 +1,9 @@
 //! Runs a graph's dispatches in the interpreter, without a device: as little as that takes.
 
+#![allow(dead_code, reason = "each test that includes it uses another part")]
+
 use schwann_codegen::interpret::{Options, Program, Words};
+use schwann_codegen::lang::Kernel;
 use schwann_core::{Bindings, Error, Graph, Result, Tensor};
 use schwann_gpu::device::Limits;
 use schwann_gpu::lower::Prepared;
@@ -8,13 +11,28 @@ use schwann_gpu::program::{Argument, Base, Item, Layout};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+/// Words that belong to nobody, after each value.
+const GAP: usize = 16;
+
 /// The results of a graph that has gone through the passes.
 pub(crate) fn run(graph: &Graph, inputs: &BTreeMap<String, Tensor>, limits: &Limits) -> Result<Vec<Tensor>> {
+    run_with(graph, inputs, limits, &|_, _| ())
+}
+
+/// The same with kernels that `change` may have changed, given their number.
+pub(crate) fn run_with(
+    graph: &Graph,
+    inputs: &BTreeMap<String, Tensor>,
+    limits: &Limits,
+    change: &dyn Fn(usize, &mut Arc<Kernel>),
+) -> Result<Vec<Tensor>> {
     let prepared = Prepared::new(Arc::new(graph.clone()), limits)?;
     let mut bindings = Bindings::new();
     graph.bind(|name| inputs.get(name).map(Tensor::shape), &mut bindings)?;
-    let layout = prepared.lay_out(&bindings)?;
+    let mut layout = prepared.lay_out_apart(&bindings)?;
+    layout.kernels.iter_mut().enumerate().for_each(|(number, kernel)| change(number, kernel));
     let mut arena = Words::new(layout.scratch_words as usize);
+    let mut taken: Vec<(usize, usize)> = layout.plan.buffers.iter().map(|b| (b.offset / 4, b.bytes / 4)).collect();
     let mut places = [vec![], vec![]];
     let sizes = schwann_core::backend::Sizes::of(graph, &bindings)?;
     for (i, (name, _)) in graph.inputs().enumerate() {
@@ -24,12 +42,15 @@ pub(crate) fn run(graph: &Graph, inputs: &BTreeMap<String, Tensor>, limits: &Lim
         places[0].push(arena.len() as u32);
         let words: Vec<u32> = bytes.chunks(4).map(word).collect();
         let at = arena.len();
-        arena.resize(at + words.len());
+        taken.push((at, words.len()));
+        arena.resize(at + words.len() + GAP);
         arena.put(at, &words).unwrap();
     }
     for sized in &sizes.outputs {
         places[1].push(arena.len() as u32);
-        arena.resize(arena.len() + schwann_core::backend::Sizes::bytes(sized).div_ceil(4));
+        let words = schwann_core::backend::Sizes::bytes(sized).div_ceil(4);
+        taken.push((arena.len(), words));
+        arena.resize(arena.len() + words + GAP);
     }
     let mut state = State {
         programs: layout.kernels.iter().map(|k| Program::new(k).map_err(found)).collect::<Result<_>>()?,
@@ -39,8 +60,18 @@ pub(crate) fn run(graph: &Graph, inputs: &BTreeMap<String, Tensor>, limits: &Lim
     };
     for kernel in &layout.kernels {
         schwann_codegen::verify::verify(kernel).map_err(found)?;
+        limits.admit("interpreter", kernel)?;
     }
     state.run(&layout.items, &mut vec![])?;
+    // What nobody has a right to, nobody wrote to.
+    taken.sort_unstable();
+    let mut end = 0;
+    for (at, words) in taken.into_iter().chain([(state.buffers[0].len(), 0)]) {
+        if let Some(word) = (end..at).find(|word| state.buffers[0].is_known(*word)) {
+            return Err(found(format!("word {word} of the arena was written: it belongs to nobody")));
+        }
+        end = end.max(at + words);
+    }
     let raised = |(word, _): &(&u32, _)| **word != 0;
     if let Some((_, fault)) = state.buffers[2].values().iter().zip(&layout.faults).find(raised) {
         return Err(Error::Value { node: fault.node.clone(), problem: fault.problem.clone() });
@@ -55,6 +86,14 @@ pub(crate) fn run(graph: &Graph, inputs: &BTreeMap<String, Tensor>, limits: &Lim
         results.push(Tensor::from_bytes(sized.0, &sized.1, &all)?);
     }
     Ok(results)
+}
+
+/// The kernels of a graph, by number.
+pub(crate) fn kernels(graph: &Graph, inputs: &BTreeMap<String, Tensor>, limits: &Limits) -> Result<Vec<Arc<Kernel>>> {
+    let prepared = Prepared::new(Arc::new(graph.clone()), limits)?;
+    let mut bindings = Bindings::new();
+    graph.bind(|name| inputs.get(name).map(Tensor::shape), &mut bindings)?;
+    Ok(prepared.lay_out(&bindings)?.kernels)
 }
 
 fn word(bytes: &[u8]) -> u32 {

@@ -8,7 +8,7 @@ pub(super) struct Machine {
     /// a · b + c is rounded once.
     fused: bool,
     /// Division and roots are off by 2 units in the last place; subnormal results are 0; the smaller or larger of NaN and a
-    /// number is the number.
+    /// number is the number; and n · a + (n · b + x) becomes n · (a + b) + x, as some compilers have it.
     rough: bool,
 }
 
@@ -74,6 +74,13 @@ impl Run<'_> {
             Kind::Var(var) => self.vars[var.0 as usize],
             Kind::Load(Memory::Buffer(_), index) => self.operands[self.value(index) as usize],
             Kind::Fma(a, b, c) => {
+                if let Kind::Fma(same, other, rest) = c.kind()
+                    && self.machine.rough
+                    && same == a
+                {
+                    let factor = self.float(b) + self.float(other);
+                    return self.stored(self.float(a) * factor + self.float(rest), false);
+                }
                 let (a, b, c) = (self.float(a), self.float(b), self.float(c));
                 self.stored(if self.machine.fused { a.mul_add(b, c) } else { a * b + c }, false)
             }

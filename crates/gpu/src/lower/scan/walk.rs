@@ -1,339 +1,21 @@
-//! Loops. Where rows are independent, a loop is one kernel: a workgroup takes a block of rows through all steps, with states
-//! and intermediate values in shared memory, and waits only where threads read what others wrote. Any other loop is the
-//! kernels of its body, dispatched once for each step.
+//! A loop as one kernel: a workgroup takes a block of rows through all steps.
 
-use super::element::{Call, Lists, element, epilogue, factors, gate, synapse_ratio};
-use super::grid::coordinates;
-use super::site::{Site, word};
-use super::view::{Home, View};
-use super::{Lowering, Scope, minus, times};
+use super::block::{Block, ROWS_AT_ONCE};
+use super::is_view;
+use crate::lower::element::{Call, Lists, element, epilogue, factors, gate, synapse_ratio};
+use crate::lower::grid::coordinates;
+use crate::lower::site::{Site, word};
+use crate::lower::view::{Home, View};
+use crate::lower::{Lowering, Scope, describe};
 use crate::program::Walk;
 use schwann_codegen::lang::{Expr, Memory, Ty};
 use schwann_core::graph::Node;
 use schwann_core::op::Scan;
-use schwann_core::pass::rows::{Independent, ROWS, independent};
-use schwann_core::plan::memory::{Lifetime, assign};
+use schwann_core::pass::rows::ROWS;
 use schwann_core::plan::{Loop, Plan, Step};
 use schwann_core::{DType, Dim, Error, Op, Result, Value};
 use std::collections::HashMap;
 use std::sync::Arc;
-
-/// Rows of a block at most.
-const BLOCK_ROWS_MOST: u32 = 16;
-/// Rows that a thread multiplies with each weight that it loads.
-const ROWS_AT_ONCE: u32 = 4;
-/// Threads of a workgroup: as many as the widest value has elements, within these.
-const THREADS: std::ops::RangeInclusive<u32> = 32..=256;
-
-impl Lowering<'_> {
-    /// A loop: one kernel if that can be, else the kernels of its body.
-    #[expect(clippy::too_many_arguments, reason = "a node, where it is, and what it reads and writes")]
-    pub(super) fn scan(
-        &mut self,
-        scope: &Scope<'_>,
-        id: u32,
-        node: &Node,
-        scan: &Scan,
-        operands: &[View],
-        outs: &[View],
-        place: &[usize],
-    ) -> Result<Box<Loop>> {
-        let steps = operands[scan.states].dims[scan.axis].eval(self.bindings)?;
-        word(steps)?;
-        if let Ok(body) = independent(scan)?
-            && let Some(block) = self.block(scan, body, operands)?
-        {
-            return self.one_kernel(scope, id, node, scan, &block, operands, outs, place, steps);
-        }
-        self.step_by_step(scope, id, scan, operands, outs, place, steps)
-    }
-
-    /// The kernels of the body, one after the other, for each step.
-    #[expect(clippy::too_many_arguments, reason = "a node, where it is, and what it reads and writes")]
-    fn step_by_step(
-        &mut self,
-        scope: &Scope<'_>,
-        id: u32,
-        scan: &Scan,
-        operands: &[View],
-        outs: &[View],
-        place: &[usize],
-        steps: usize,
-    ) -> Result<Box<Loop>> {
-        let depth = self.open.len() - 1;
-        let split = scan.states + scan.sequences;
-        let mut inputs = vec![];
-        // States have a place that lasts from step to step.
-        let mut states = vec![];
-        for (operand, (name, _)) in operands[..scan.states].iter().zip(scan.body.inputs()) {
-            let state = self.slot(name, operand.dtype, &operand.dims)?;
-            self.copy(operand, &state, place)?;
-            states.push(state);
-        }
-        inputs.extend(states.iter().cloned());
-        for operand in &operands[scan.states..split] {
-            // Elements that share a word with those of the next step are written out first.
-            let sequence = if operand.per_word() > 1 {
-                let words = self.slot("sequence", operand.dtype, &operand.dims)?;
-                self.copy(operand, &words, place)?;
-                words
-            } else {
-                operand.clone()
-            };
-            inputs.push(self.element_of(&sequence, scan, steps, depth)?);
-        }
-        inputs.extend(operands[split..].iter().cloned());
-        let mut results = vec![];
-        for (k, out) in outs.iter().enumerate() {
-            results.push(if k < scan.states {
-                self.slot("next", out.dtype, &out.dims)?
-            } else {
-                self.element_of(out, scan, steps, depth)?
-            });
-        }
-        let began = self.begin_repeat();
-        let inner = Scope { graph: &scan.body, path: [&scope.path[..], &[id]].concat(), place: place.to_vec() };
-        let body = self.graph(&inner, inputs, &results)?;
-        for (next, state) in results.iter().zip(&states) {
-            let last = [place, &[body.len().saturating_sub(1)]].concat();
-            self.copy(next, state, &last)?;
-        }
-        self.end_repeat(word(steps)?, began);
-        for (state, out) in states.iter().zip(outs) {
-            self.copy(state, out, place)?;
-        }
-        let body = self.body_plan(body)?;
-        Ok(Box::new(Loop { steps, block_rows: None, blocks: 1, body, tail: None }))
-    }
-
-    /// The plan of a loop's body.
-    fn body_plan(&self, steps: Vec<Step>) -> Result<Arc<Plan>> {
-        Ok(Arc::new(Plan {
-            backend: String::new(),
-            threads: 1,
-            bindings: self.bindings.clone(),
-            steps,
-            buffers: vec![],
-            arena_bytes: 0,
-            live_bytes: 0,
-            weight_bytes: 0,
-        }))
-    }
-
-    /// One element of a sequence, which moves on from round to round of the loop at this depth.
-    fn element_of(&self, sequence: &View, scan: &Scan, steps: usize, depth: usize) -> Result<View> {
-        let step = sequence.steps[scan.axis].eval(self.bindings)?;
-        let mut view = sequence.clone();
-        if scan.reverse && steps > 0 {
-            let last = minus(&sequence.dims[scan.axis], &Dim::fixed(1))?;
-            view = view.sliced(scan.axis, &last, &Dim::fixed(1))?;
-        }
-        view.dims.remove(scan.axis);
-        view.steps.remove(scan.axis);
-        view.strides.resize(depth, 0);
-        let stride = word(step)?;
-        view.strides.push(if scan.reverse { stride.wrapping_neg() } else { stride });
-        Ok(view)
-    }
-}
-
-/// A loop that is one kernel: how its rows are cut, and where values are in shared memory.
-struct Block {
-    body: Independent,
-    rows: u32,
-    threads: u32,
-    /// For each value that has rows, its elements in one of them.
-    widths: HashMap<Value, u32>,
-    /// Where a value begins in shared memory, in words.
-    at: HashMap<Value, u32>,
-    /// Where new states are kept that must not be written over old ones at once.
-    aside: HashMap<usize, u32>,
-    /// For each node that is applied to its own result, where every other result is kept.
-    unfolded: HashMap<u32, u32>,
-    words: u32,
-}
-
-impl Block {
-    /// The view of a value in shared memory, row by row.
-    fn view(&self, value: Value, memory: Memory) -> Result<View> {
-        let ty = self.body.body.ty(value);
-        self.view_at(self.at[&value], ty.dtype, ty.shape.dims(), self.body.row_axis(value).unwrap_or(0), memory)
-    }
-
-    fn aside_of(&self, id: u32) -> Result<u32> {
-        self.unfolded.get(&id).copied().ok_or_else(|| Error::Internal("no room for an unfolding".into()))
-    }
-
-    fn view_at(&self, at: u32, dtype: DType, dims: &[Dim], rows: usize, memory: Memory) -> Result<View> {
-        let mut steps = vec![Dim::fixed(1); dims.len()];
-        let mut step = Dim::fixed(1);
-        for axis in (0..dims.len()).rev().filter(|axis| *axis != rows) {
-            steps[axis] = step.clone();
-            step = times(&step, &dims[axis])?;
-        }
-        steps[rows] = step;
-        let home = Home::Shared(memory, at);
-        Ok(View { home, strides: vec![], dtype, packed: false, dims: dims.to_vec(), steps, first: Dim::fixed(0) })
-    }
-}
-
-/// Whether a node of a body is only another view of what it reads.
-fn is_view(op: &Op) -> bool {
-    matches!(op, Op::Transpose { .. } | Op::Slice { .. } | Op::Broadcast { .. } | Op::Reshape { .. })
-}
-
-impl Lowering<'_> {
-    /// How a loop's rows can be cut into blocks; none if its body needs something that this kernel does not do, or more
-    /// shared memory than there is.
-    fn block(&self, scan: &Scan, body: Independent, operands: &[View]) -> Result<Option<Block>> {
-        let graph = &body.body;
-        let rows_symbol = Dim::symbol(ROWS);
-        let mut widths = HashMap::new();
-        let mut order: Vec<(Value, usize)> = vec![];
-        for (id, node) in graph.nodes().iter().enumerate() {
-            for (slot, ty) in node.outs.iter().enumerate() {
-                let value = Value { node: id as u32, slot: slot as u16 };
-                let Some(axis) = body.row_axis(value) else {
-                    // The same for all rows: fine where nothing is computed.
-                    if node.op.is_source() || is_view(&node.op) {
-                        continue;
-                    }
-                    return Ok(None);
-                };
-                let mut width = 1usize;
-                for (i, dim) in ty.shape.dims().iter().enumerate() {
-                    if i == axis {
-                        if *dim != rows_symbol {
-                            return Ok(None);
-                        }
-                        continue;
-                    }
-                    let Some(size) = dim.as_fixed() else { return Ok(None) };
-                    width = width.saturating_mul(size);
-                }
-                if width == 0 || width > 1 << 16 {
-                    return Ok(None);
-                }
-                widths.insert(value, word(width)?);
-                order.push((value, id));
-            }
-            match &node.op {
-                Op::Softmax { .. } | Op::LayerNorm { .. } | Op::RmsNorm { .. } | Op::Attention { .. } | Op::Scan(_) => {
-                    return Ok(None);
-                }
-                // Indices that are wrong would have to be told of from inside.
-                Op::Gather { .. } | Op::SegmentSum { .. } => return Ok(None),
-                _ => {}
-            }
-        }
-        // A view of a value lives as long as somebody reads it: look through views to the memory behind them.
-        let mut behind: HashMap<Value, Value> = HashMap::new();
-        let mut last: HashMap<Value, usize> = HashMap::new();
-        let end = graph.nodes().len() + 1;
-        for (id, node) in graph.nodes().iter().enumerate() {
-            for v in &node.inputs {
-                let home = behind.get(v).copied().unwrap_or(*v);
-                last.insert(home, id);
-            }
-            if is_view(&node.op) && widths.contains_key(&Value { node: id as u32, slot: 0 }) {
-                let from = node.inputs[0];
-                let home = behind.get(&from).copied().unwrap_or(from);
-                // A view that cannot be said by steps is a value of its own; `one_kernel` finds out as this does.
-                if viewable(&body, node, id as u32)? {
-                    behind.insert(Value { node: id as u32, slot: 0 }, home);
-                }
-            }
-        }
-        let outputs: Vec<Value> =
-            graph.outputs().iter().map(|o| behind.get(&o.value).copied().unwrap_or(o.value)).collect();
-        outputs.iter().for_each(|v| {
-            last.insert(*v, end);
-        });
-        let inputs: Vec<Value> = graph.inputs().map(|(_, v)| v).collect();
-        let carried = scan.states + scan.sequences;
-        let mut lifetimes = vec![];
-        let mut values = vec![];
-        for (value, id) in order {
-            if behind.contains_key(&value) {
-                continue;
-            }
-            let (mut first, mut until) = (id, last.get(&value).copied().unwrap_or(id));
-            if inputs[..carried].contains(&value) {
-                (first, until) = (0, end);
-            }
-            values.push(value);
-            lifetimes.push((first, until, widths[&value]));
-        }
-        // A new state that is an old state or a part of one, is kept aside while states are written.
-        let states = &inputs[..scan.states];
-        let mut aside_of = vec![];
-        for (k, output) in outputs[..scan.states].iter().enumerate() {
-            if states.contains(output) && graph.outputs()[k].value != states[k] {
-                aside_of.push(k);
-                lifetimes.push((end, end, widths[&graph.outputs()[k].value]));
-            }
-        }
-        let mut unfolded_of = vec![];
-        for (id, node) in graph.nodes().iter().enumerate() {
-            if matches!(node.op, Op::SynapseRatio { times, .. } if times > 1) {
-                unfolded_of.push(id as u32);
-                lifetimes.push((id, id, widths[&Value { node: id as u32, slot: 0 }]));
-            }
-        }
-        let plan = |rows: u32| {
-            // The planner counts bytes in whole cache lines; words stand for bytes here.
-            let all: Vec<Lifetime> = lifetimes
-                .iter()
-                .map(|(first, last, width)| Lifetime { bytes: (*width * rows) as usize, first: *first, last: *last })
-                .collect();
-            assign(&all)
-        };
-        let fits = |rows: u32| plan(rows).1.saturating_mul(4) <= self.limits.shared_bytes as usize;
-        if !fits(1) {
-            return Ok(None);
-        }
-        let batch = operands[0].dims[if scan.states == 0 { 1 - scan.axis } else { 0 }].eval(self.bindings)?;
-        let mut rows = 1;
-        if batch >= 2 * self.limits.parallel_groups as usize {
-            while rows < BLOCK_ROWS_MOST && fits(rows * 2) {
-                rows *= 2;
-            }
-        }
-        let (offsets, words) = plan(rows);
-        let widest = widths.values().copied().max().unwrap_or(1);
-        let most = THREADS.end().min(&self.limits.threads);
-        let threads = (widest * rows.div_ceil(ROWS_AT_ONCE)).next_multiple_of(32).clamp(*THREADS.start(), *most);
-        let mut at = HashMap::new();
-        for (value, offset) in values.iter().zip(&offsets) {
-            at.insert(*value, word(*offset)?);
-        }
-        let mut aside = HashMap::new();
-        for (k, offset) in aside_of.iter().zip(&offsets[values.len()..]) {
-            aside.insert(*k, word(*offset)?);
-        }
-        let mut unfolded = HashMap::new();
-        for (id, offset) in unfolded_of.iter().zip(&offsets[values.len() + aside_of.len()..]) {
-            unfolded.insert(*id, word(*offset)?);
-        }
-        Ok(Some(Block { body, rows, threads, widths, at, aside, unfolded, words: word(words)?.max(1) }))
-    }
-}
-
-/// Whether a node that could be a view can be said by steps, given that what it reads lies row by row.
-fn viewable(body: &Independent, node: &Node, id: u32) -> Result<bool> {
-    let from = node.inputs[0];
-    match &node.op {
-        Op::Reshape { .. } => {
-            // Row by row on both sides, with rows first: the rest keeps its order.
-            let value = Value { node: id, slot: 0 };
-            let first = body.row_axis(from) == Some(0) && body.row_axis(value) == Some(0);
-            // What it reads may be a view itself, and then does not lie row by row.
-            Ok(first && !is_view(&body.body.node(from).op))
-        }
-        Op::Broadcast { .. } => Ok(body.row_axis(from).is_some()),
-        _ => Ok(true),
-    }
-}
 
 /// What threads did to shared memory since they last waited for each other.
 #[derive(Default)]
@@ -381,13 +63,15 @@ struct Held {
 struct Walker<'b> {
     block: &'b Block,
     shared: Memory,
+    /// The parts of shared memory that have a name by now, by the value that they hold.
+    parts: HashMap<Value, Memory>,
     since: Since,
     held: HashMap<Value, Held>,
 }
 
 impl Lowering<'_> {
     #[expect(clippy::too_many_arguments, reason = "a node, where it is, and what it reads and writes")]
-    fn one_kernel(
+    pub(super) fn one_kernel(
         &mut self,
         scope: &Scope<'_>,
         id: u32,
@@ -433,7 +117,8 @@ impl Lowering<'_> {
         let blocks = batch.div_ceil(block.rows as usize);
         let groups = self.a_group_each(&mut site, blocks, |s, number| {
             let first_row = s.maker.name("first_row", number * block.rows);
-            let mut walker = Walker { block, shared, since: Since::default(), held: HashMap::new() };
+            let mut walker =
+                Walker { block, shared, parts: HashMap::new(), since: Since::default(), held: HashMap::new() };
             let inputs: Vec<Value> = graph.inputs().map(|(_, v)| v).collect();
             for (value, view) in inputs.iter().zip(operands).skip(scan.states + scan.sequences) {
                 walker.held.insert(*value, Held { view: view.clone(), words: None });
@@ -448,13 +133,13 @@ impl Lowering<'_> {
             let last_row = s.maker.name("last_row", &rows_in_all - 1u32);
             let global = |row: &Expr| (&first_row + row).min(&last_row);
             for (value, (read_at, _)) in inputs[..scan.states].iter().zip(&places) {
-                let held = walker.hold(*value)?;
+                let held = walker.hold(s, *value)?;
                 let width = block.widths[value];
                 walker.since.meet(s, &[held.access(true, Some((width, false)))]);
-                let (arena, Home::Shared(_, at)) = (s.arena, held.view.home.clone()) else { continue };
+                let (arena, Home::Shared(part)) = (s.arena, held.view.home.clone()) else { continue };
                 walker.deal(s, width, |s, row, unit| {
                     let word = s.maker.load(arena, read_at + global(row) * width + unit, Ty::U32);
-                    s.maker.store(shared, row * width + unit + at, word);
+                    s.maker.store(part, row * width + unit, word);
                     Ok(())
                 })?;
             }
@@ -462,7 +147,7 @@ impl Lowering<'_> {
                 let time = if scan.reverse { &all_steps - 1u32 - &t } else { t };
                 let time = s.maker.name("time", time);
                 for (value, sequence) in inputs.iter().zip(operands).skip(scan.states).take(scan.sequences) {
-                    let held = walker.hold(*value)?;
+                    let held = walker.hold(s, *value)?;
                     let width = block.widths[value];
                     walker.since.meet(s, &[held.access(true, Some((width, false)))]);
                     walker.elements(s, *value, |s, at, row| {
@@ -482,15 +167,14 @@ impl Lowering<'_> {
                 walker.since.wait(s);
                 Ok(())
             })?;
-            walker.since.wait(s);
             for (value, (_, write_at)) in inputs[..scan.states].iter().zip(&places) {
-                let held = walker.hold(*value)?;
+                let held = walker.get(*value)?;
                 let width = block.widths[value];
-                let (arena, Home::Shared(_, at)) = (s.arena, held.view.home.clone()) else { continue };
+                let (arena, Home::Shared(part)) = (s.arena, held.view.home.clone()) else { continue };
                 walker.deal(s, width, |s, row, unit| {
                     let to = s.maker.name("to_row", &first_row + row);
                     s.guarded(to.lt(&rows_in_all), |s| {
-                        let word = s.maker.load(shared, row * width + unit + at, Ty::U32);
+                        let word = s.maker.load(part, row * width + unit, Ty::U32);
                         s.maker.store(arena, write_at + &to * width + unit, word);
                         Ok(())
                     })
@@ -515,7 +199,7 @@ impl Lowering<'_> {
             steps.push(Step {
                 name: node.name.clone(),
                 op: node.op.name().into(),
-                kernel: super::describe::kernel(graph, node, &bindings, None)?,
+                kernel: describe::kernel(graph, node, &bindings, None)?,
                 out: format!("{}{shape:?}", node.outs[0].dtype),
                 reads: vec![],
                 writes: vec![],
@@ -537,12 +221,20 @@ impl Held {
 
 impl Walker<'_> {
     /// A value that has memory of its own; from now on others can read it.
-    fn hold(&mut self, value: Value) -> Result<Held> {
-        let at = self.block.at[&value];
-        let words = Some(at..at + self.block.widths[&value] * self.block.rows);
-        let held = Held { view: self.block.view(value, self.shared)?, words };
+    fn hold(&mut self, s: &mut Site<'_>, value: Value) -> Result<Held> {
+        let (at, len) = (self.block.at[&value], self.block.widths[&value] * self.block.rows);
+        let shared = self.shared;
+        let part = *self.parts.entry(value).or_insert_with(|| s.maker.part("value", shared, at, len));
+        let held = Held { view: self.block.view(value, part)?, words: Some(at..at + len) };
         self.held.insert(value, held.clone());
         Ok(held)
+    }
+
+    /// Memory beside that of the values, for one like this.
+    fn beside(&self, s: &mut Site<'_>, value: Value, at: u32) -> Result<Held> {
+        let len = self.block.widths[&value] * self.block.rows;
+        let part = s.maker.part("beside", self.shared, at, len);
+        Ok(Held { view: self.block.view(value, part)?, words: Some(at..at + len) })
     }
 
     fn get(&self, value: Value) -> Result<Held> {
@@ -600,10 +292,10 @@ impl Walker<'_> {
                 Op::Slice { axis, start, .. } => Some(from.view.sliced(*axis, start, &dims[*axis])?),
                 Op::Broadcast { .. } => Some(from.view.stretched(dims)),
                 Op::Reshape { .. } if from.words.is_some() => {
-                    let (Home::Shared(memory, at), dtype) = (&from.view.home, from.view.dtype) else {
+                    let (Home::Shared(part), dtype) = (&from.view.home, from.view.dtype) else {
                         return Err(Error::Internal("a row that is not in shared memory".into()));
                     };
-                    Some(self.block.view_at(*at, dtype, dims, 0, *memory)?)
+                    Some(Block::view_of(*part, dtype, dims, 0)?)
                 }
                 _ => from.view.reshaped(dims)?,
             };
@@ -630,22 +322,13 @@ impl Walker<'_> {
         let width = self.block.widths[&value];
         let mut outs = vec![];
         for slot in 0..node.outs.len() as u16 {
-            outs.push(self.hold(Value { node: id, slot })?);
+            outs.push(self.hold(s, Value { node: id, slot })?);
         }
         if let Op::SynapseRatio { activation, axis, times } = &node.op
             && *times > 1
         {
             let aside = self.block.aside_of(id)?;
-            let other = Held {
-                view: self.block.view_at(
-                    aside,
-                    dtypes[0],
-                    dims,
-                    self.block.body.row_axis(value).unwrap_or(0),
-                    self.shared,
-                )?,
-                words: Some(aside..aside + width * self.block.rows),
-            };
+            let other = self.beside(s, value, aside)?;
             let mut x = inputs[0].clone();
             for time in 0..*times {
                 // The last one ends where it is wanted.
@@ -797,13 +480,11 @@ impl Walker<'_> {
                 continue;
             }
             let held = self.get(outputs[k])?;
-            let ty = self.block.body.body.ty(inputs[k]);
             let from = match self.block.aside.get(&k) {
                 None => held,
                 Some(&at) => {
                     let width = self.block.widths[&inputs[k]];
-                    let view = self.block.view_at(at, ty.dtype, ty.shape.dims(), 0, self.shared)?;
-                    let aside = Held { view, words: Some(at..at + width * self.block.rows) };
+                    let aside = self.beside(s, inputs[k], at)?;
                     self.since.meet(s, &[held.access(false, None), aside.access(true, Some((width, false)))]);
                     self.elements(s, inputs[k], |s, at, _| {
                         let value = s.load(&held.view, at)?;
