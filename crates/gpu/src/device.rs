@@ -2,8 +2,8 @@
 //!
 //! A device obeys in order: whatever is asked of it happens after all that was asked before. Where it says that it has
 //! done something, that may still be to come; only [`Device::read`] and [`Device::wait`] are answered when it has happened.
-//! Every error is a sentence ([`Error::Device`]). After one, either the next call works, or the device is lost and each
-//! further call says so.
+//! Every error is a sentence ([`Error::Device`]). A call that fails has done nothing. After it, either the next call works, or
+//! the device is lost and each further call says so.
 
 use schwann_codegen::lang::Kernel;
 use schwann_core::backend::Clock;

@@ -208,22 +208,24 @@ impl<D: Device> Memory<D> {
         self.fresh = !self.states.is_empty();
     }
 
+    /// What the last run wrote is no longer wanted: the states are what they were before it.
+    pub(crate) fn unwritten(&mut self) {
+        self.fresh = false;
+    }
+
     pub(crate) fn upload(&mut self, input: usize, value: &Tensor) -> Result<()> {
         let bytes = whole(value.bytes().len());
         if let Some(room) = self.room.as_ref().filter(|room| room.input_bytes[input] == bytes) {
-            let at = 4 * u64::from(room.places.inputs[input]);
-            // Half written, it is neither the old value nor the new one.
-            self.kept[input] = Kept::Nowhere;
-            self.put(at, value.bytes())?;
+            self.put(4 * u64::from(room.places.inputs[input]), value.bytes())?;
             (self.kept[input], self.aside[input]) = (Kept::InPlace, None);
             return Ok(());
         }
-        self.kept[input] = Kept::Nowhere;
-        self.room_aside(input, bytes)?;
-        if let Some((buffer, _)) = self.aside[input].as_ref().filter(|_| bytes > 0) {
-            self.device.write(buffer, 0, value.bytes())?;
+        // What is there stays until the new value is.
+        let buffer = self.device.buffer("an uploaded input", bytes.max(4))?;
+        if bytes > 0 {
+            self.device.write(&buffer, 0, value.bytes())?;
         }
-        self.kept[input] = Kept::Aside;
+        (self.kept[input], self.aside[input]) = (Kept::Aside, Some((buffer, bytes)));
         Ok(())
     }
 

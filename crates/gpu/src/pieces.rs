@@ -149,7 +149,7 @@ pub(crate) struct Part {
 }
 
 /// Parts that are submitted together.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Cut {
     pub(crate) parts: Vec<Part>,
     /// Where the run goes on.
@@ -217,7 +217,9 @@ impl Pace {
                 match self.seconds[number] {
                     Some(pace) => {
                         let fit = (left / pace.max(1e-9)).min(f64::from(u32::MAX)) as u32;
-                        if fit == 0 && !parts.is_empty() {
+                        // What does not fit here but would elsewhere is not cut for that.
+                        let elsewhere = fit == 0 || pace * f64::from(units) <= PIECE_S;
+                        if fit < units && elsewhere && !parts.is_empty() {
                             break;
                         }
                         units = units.min(fit.max(1));
@@ -285,4 +287,117 @@ fn arguments(dispatch: &Dispatch, places: &Places, at: &Cursor, units: u32) -> V
         }
     }
     args
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::program::Walk;
+
+    fn dispatch(args: Vec<Argument>, walk: Option<Walk>) -> Item {
+        Item::Dispatch(Dispatch { kernel: 0, groups: [1; 3], args, place: vec![0], walk })
+    }
+
+    fn strided(base: u32, strides: &[u32]) -> Argument {
+        Argument { base: Base::Number(base), strides: strides.to_vec() }
+    }
+
+    /// All launches of a script, cut in one way: their arguments.
+    fn launches(script: &Script, pace: &Pace, manner: Manner) -> (Vec<Vec<u32>>, usize) {
+        let places = Places { inputs: vec![100], outputs: vec![200] };
+        let (mut at, mut all, mut cuts) = (script.start(), vec![], 0);
+        while !script.is_over(&at) {
+            let cut = pace.cut(script, &at, &places, manner);
+            assert!(!cut.parts.is_empty() && cut.parts.len() <= manner.most, "{cut:?}");
+            all.extend(cut.parts.into_iter().filter_map(|part| part.args));
+            (at, cuts) = (cut.to, cuts + 1);
+        }
+        (all, cuts)
+    }
+
+    const ANY: Manner = Manner { most: 1000, apart: false };
+
+    #[test]
+    fn rounds_of_loops_add_their_strides_wherever_the_run_is_cut() {
+        let inner = dispatch(vec![strided(1, &[100, 10]), strided(0, &[u32::MAX])], None);
+        let items = [
+            dispatch(vec![strided(7, &[]), Argument::from(Base::Input(0, 5))], None),
+            Item::Repeat {
+                rounds: 2,
+                body: vec![
+                    Item::Repeat { rounds: 3, body: vec![inner] },
+                    Item::Repeat { rounds: 0, body: vec![dispatch(vec![], None)] },
+                    Item::Repeat { rounds: 9, body: vec![] },
+                    dispatch(vec![strided(1000, &[1])], None),
+                ],
+            },
+            dispatch(vec![Argument::from(Base::Output(0, 1))], None),
+        ];
+        let script = Script::new(&items);
+        let minus = u32::MAX;
+        let want: Vec<Vec<u32>> = vec![
+            vec![7, 105],
+            vec![1, 0],
+            vec![11, 0],
+            vec![21, 0],
+            vec![1000],
+            vec![101, minus],
+            vec![111, minus],
+            vec![121, minus],
+            vec![1001],
+            vec![201],
+        ];
+        for most in 1..12 {
+            let pace = Pace { seconds: vec![Some(1e-6); 5], trust: 1 };
+            assert_eq!(launches(&script, &pace, Manner { most, apart: false }), (want.clone(), 10usize.div_ceil(most)));
+        }
+        assert_eq!(launches(&script, &Pace::new(&script), ANY), (want.clone(), 10), "what is unknown is tried alone");
+        let slow = Pace { seconds: vec![Some(1.0); 5], trust: 1 };
+        assert_eq!(launches(&script, &slow, ANY), (want, 10), "what takes too long is at least alone");
+    }
+
+    #[test]
+    fn a_walk_is_cut_where_it_would_take_too_long_and_goes_on_from_what_it_wrote() {
+        let walk = Walk { steps: 10, from: 0, to: 1, carry: vec![(2, 3)] };
+        let args = vec![0.into(), 10.into(), Base::Input(0, 0).into(), Base::Output(0, 0).into()];
+        let script = Script::new(&[dispatch(args, Some(walk))]);
+        let pace = |seconds| Pace { seconds: vec![Some(seconds)], trust: 1 };
+        assert_eq!(launches(&script, &pace(1e-6), ANY), (vec![vec![0, 10, 100, 200]], 1));
+        let (pieces, _) = launches(&script, &pace(PIECE_S / 4.5), ANY);
+        assert_eq!(pieces, [[0, 4, 100, 200], [4, 8, 200, 200], [8, 10, 200, 200]]);
+        let (pieces, _) = launches(&script, &pace(1.0), ANY);
+        assert_eq!((pieces.len(), &pieces[9]), (10, &vec![9, 10, 200, 200]));
+        // An empty one is launched once all the same: what it begins with is what it ends with.
+        let empty = Walk { steps: 0, from: 0, to: 1, carry: vec![] };
+        let script = Script::new(&[dispatch(vec![0.into(), 0.into()], Some(empty))]);
+        assert_eq!(launches(&script, &Pace::new(&script), ANY), (vec![vec![0, 0]], 1));
+    }
+
+    #[test]
+    fn what_pieces_took_says_how_much_fits_and_a_cut_that_still_suits_is_kept() {
+        let walk = Walk { steps: 1000, from: 0, to: 1, carry: vec![] };
+        let script = Script::new(&[dispatch(vec![0.into(), 0.into()], Some(walk))]);
+        let (mut pace, places) = (Pace::new(&script), Places::default());
+        let first = pace.cut(&script, &script.start(), &places, ANY);
+        assert_eq!((first.parts[0].units, pace.expect(&first.parts).1), (1, 1), "unknown: a step is tried");
+        pace.learn(&first.parts, 1e-3, true);
+        let next = pace.cut(&script, &first.to, &places, ANY);
+        assert_eq!(next.parts[0].units, 50);
+        // It was much quicker than the first, which had the cost of a submission.
+        for _ in 0..20 {
+            let next = pace.cut(&script, &script.start(), &places, ANY);
+            pace.learn(&next.parts, 1e-4 * f64::from(next.parts[0].units), true);
+        }
+        let settled = pace.cut(&script, &script.start(), &places, ANY);
+        assert!((490..=500).contains(&settled.parts[0].units), "{}", settled.parts[0].units);
+        assert!(pace.approves(&script, &settled, ANY) && !pace.approves(&script, &first, ANY));
+        // A little slower, and it is still kept; much slower, and it is not.
+        pace.learn(&settled.parts, 0.0499, true);
+        assert!(pace.approves(&script, &settled, ANY));
+        // Nobody saw when it ended: it may have been earlier.
+        pace.learn(&settled.parts, 10.0, false);
+        assert!(pace.approves(&script, &settled, ANY));
+        pace.learn(&settled.parts, 10.0, true);
+        assert!(!pace.approves(&script, &settled, ANY));
+    }
 }

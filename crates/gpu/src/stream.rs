@@ -159,13 +159,14 @@ impl<D: Device> Lane<D> {
         let Some(laid) = &mut self.layout else { return Err(self.missing("a run without a layout")) };
         let room = self.memory.room()?;
         while !laid.script.is_over(&run.at) && run.flights.len() < MOST_UNDER_WAY {
-            let fits = |piece: &Piece<D>| {
+            let same = |piece: &Piece<D>| {
                 piece.from == run.at
                     && (piece.turned, piece.manner) == (room.turned, run.manner)
                     && Arc::ptr_eq(&piece.constants, &run.constants)
-                    && laid.pace.approves(&laid.script, &piece.cut, run.manner)
             };
-            let piece = match laid.kept.iter().position(fits) {
+            let known = laid.kept.iter().position(same);
+            let suits = |at: &usize| laid.pace.approves(&laid.script, &laid.kept[*at].cut, run.manner);
+            let piece = match known.filter(suits) {
                 Some(at) => laid.kept.remove(at),
                 None => {
                     let cut = laid.pace.cut(&laid.script, &run.at, &room.places, run.manner);
@@ -174,8 +175,13 @@ impl<D: Device> Lane<D> {
                         // How long this takes is better known once the others have ended.
                         return Ok(());
                     }
-                    let old = oldest(&mut laid.kept, &run.at, room.turned);
-                    Some(piece(&*self.device, laid, run, room, cut, old)?)
+                    match known.filter(|at| laid.kept[*at].cut == cut) {
+                        Some(at) => laid.kept.remove(at),
+                        None => {
+                            let old = oldest(&mut laid.kept, &run.at, room.turned);
+                            Some(piece(&*self.device, laid, run, room, cut, old)?)
+                        }
+                    }
                 }
             };
             let Some(piece) = piece else { return Ok(()) };
@@ -429,9 +435,14 @@ impl<D: Device> Stream for Lane<D> {
     ) -> Result<&[Tensor]> {
         self.submit(inputs, observer.is_some(), cancel)?;
         let mut told = self.finish()?;
+        let from = Instant::now();
+        if let Err(problem) = self.outputs() {
+            // For whoever called this there was no run.
+            self.forget_values();
+            self.memory.unwritten();
+            return Err(problem);
+        }
         if let Some(observer) = observer {
-            let from = Instant::now();
-            self.outputs()?;
             told.spans.push(spans::copies(told.given, from, Instant::now()));
             self.tell(observer, &told);
         }

@@ -17,13 +17,13 @@ fn backends() -> Vec<Box<dyn Backend>> {
     #[cfg_attr(not(feature = "wgpu"), expect(unused_mut, reason = "one more with a GPU"))]
     let mut all: Vec<Box<dyn Backend>> = vec![simulated(true), simulated(false)];
     #[cfg(feature = "wgpu")]
-    all.extend(gpu::open().map(|device| Box::new(Gpu::new(device)) as Box<dyn Backend>));
+    all.extend(gpu::both().into_iter().map(|device| Box::new(Gpu::new(device)) as Box<dyn Backend>));
     all
 }
 
 #[test]
 fn every_case_agrees_with_the_reference_on_a_simulated_device() {
-    promises::every_case_agrees(&Gpu::new(Arc::new(Simulated::default())));
+    promises::every_case_agrees(&Gpu::new(Arc::new(Simulated::default())), &[]);
 }
 
 #[cfg(feature = "wgpu")]

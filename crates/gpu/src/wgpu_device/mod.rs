@@ -86,10 +86,15 @@ fn at_once<F: Future>(future: F) -> F::Output {
 impl Wgpu {
     /// Opens a GPU: one of [`adapters`], or what seems the strongest.
     pub fn open(wanted: Option<&str>) -> Result<Wgpu> {
+        Wgpu::open_as(wanted, true)
+    }
+
+    /// The same, but where host and device share memory, that is made use of only if `shared`.
+    pub fn open_as(wanted: Option<&str>, shared: bool) -> Result<Wgpu> {
         let Found { adapter, name } = adapters::find(wanted)?;
         let name = format!("{} ({name})", adapters::NAME);
         let (info, most) = (adapter.get_info(), adapter.limits());
-        let shared = matches!(info.device_type, wgpu::DeviceType::IntegratedGpu | wgpu::DeviceType::Cpu);
+        let shared = shared && matches!(info.device_type, wgpu::DeviceType::IntegratedGpu | wgpu::DeviceType::Cpu);
         let mut wants = wgpu::Features::TIMESTAMP_QUERY;
         if shared {
             wants |= wgpu::Features::MAPPABLE_PRIMARY_BUFFERS;
@@ -223,26 +228,22 @@ impl Wgpu {
         let state: Arc<Mutex<Option<Result<(), wgpu::BufferAsyncError>>>> = Arc::default();
         let answer = Arc::clone(&state);
         let what = "looking into the device's memory";
-        self.guarded(what, || {
-            buffer.map_async(mode, from..to, move |result| *locked(&answer) = Some(result));
-        })?;
-        self.poll(PollType::Poll)?;
-        if locked(&state).is_none() {
-            self.poll(PollType::wait_indefinitely())?;
-        }
-        let answer = locked(&state).take();
-        match answer {
-            Some(Ok(())) => {
-                let result = self.guarded(what, || {
-                    let result = act();
-                    buffer.unmap();
-                    result
-                })?;
-                result.map_err(|e| self.said(format!("{what}: {e}")))
+        let mapped = || {
+            self.guarded(what, || buffer.map_async(mode, from..to, move |result| *locked(&answer) = Some(result)))?;
+            self.poll(PollType::Poll)?;
+            if locked(&state).is_none() {
+                self.poll(PollType::wait_indefinitely())?;
             }
-            Some(Err(e)) => Err(self.said(format!("{what}: {e}"))),
-            None => Err(self.said(format!("{what}: it gave no answer"))),
-        }
+            match locked(&state).take() {
+                Some(Ok(())) => act().map_err(|e| self.said(format!("{what}: {e}"))),
+                Some(Err(e)) => Err(self.said(format!("{what}: {e}"))),
+                None => Err(self.said(format!("{what}: it gave no answer"))),
+            }
+        };
+        let result = mapped();
+        // However it went, the device can have the buffer again.
+        let unmapped = self.guarded(what, || buffer.unmap());
+        result.and_then(|result| unmapped.map(|()| result))
     }
 
     /// Whether times of launches are more than zeros, and how long a tick is.
