@@ -51,7 +51,7 @@ impl Lowering<'_> {
     /// Workgroups for so many pieces of work, one for each thread.
     pub(super) fn groups(work: usize, threads: u32) -> Result<[u32; 3]> {
         let blocks = work.div_ceil(threads as usize);
-        let wide = blocks.min(GROUPS).max(1);
+        let wide = blocks.clamp(1, GROUPS);
         Ok([word(wide)?, word(blocks.div_ceil(wide))?, 1])
     }
 
