@@ -158,6 +158,7 @@ impl Session {
 
     /// Runs once on inputs by name and gives the outputs, in the graph's order. States that are not given continue from
     /// the last run, or from zero. After the first run of a size, nothing is allocated.
+    #[inline]
     pub fn run(&mut self, inputs: &[(&str, &Tensor)]) -> Result<&[Tensor]> {
         self.run_observed(inputs, None)
     }
@@ -426,6 +427,7 @@ impl Session {
         self.stream.as_ref().filter(|_| self.layout.is_some()).map_or(0, |s| s.bytes())
     }
 
+    #[cold]
     fn unknown_input(&self, name: &str) -> Error {
         let known = self.known.iter().map(|(n, _)| n.to_string()).collect();
         Error::Unknown { kind: "input", name: name.into(), known }
@@ -433,12 +435,14 @@ impl Session {
 
     #[inline]
     fn check_type(&self, index: usize, name: &str, tensor: &Tensor) -> Result<()> {
-        if self.known[index].1 == tensor.dtype() {
-            return Ok(());
-        }
+        if self.known[index].1 == tensor.dtype() { Ok(()) } else { Err(self.wrong_type(index, name, tensor)) }
+    }
+
+    #[cold]
+    fn wrong_type(&self, index: usize, name: &str, tensor: &Tensor) -> Error {
         let graph = self.program.graph();
         let expected = graph.inputs().nth(index).map_or(String::new(), |(_, v)| graph.ty(v).to_string());
-        Err(Error::Input { name: name.into(), expected, got: tensor.to_string() })
+        Error::Input { name: name.into(), expected, got: tensor.to_string() }
     }
 
     /// Finds each input among the arguments, and says whether they have the sizes of the layout in use.
@@ -473,9 +477,15 @@ impl Session {
     /// Where an input is in the graph's order: by looking at each of a few, which is quicker than any table.
     fn place_of(&self, name: &str) -> Option<usize> {
         if self.known.len() > 32 {
-            return self.program.graph().input_place(name);
+            return self.place_of_many(name);
         }
         self.known.iter().position(|(known, _)| same(known.as_bytes(), name.as_bytes()))
+    }
+
+    /// The same by a table; a function of its own, so that the short way stays short.
+    #[inline(never)]
+    fn place_of_many(&self, name: &str) -> Option<usize> {
+        self.program.graph().input_place(name)
     }
 
     /// Binds sizes to the arguments' and checks the states that there are; those that are missing are made by

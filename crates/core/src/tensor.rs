@@ -56,11 +56,13 @@ impl Bytes {
 }
 impl std::ops::Deref for Bytes {
     type Target = [u8];
+    #[inline]
     fn deref(&self) -> &[u8] {
         &bytemuck::cast_slice(&self.lines)[..self.len]
     }
 }
 impl std::ops::DerefMut for Bytes {
+    #[inline]
     fn deref_mut(&mut self) -> &mut [u8] {
         &mut bytemuck::cast_slice_mut(&mut self.lines)[..self.len]
     }
@@ -130,6 +132,40 @@ impl Later {
         };
         *at_hand = Arc::downgrade(&bytes);
         Ok(bytes)
+    }
+
+    /// The bytes, from now on for good. This cannot return an error, so missing memory ends the program here, as in any
+    /// other copy; [`Tensor::at_hand`] can.
+    #[cold]
+    fn bytes(&self) -> &[u8] {
+        self.kept.get_or_init(|| {
+            let missing =
+                std::alloc::Layout::array::<Line>(self.len.div_ceil(64)).unwrap_or(std::alloc::Layout::new::<Line>());
+            self.get().unwrap_or_else(|_| std::alloc::handle_alloc_error(missing))
+        })
+    }
+}
+
+impl Storage {
+    /// The bytes to write, of what may be shared.
+    #[cold]
+    fn make_mut(&mut self) -> &mut [u8] {
+        let far = match self {
+            Storage::Owned(_) | Storage::Alone(_) => None,
+            Storage::Mapped { map, start, len } => Some(&map[*start..*start + *len]),
+            Storage::Later(later) => Some(later.bytes()),
+        };
+        if let Some(bytes) = far {
+            // Not checked against the budget, like the copy of shared data: it is as large as what is there already.
+            let mut copy = Bytes { lines: bytemuck::zeroed_vec(bytes.len().div_ceil(64)), len: bytes.len() };
+            copy.copy_from_slice(bytes);
+            *self = Storage::Owned(Arc::new(copy));
+        }
+        match self {
+            Storage::Owned(bytes) => &mut Arc::make_mut(bytes)[..],
+            Storage::Alone(bytes) => &mut bytes[..],
+            Storage::Mapped { .. } | Storage::Later(_) => unreachable!("made owned above"),
+        }
     }
 }
 
@@ -279,17 +315,13 @@ impl Tensor {
     }
 
     /// The elements' bytes.
+    #[inline]
     pub fn bytes(&self) -> &[u8] {
         match &self.storage {
             Storage::Owned(bytes) => bytes,
             Storage::Alone(bytes) => bytes,
             Storage::Mapped { map, start, len } => &map[*start..*start + *len],
-            // This cannot return an error, so missing memory ends the program here, as in any other copy; `at_hand` can.
-            Storage::Later(later) => later.kept.get_or_init(|| {
-                let missing = std::alloc::Layout::array::<Line>(later.len.div_ceil(64))
-                    .unwrap_or(std::alloc::Layout::new::<Line>());
-                later.get().unwrap_or_else(|_| std::alloc::handle_alloc_error(missing))
-            }),
+            Storage::Later(later) => later.bytes(),
         }
     }
 
@@ -358,18 +390,11 @@ impl Tensor {
     }
 
     /// The elements' bytes, to write; shared or mapped data is copied first.
+    #[inline]
     pub fn bytes_mut(&mut self) -> &mut [u8] {
-        if let Storage::Mapped { .. } | Storage::Later(_) = self.storage {
-            // Not checked against the budget, like the copy of shared data: it is as large as what is there already.
-            let mut copy =
-                Bytes { lines: bytemuck::zeroed_vec(self.bytes().len().div_ceil(64)), len: self.bytes().len() };
-            copy.copy_from_slice(self.bytes());
-            self.storage = Storage::Owned(Arc::new(copy));
-        }
         match &mut self.storage {
-            Storage::Owned(bytes) => &mut Arc::make_mut(bytes)[..],
             Storage::Alone(bytes) => &mut bytes[..],
-            Storage::Mapped { .. } | Storage::Later(_) => unreachable!("made owned above"),
+            shared => shared.make_mut(),
         }
     }
 

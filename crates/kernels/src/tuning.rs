@@ -45,13 +45,16 @@ pub enum MachineClass {
     Portable,
     /// AMD's Zen 4, such as the EPYC 9004 and the Ryzen 7000.
     Zen4,
+    /// AMD's Zen 5 with a datapath of 512 bits, such as the EPYC 9005 and the Ryzen 9000.
+    Zen5,
     /// Intel's Sapphire Rapids and Emerald Rapids, such as the Xeon Platinum 8480 and 8592.
     SapphireRapids,
 }
 
 impl MachineClass {
     /// Every class.
-    pub const ALL: [MachineClass; 3] = [MachineClass::Portable, MachineClass::Zen4, MachineClass::SapphireRapids];
+    pub const ALL: [MachineClass; 4] =
+        [MachineClass::Portable, MachineClass::Zen4, MachineClass::Zen5, MachineClass::SapphireRapids];
 
     /// The class of the machine that this runs on.
     pub fn detect() -> MachineClass {
@@ -77,16 +80,19 @@ impl MachineClass {
         let family = if base == 15 { base + bits(20, 8) } else { base };
         match (vendor, family, model) {
             (b"AuthenticAMD", 0x19, 0x10..=0x1f | 0x60..=0x7f | 0xa0..=0xaf) => MachineClass::Zen4,
+            // Those for laptops have half the datapath.
+            (b"AuthenticAMD", 0x1a, 0x00..=0x1f | 0x40..=0x4f) => MachineClass::Zen5,
             (b"GenuineIntel", 6, 0x8f | 0xcf) => MachineClass::SapphireRapids,
             _ => MachineClass::Portable,
         }
     }
 
-    /// `portable`, `zen4` or `sapphire-rapids`.
+    /// `portable`, `zen4`, `zen5` or `sapphire-rapids`.
     pub fn name(self) -> &'static str {
         match self {
             MachineClass::Portable => "portable",
             MachineClass::Zen4 => "zen4",
+            MachineClass::Zen5 => "zen5",
             MachineClass::SapphireRapids => "sapphire-rapids",
         }
     }
@@ -260,6 +266,9 @@ tuning! {
     loop_thread_operations_least = 500_000, "operations", 1..=MOST, by 1;
     /// How many operations a transcendental function counts as.
     transcendental_operations = 16, "operations", 0..=65_536, by 1;
+    /// From how much of a register of rows on a loop's block is batch-last, if it has sums over synapses and no products:
+    /// beyond it, lanes without a row cost less than taking the rows one by one.
+    loop_batch_last_sixteenths_of_synapses_least = 16, "sixteenths of a register", 1..=1024, by 1;
     /// From how many registers of rows on a loop's block is batch-last, if it has products: with fewer, they have too few sums
     /// at a time, and each multiply-add waits for the one before.
     loop_batch_last_registers_of_products_least = 3, "registers", 1..=64, by 1;
@@ -295,6 +304,9 @@ impl Tuning {
             MachineClass::Portable => Tuning::PORTABLE,
             // Its instruction for bfloat16 was measured at half the speed of f32.
             MachineClass::SapphireRapids => Tuning { gemm_bf16_instruction: 0, ..Tuning::PORTABLE },
+            // Measured with circuits of 64 units, of which 11 rows take as long one by one as a register of them. Other tile
+            // rows, rows of blocks, and registers of products that blocks are batch-last from, were slower or no faster.
+            MachineClass::Zen5 => Tuning { loop_batch_last_sixteenths_of_synapses_least: 12, ..Tuning::PORTABLE },
             // It begins one multiply-add of 16 lanes a cycle, half as many as its rivals, so half as many sums suffice.
             MachineClass::Zen4 => Tuning {
                 loop_batch_last_registers_of_products_least: 1,
@@ -367,16 +379,20 @@ mod tests {
 
     #[test]
     fn processors_are_told_apart_by_family_and_model() {
-        use MachineClass::{Portable, SapphireRapids, Zen4};
+        use MachineClass::{Portable, SapphireRapids, Zen4, Zen5};
         let (amd, intel) = (b"AuthenticAMD", b"GenuineIntel");
-        // Signatures as the processors give them: Genoa, Raphael, Phoenix, Bergamo; Milan and Zen 5 are others.
+        // Signatures as the processors give them: Genoa, Raphael, Phoenix, Bergamo; Turin, Granite Ridge; Milan and Strix
+        // Point are others.
         for (signature, class) in [
             (0x00a1_0f11, Zen4),
             (0x00a6_0f12, Zen4),
             (0x00a7_0f41, Zen4),
             (0x00aa_0f02, Zen4),
+            (0x00b0_0f21, Zen5),
+            (0x00b1_0f10, Zen5),
+            (0x00b4_0f40, Zen5),
             (0x00a0_0f11, Portable),
-            (0x00b0_0f21, Portable),
+            (0x00b2_0f40, Portable),
         ] {
             assert_eq!(MachineClass::of(amd, signature), class, "{signature:08x}");
             assert_eq!(MachineClass::of(intel, signature), Portable, "{signature:08x}");

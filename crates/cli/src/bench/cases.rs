@@ -57,12 +57,14 @@ fn engine() -> Vec<Case> {
     for (dtype, n) in [(DType::F32, 512), (DType::F32, 1024), (DType::F32, 2048), (DType::Bf16, 2048)] {
         cases.push(Case::new(format!("gemm/{dtype}/{n}x{n}x{n}"), move || product(dtype, n)));
     }
-    for sizes @ [m, k, n] in [[32, 64, 64], [32, 256, 256], [1, 1024, 256]] {
-        let kind = if m == 1 { "gemv" } else { "gemm" };
-        cases.push(Case::new(format!("{kind}/f32/prepacked/{m}x{k}x{n}"), move || {
-            let (graph, inputs) = roof::packed_product(DType::F32, sizes)?;
-            Ok(Built { graph, inputs })
-        }));
+    for sizes in [[32, 64, 64], [32, 256, 256], [1, 1024, 256]] {
+        cases.push(weights(DType::F32, sizes));
+    }
+    // Weights of half the bytes beside their twins.
+    for n in [512, 2048] {
+        for m in [1, 32, 256] {
+            cases.extend([DType::F32, DType::Bf16].map(|dtype| weights(dtype, [m, n, n])));
+        }
     }
     cases.push(Case::new("chain/fused/6-ops/16M".into(), chain));
     cases.push(Case::new("chain/unfused/6-ops/16M".into(), chain).unfused());
@@ -96,6 +98,15 @@ fn engine() -> Vec<Case> {
         .unfused(),
     );
     cases
+}
+
+/// A product with weights, packed ahead.
+fn weights(dtype: DType, sizes @ [m, k, n]: [usize; 3]) -> Case {
+    let kind = if m == 1 { "gemv" } else { "gemm" };
+    Case::new(format!("{kind}/{dtype}/prepacked/{m}x{k}x{n}"), move || {
+        let (graph, inputs) = roof::packed_product(dtype, sizes)?;
+        Ok(Built { graph, inputs })
+    })
 }
 
 /// A product of two inputs, neither packed ahead.

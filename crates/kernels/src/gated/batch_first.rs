@@ -153,7 +153,7 @@ impl BatchFirst {
         inputs: [usize; 2],
         units: usize,
         rows: usize,
-        x: [*const f32; 2],
+        x: (*const f32, *const f32),
         out: *mut f32,
         also: *mut f32,
     ) {
@@ -163,7 +163,7 @@ impl BatchFirst {
             let mut task = Task {
                 inputs,
                 units,
-                x,
+                x: [x.0, x.1],
                 shifts: data.wrapping_add(block.shifts as usize),
                 weights: data.wrapping_add(block.weights as usize),
                 last: data.wrapping_add(block.last as usize),

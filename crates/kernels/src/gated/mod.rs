@@ -178,18 +178,20 @@ impl Gated {
     }
 
     /// Computes the new state, `[units, rows]`, from inputs that lie as `[inputs, rows]` (if it is packed batch-first,
-    /// `[rows, units]` from `[rows, inputs]`), and writes it to `out`, and to `also` unless that is null.
+    /// `[rows, units]` from `[rows, inputs]`), and writes it to `out`, and to `also` unless that is null. The two parts of
+    /// `x` are a pair, which comes in registers. An array would be written to memory pointer by pointer and then loaded as
+    /// a whole, and such a load has to wait until both stores have reached the cache: some ten nanoseconds in every call.
     ///
     /// # Safety
     /// Each part of `x` must be readable for its inputs × `rows` floats, and `out` and `also` (if any) writable for
     /// `units · rows`, overlapping neither each other nor anything that is read.
     #[inline]
-    pub(crate) unsafe fn run(&self, rows: usize, x: [*const f32; 2], out: *mut f32, also: *mut f32) {
+    pub(crate) unsafe fn run(&self, rows: usize, x: (*const f32, *const f32), out: *mut f32, also: *mut f32) {
         // SAFETY: the caller's promise.
         unsafe {
             match &self.packed {
                 Packed::BatchFirst(packed) => packed.run(self.inputs, self.units, rows, x, out, also),
-                Packed::BatchLast(packed) => packed.run(self.isa, rows, x, out, also),
+                Packed::BatchLast(packed) => packed.run(self.isa, rows, [x.0, x.1], out, also),
             }
         }
     }

@@ -64,7 +64,7 @@ fn cells_match_on_every_path() {
                     let mut outs = [vec![f32::NAN; units * rows], vec![f32::NAN; units * rows]];
                     let [out, also] = &mut outs;
                     // SAFETY: all of them have the sizes of this cell and number of rows.
-                    unsafe { gated.run(rows, [first.as_ptr(), second.as_ptr()], out.as_mut_ptr(), also.as_mut_ptr()) };
+                    unsafe { gated.run(rows, (first.as_ptr(), second.as_ptr()), out.as_mut_ptr(), also.as_mut_ptr()) };
                     assert_eq!(out, also);
                     for row in 0..rows {
                         let (one, two) = ((0..inputs[0]).map(|i| first[at(0, i, row)]), 0..inputs[1]);
@@ -109,7 +109,7 @@ fn nan_reaches_the_result() {
                 let mut x = [0.5f32; 5];
                 x[at] = f32::NAN;
                 let mut out = [0.0f32; 5];
-                let x = [x.as_ptr(), x[2..].as_ptr()];
+                let x = (x.as_ptr(), x[2..].as_ptr());
                 // SAFETY: one row of two and three inputs, five units.
                 unsafe { cell.pack(isa, batch).run(1, x, out.as_mut_ptr(), std::ptr::null_mut()) };
                 assert!(out.iter().all(|y| y.is_nan()), "{isa}, {batch:?}, input {at}: {out:?}");
@@ -138,7 +138,7 @@ fn infinities_give_what_the_definition_gives() {
                         let special = |row: usize| specials[(row / 3 + at) % specials.len()];
                         (0..rows).step_by(3).for_each(|row| x[at * rows + row] = special(row));
                         let mut out = vec![0.0f32; units * rows];
-                        let parts = [x.as_ptr(), x[inputs[0] * rows..].as_ptr()];
+                        let parts = (x.as_ptr(), x[inputs[0] * rows..].as_ptr());
                         // SAFETY: both parts lie one after the other, and there is room for all units.
                         unsafe { gated.run(rows, parts, out.as_mut_ptr(), std::ptr::null_mut()) };
                         for row in 0..rows {

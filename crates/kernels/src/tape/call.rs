@@ -608,7 +608,7 @@ impl Call {
                     }
                 }
                 Call::Gated { gated, rows, x, out, also } => {
-                    let x = [f32s(&x[0]).cast_const(), f32s(&x[1]).cast_const()];
+                    let x = (f32s(&x[0]).cast_const(), f32s(&x[1]).cast_const());
                     gated.run(*rows, x, f32s(out), also.as_ref().map_or(std::ptr::null_mut(), f32s));
                 }
                 Call::Scan(_) => unreachable!("the tape runs scans itself"),

@@ -507,7 +507,8 @@ fn check_buffer(kind: &str, index: usize, bytes: &[u8], want: Extent) -> Result<
     if bytes.len() != want.bytes {
         return Err(Stopped::Buffer(format!("{kind} {index} has {} bytes, want {}", bytes.len(), want.bytes)));
     }
-    if want.bytes > 0 && !bytes.as_ptr().addr().is_multiple_of(want.align) {
+    // Verified: a power of two. Dividing by it would take longer than all else that is checked here.
+    if want.bytes > 0 && bytes.as_ptr().addr() & (want.align - 1) != 0 {
         return Err(Stopped::Buffer(format!("{kind} {index} is not aligned to {} bytes", want.align)));
     }
     Ok(())

@@ -88,13 +88,28 @@ pub(super) struct Laid<'a> {
 /// of each sequence.
 #[derive(Debug, Default)]
 pub(super) struct Rooms {
-    states: Vec<[usize; 2]>,
-    sequences: Vec<usize>,
-    outputs: Vec<usize>,
+    states: Vec<StateRoom>,
+    sequences: Vec<Room>,
+    outputs: Vec<Room>,
     /// Which fixed values the bodies' calls read, and in which of their slots.
     fixed: Vec<(usize, u32)>,
     /// All of it. [`usize::MAX`] where that overflows.
     bytes: usize,
+}
+
+/// A state's two buffers, and in which slots of the bodies it is read and written.
+#[derive(Debug)]
+struct StateRoom {
+    buffers: [usize; 2],
+    read: usize,
+    written: usize,
+}
+
+/// The buffer of a sequence, and its slot in the bodies.
+#[derive(Debug)]
+struct Room {
+    buffer: usize,
+    slot: usize,
 }
 
 impl Scan {
@@ -126,11 +141,25 @@ impl Scan {
         };
         take(self.tapes().map(Tape::arena_bytes).max().unwrap_or(0));
         let block = |rows: usize, row_bytes: usize| self.block_rows(rows).saturating_mul(row_bytes);
-        let states = self.states.iter().map(|s| [(); 2].map(|()| take(block(s.rows, s.row_bytes)))).collect();
-        let mut each = |all: &[Sequence]| all.iter().map(|s| take(block(s.rows, s.row_bytes))).collect();
-        let (sequences, outputs) = (each(&self.sequences), each(&self.outputs));
+        // Both bodies have the same inputs and outputs, and so the same slots for them.
+        let slot = |space: Space| self.body.tape.memory.slot(space);
+        let slot_at = |space: Space| slot(space) as usize;
+        let states = self.states.iter().enumerate().map(|(i, s)| StateRoom {
+            buffers: [(); 2].map(|()| take(block(s.rows, s.row_bytes))),
+            read: slot_at(Space::Input(i)),
+            written: slot_at(Space::Output(i)),
+        });
+        let states: Vec<StateRoom> = states.collect();
+        let mut each = |all: &[Sequence], space: fn(usize) -> Space| {
+            let room = |(i, s): (usize, &Sequence)| Room {
+                buffer: take(block(s.rows, s.row_bytes)),
+                slot: slot_at(space(states.len() + i)),
+            };
+            all.iter().enumerate().map(room).collect()
+        };
+        let (sequences, outputs) = (each(&self.sequences, Space::Input), each(&self.outputs, Space::Output));
         let first = self.states.len() + self.sequences.len();
-        let slot = |i: usize| self.body.tape.memory.slot(Space::Input(first + i));
+        let slot = |i: usize| slot(Space::Input(first + i));
         let read = |slot: u32| self.tapes().any(|t| t.used.get(slot as usize) == Some(&true));
         let fixed = (0..self.fixed.len()).map(|i| (i, slot(i))).filter(|(_, slot)| read(*slot)).collect();
         Rooms { states, sequences, outputs, fixed, bytes: at }
@@ -224,7 +253,6 @@ impl Laid<'_> {
         };
         let Laid { scan, rooms } = *self;
         let Body { tape, batch_last } = body;
-        let memory = &tape.memory;
         // The places of the body come after the loop's own, those of the tail after the body's.
         let inside = 1 + if std::ptr::eq(body, &scan.body) { 0 } else { scan.body.tape.place_count };
         frame.slots[0] = scratch;
@@ -234,12 +262,13 @@ impl Laid<'_> {
         // SAFETY (every copy below): rows start..start + n of a step lie within the verified references, and within the
         // worker's buffers, which hold a block each and overlap nothing.
         if *batch_last {
-            for (s, [now, _]) in scan.states.iter().zip(&rooms.states) {
+            for (s, room) in scan.states.iter().zip(&rooms.states) {
                 let (start, n) = part(s.rows);
                 // SAFETY: see above.
                 unsafe {
                     let from = slots.at(&s.init).add(start * s.row_bytes);
-                    transpose(tape.machine(), n, s.row_bytes, from, s.row_bytes, scratch.add(*now), false);
+                    let now = scratch.add(room.buffers[0]);
+                    transpose(tape.machine(), n, s.row_bytes, from, s.row_bytes, now, false);
                 }
             }
         }
@@ -248,18 +277,18 @@ impl Laid<'_> {
                 return Err(Stopped::Cancelled);
             }
             let t = if scan.reverse { scan.steps - 1 - step } else { step };
-            for (i, s) in scan.states.iter().enumerate() {
+            for (s, room) in scan.states.iter().zip(&rooms.states) {
                 // States alternate between the worker's two buffers. If the body is batch-first, no copy is needed at
                 // either end: the first step reads the initial state in place, and the last one writes the final state.
                 let at = |r: &Ref| slots.at(r).wrapping_add(part(s.rows).0 * s.row_bytes);
-                let buffer = |step: usize| scratch.wrapping_add(rooms.states[i][step % 2]);
+                let buffer = |step: usize| scratch.wrapping_add(room.buffers[step % 2]);
                 let (first, last) = (!batch_last && step == 0, !batch_last && step + 1 == scan.steps);
-                frame.slots[memory.slot(Space::Input(i)) as usize] = if first { at(&s.init) } else { buffer(step) };
-                frame.slots[memory.slot(Space::Output(i)) as usize] = if last { at(&s.last) } else { buffer(step + 1) };
+                frame.slots[room.read] = if first { at(&s.init) } else { buffer(step) };
+                frame.slots[room.written] = if last { at(&s.last) } else { buffer(step + 1) };
             }
-            for (i, s) in scan.sequences.iter().enumerate() {
+            for (s, room) in scan.sequences.iter().zip(&rooms.sequences) {
                 let (start, n) = part(s.rows);
-                let copy = rooms.sequences[i];
+                let copy = room.buffer;
                 let (first, apart) = scan.rows_at(s, start, t);
                 let base = slots.at(&s.at).wrapping_add(first);
                 let ptr = if *batch_last {
@@ -278,15 +307,16 @@ impl Laid<'_> {
                     }
                     scratch.wrapping_add(copy)
                 };
-                frame.slots[memory.slot(Space::Input(scan.states.len() + i)) as usize] = ptr;
+                frame.slots[room.slot] = ptr;
             }
-            for (i, s) in scan.outputs.iter().enumerate() {
+            let mut in_place = true;
+            for (s, room) in scan.outputs.iter().zip(&rooms.outputs) {
                 let (start, n) = part(s.rows);
-                let copy = rooms.outputs[i];
                 let (first, apart) = scan.rows_at(s, start, t);
-                let in_place = !batch_last && (apart == s.row_bytes || n == 1);
-                frame.slots[memory.slot(Space::Output(scan.states.len() + i)) as usize] =
-                    if in_place { slots.at(&s.at).wrapping_add(first) } else { scratch.wrapping_add(copy) };
+                let direct = !batch_last && (apart == s.row_bytes || n == 1);
+                in_place &= direct;
+                frame.slots[room.slot] =
+                    if direct { slots.at(&s.at).wrapping_add(first) } else { scratch.wrapping_add(room.buffer) };
             }
             let calls = times.as_mut().map(|t| {
                 t.lane.lap(t.base);
@@ -294,9 +324,12 @@ impl Laid<'_> {
             });
             // SAFETY: the slots now point to memory as the body's tape was verified against.
             unsafe { tape.run_calls(frame, team, None, calls, cancel)? };
-            for (s, copy) in scan.outputs.iter().zip(&rooms.outputs) {
+            if in_place {
+                continue;
+            }
+            for (s, room) in scan.outputs.iter().zip(&rooms.outputs) {
                 let (start, n) = part(s.rows);
-                let copy = scratch.wrapping_add(*copy);
+                let copy = scratch.wrapping_add(room.buffer);
                 let (first, apart) = scan.rows_at(s, start, t);
                 let to = slots.at(&s.at).wrapping_add(first);
                 // SAFETY: see above.
@@ -312,15 +345,19 @@ impl Laid<'_> {
                 }
             }
         }
-        for (s, buffers) in scan.states.iter().zip(&rooms.states) {
+        if !batch_last && scan.steps > 0 {
+            // The last step wrote the final states where they belong.
+            return Ok(());
+        }
+        for (s, room) in scan.states.iter().zip(&rooms.states) {
             let (start, n) = part(s.rows);
             // SAFETY: see above.
             unsafe {
                 let last = slots.at(&s.last).add(start * s.row_bytes);
                 if *batch_last {
-                    let now = scratch.add(buffers[scan.steps % 2]);
+                    let now = scratch.add(room.buffers[scan.steps % 2]);
                     transpose(tape.machine(), n, s.row_bytes, now, s.row_bytes, last, true);
-                } else if scan.steps == 0 {
+                } else {
                     last.copy_from_nonoverlapping(slots.at(&s.init).add(start * s.row_bytes), n * s.row_bytes);
                 }
             }

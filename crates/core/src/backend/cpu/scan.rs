@@ -76,6 +76,8 @@ struct Bodies {
 enum Products {
     /// None.
     None,
+    /// None, but sums over synapses.
+    Synapses,
     /// Those of gated cells alone.
     Cells,
     /// Others.
@@ -89,6 +91,8 @@ impl Products {
             Products::Others
         } else if has(&|op| matches!(op, Op::GatedCell { .. })) {
             Products::Cells
+        } else if has(&|op| matches!(op, Op::SynapseSum { .. } | Op::SynapseRatio { .. })) {
+            Products::Synapses
         } else {
             Products::None
         }
@@ -107,13 +111,14 @@ impl Bodies {
 
     /// From how many rows on a block is batch-last.
     fn rows_batch_last(&self, target: &Target<'_>) -> usize {
-        let registers = match self.products {
-            _ if self.batch_last.is_none() => return usize::MAX,
-            Products::None => 1,
-            Products::Cells => target.tuning.loop_batch_last_registers_of_cells_least(),
-            Products::Others => target.tuning.loop_batch_last_registers_of_products_least(),
-        };
-        target.isa.lanes() * registers
+        let (lanes, tuning) = (target.isa.lanes(), target.tuning);
+        match self.products {
+            _ if self.batch_last.is_none() => usize::MAX,
+            Products::None => lanes,
+            Products::Synapses => (lanes * tuning.loop_batch_last_sixteenths_of_synapses_least()).div_ceil(16),
+            Products::Cells => lanes * tuning.loop_batch_last_registers_of_cells_least(),
+            Products::Others => lanes * tuning.loop_batch_last_registers_of_products_least(),
+        }
     }
 }
 
@@ -242,8 +247,9 @@ pub(super) fn lower(l: &mut Lower<'_>, id: u32, scan: &Scan) -> Result<()> {
             let wide = bodies.rows_batch_last(&l.target);
             if rows <= tuning.loop_single_cell_rows_most() && bodies.products == Products::Cells {
                 rows = 1;
-            } else if rows > wide {
-                // Whole registers of rows; what is left over is the tail.
+            } else if rows > wide.max(lanes) && rows % lanes < wide {
+                // Whole registers of rows; what is left over is the tail. (Or all of them, where the last register is nearly
+                // whole.)
                 rows = if rows.div_ceil(lanes) * lanes <= batch {
                     rows.next_multiple_of(lanes)
                 } else {
@@ -254,7 +260,7 @@ pub(super) fn lower(l: &mut Lower<'_>, id: u32, scan: &Scan) -> Result<()> {
             let mut body = block(l, rows, &bodies, &known)?;
             let least = if body.batch_last { wide } else { tuning.loop_block_rows_least() };
             while body.lowered.tape.arena_bytes() > tuning.loop_block_bytes_most() && rows > least {
-                rows = if body.batch_last { rows - lanes } else { rows.div_ceil(2) };
+                rows = if body.batch_last { rows.saturating_sub(lanes).max(least) } else { rows.div_ceil(2) };
                 body = block(l, rows, &bodies, &known)?;
             }
             let left = batch % rows;
