@@ -296,8 +296,7 @@ fn show(name: &str, toml: bool, as_json: bool) -> Result<Outcome> {
         let peak = [("core_flops", d.core_flops()), ("cpu_flops", d.cpu_flops())];
         let peak: Vec<_> = peak.into_iter().map(|(n, figure)| Named { name: n.into(), figure }).collect();
         let settings = settings_for(d, &catalog)?;
-        let all =
-            json!({ "device": d.name, "file": d.file, "figures": figures, "estimates": peak, "settings": settings });
+        let all = json!({ "device": d.name, "file": d.file.as_ref().map(|f| f.to_string_lossy()), "figures": figures, "estimates": peak, "settings": settings });
         writeln!(out, "{}", serde_json::to_string_pretty(&all)?)?;
     } else {
         page(&mut out, d, &settings_for(d, &catalog)?)?;

@@ -117,7 +117,13 @@ pub struct Entry {
     /// What it should aim for.
     pub target: Demands,
     /// The file it came from; `None` for the program's own.
+    #[serde(serialize_with = "as_text")]
     pub file: Option<PathBuf>,
+}
+
+/// A path as text, also where it is none: what is no character is shown as such.
+fn as_text<S: serde::Serializer>(path: &Option<PathBuf>, serializer: S) -> std::result::Result<S::Ok, S::Error> {
+    path.as_ref().map(|path| path.to_string_lossy()).serialize(serializer)
 }
 
 impl Entry {
