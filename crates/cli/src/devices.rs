@@ -211,15 +211,16 @@ pub(crate) fn number(figure: &Figure) -> String {
 /// What networks can run on here: backends, with their variants, which are instruction sets or GPUs.
 fn runs_on(out: &mut impl Write) -> Result<()> {
     writeln!(out, "{}", out::paint(out::TITLE, "networks run on"))?;
-    let mut say = |text: &str| writeln!(out, "{}", out::wrap(&out::printable(text), "  ", "    ", out::width()));
+    let mut say =
+        |indent: &str, text: &str| writeln!(out, "{}", out::wrap(&out::printable(text), indent, "    ", out::width()));
     for known in backend::known() {
-        say(&format!("--backend {}: {}", known.name, known.about))?;
+        say("  ", &format!("--backend {}: {}", known.name, known.about))?;
         for variant in (known.variants)() {
-            say(&format!("  {}:{variant}", known.name))?;
+            say("    ", &format!("{}:{variant}", known.name))?;
         }
     }
     if !load::HAS_GPU {
-        say("GPUs are not in this build: `cargo install --path crates/cli --features gpu`")?;
+        say("  ", "GPUs are not in this build: `cargo install --path crates/cli --features gpu`")?;
     }
     writeln!(out)?;
     Ok(())
