@@ -607,6 +607,12 @@ impl Maker {
         let then = self.open.pop().unwrap_or_default();
         self.push(Stmt::If { condition: condition.into(), then, otherwise: vec![] });
     }
+    /// Ends the two blocks that were begun last, and says when which of them is done: the first if the condition holds.
+    pub fn close_either(&mut self, condition: impl Into<Expr>) {
+        let otherwise = self.open.pop().unwrap_or_default();
+        let then = self.open.pop().unwrap_or_default();
+        self.push(Stmt::If { condition: condition.into(), then, otherwise });
+    }
     /// If the condition holds.
     pub fn when(&mut self, condition: impl Into<Expr>, then: impl FnOnce(&mut Maker)) {
         self.either(condition, then, |_| ());

@@ -28,11 +28,13 @@
 //! }
 //! ```
 
+mod bounds;
 #[cfg(test)]
 mod tests;
 
 use crate::lang::{Binary, Expr, Kernel, Kind, Stmt};
 use crate::visit::{Part, Place, expressions, find_mut, identity, rebuild, statements};
+pub use bounds::bounds;
 use std::fmt;
 
 /// A kind of mistake.
@@ -44,8 +46,11 @@ pub enum Mistake {
     EndRaised,
     /// A loop's end is one less, if it was not 0.
     EndLowered,
-    /// A comparison `<` is `<=`.
+    /// A comparison `<` is `<=`, where it decides what is executed or which words are touched.
     ComparisonWidened,
+    /// A comparison `<` is `<=`, where it only chooses between two values, or is one of floats: a matter of the function that
+    /// is computed, and not of any bound.
+    ChoiceWidened,
     /// A shared array has half its elements, rounded down.
     SharedHalved,
 }
@@ -57,6 +62,8 @@ pub struct Mutant {
     pub mistake: Mistake,
     /// What was changed, for people.
     pub description: String,
+    /// The way to the statement that was changed; empty where an array or a part of one was.
+    pub parts: Vec<Part>,
     /// The kernel.
     pub kernel: Kernel,
 }
@@ -70,6 +77,7 @@ impl fmt::Display for Mutant {
 /// All kernels that differ from this one in one mistake, of each kind at each place.
 pub fn mutants(kernel: &Kernel) -> Vec<Mutant> {
     let mut all = vec![];
+    let bounds = bounds(kernel);
     statements(kernel, &mut |parts, stmt| {
         let place = Place::new(kernel, parts, stmt);
         match stmt {
@@ -105,7 +113,9 @@ pub fn mutants(kernel: &Kernel) -> Vec<Mutant> {
         });
         for (number, comparison) in comparisons.into_iter().enumerate() {
             let description = format!("`<` number {number} of {place} is `<=`");
-            all.extend(mutant(kernel, parts, Mistake::ComparisonWidened, description, |block, index| {
+            let bound = bounds.contains(&identity(comparison));
+            let mistake = if bound { Mistake::ComparisonWidened } else { Mistake::ChoiceWidened };
+            all.extend(mutant(kernel, parts, mistake, description, |block, index| {
                 widen(&mut block[index], comparison);
             }));
         }
@@ -114,13 +124,13 @@ pub fn mutants(kernel: &Kernel) -> Vec<Mutant> {
         let mut halved = kernel.clone();
         halved.shared[number].len /= 2;
         let description = format!("the shared array `{}` has {} elements", array.name, array.len / 2);
-        all.push(Mutant { mistake: Mistake::SharedHalved, description, kernel: halved });
+        all.push(Mutant { mistake: Mistake::SharedHalved, description, parts: vec![], kernel: halved });
     }
     for (number, part) in kernel.parts.iter().enumerate().filter(|(_, part)| part.len > 1) {
         let mut halved = kernel.clone();
         halved.parts[number].len /= 2;
         let description = format!("the part `{}` has {} elements", part.name, part.len / 2);
-        all.push(Mutant { mistake: Mistake::SharedHalved, description, kernel: halved });
+        all.push(Mutant { mistake: Mistake::SharedHalved, description, parts: vec![], kernel: halved });
     }
     all
 }
@@ -136,7 +146,7 @@ fn mutant(
     let mut kernel = kernel.clone();
     let (block, index) = find_mut(&mut kernel, parts)?;
     change(block, index);
-    Some(Mutant { mistake, description, kernel })
+    Some(Mutant { mistake, description, parts: parts.to_vec(), kernel })
 }
 
 /// Makes a comparison of a statement, which is this very node, `<=`. A copy of a kernel has the same nodes.

@@ -1,20 +1,54 @@
 //! Every schedule, run by the interpreter: the case list agrees with the reference, and no thread reads or writes what it
 //! should not.
 
+mod backward;
 mod interpreted;
+mod mistakes;
 
-use interpreted::{kernels, run, run_with};
-use schwann_codegen::mutate::{Mistake, mutants};
+use interpreted::{kernels, run, run_watched};
+use mistakes::{Ledger, graphs};
 use schwann_core::backend::reference::{self, Precision};
-use schwann_core::cases::{self, compare};
+use schwann_core::cases::random::Random;
+use schwann_core::cases::{self, Case, Tolerance, compare};
 use schwann_core::pass::{PassOptions, optimize};
+use schwann_core::{Bindings, Error, Graph, Tensor};
 use schwann_gpu::device::Limits;
-use std::collections::{BTreeMap, HashMap};
-use std::sync::Arc;
+use std::collections::BTreeMap;
 
 /// With few workgroups at a time, so that a block of a loop has several rows; and with as many as there are rows.
 fn limits() -> [Limits; 2] {
     [Limits { parallel_groups: 1, ..Limits::default() }, Limits::default()]
+}
+
+#[test]
+fn every_gradient_agrees_with_the_reference() {
+    let (mut failed, mut compared) = (vec![], 0);
+    for case in cases::all().iter().filter(|case| case.gradient) {
+        for (name, graph, inputs) in backward::gradients(case) {
+            let expected = reference::run(&graph, &inputs, Precision::Storage).unwrap();
+            let (graph, _) = optimize(&graph, &PassOptions::default()).unwrap();
+            for limits in limits() {
+                let got = match run(&graph, &inputs, &limits) {
+                    Ok(got) => got,
+                    Err(e) => {
+                        failed.push(format!("{name}: {e}"));
+                        continue;
+                    }
+                };
+                for (want, got) in expected.iter().zip(&got) {
+                    compared += 1;
+                    // Sums over all rows and steps: what is near 0 is no more exact than the largest of them.
+                    let most = want.to_f64().iter().fold(1.0f64, |most, x| most.max(x.abs()));
+                    let tolerance = Tolerance { abs: Tolerance::NETWORK.abs * most, ..Tolerance::NETWORK };
+                    if let Err(e) = compare(want, got, tolerance.stored_as(want.dtype())) {
+                        failed.push(format!("{name}: {e}"));
+                    }
+                }
+            }
+        }
+    }
+    assert!(failed.is_empty(), "{} of {compared}:\n{}", failed.len(), failed.join("\n"));
+    assert!(compared > 500, "{compared} results were compared");
 }
 
 #[test]
@@ -50,50 +84,87 @@ fn every_case_agrees_with_the_reference() {
     assert!(only.is_some() || compared > 2000, "{compared} results were compared");
 }
 
-/// Cases that together have every schedule: elements, packing, reductions, rows, tiles, attention, loops by blocks of one
-/// row and of several, loops step by step.
-fn every_schedule(name: &str) -> bool {
-    let all = std::env::var("SCHWANN_LONG").is_ok();
-    all || ["softmax/", "layer_norm/", "rms_norm/", "sum/", "attention/", "matmul/f32/33", "scan/", "gated/", "synapse"]
-        .iter()
-        .any(|part| name.starts_with(part))
+/// The same inputs with other sizes for whatever is a symbol: elements are taken again from the first one on, floats a
+/// little moved.
+fn resized(case: &Case, sizes: [usize; 2]) -> Option<BTreeMap<String, Tensor>> {
+    let known = case.bindings().ok()?;
+    let bindings = (known.iter().zip(sizes.into_iter().cycle()))
+        .fold(Bindings::new(), |all, ((symbol, _), size)| all.with(symbol, size));
+    let mut inputs = BTreeMap::new();
+    let mut random = Random::named(&case.name);
+    for (name, value) in case.graph.inputs() {
+        let ty = case.graph.ty(value);
+        let old = case.inputs.get(name)?.to_f64();
+        let shape = ty.shape.eval(&bindings).ok()?;
+        let count = shape.iter().product();
+        if old.is_empty() && count > 0 {
+            return None;
+        }
+        let move_by = if ty.dtype.is_float() { 1e-2 } else { 0.0 };
+        let data: Vec<f64> = (0..count).map(|i| old[i % old.len()] * (1.0 + random.float(0.0, move_by))).collect();
+        inputs.insert(name.to_owned(), Tensor::from_f64(ty.dtype, &shape, &data).ok()?);
+    }
+    Some(inputs)
 }
 
+/// A graph and inputs for it, in which each dispatch is tried with mistakes.
+fn try_mistakes(
+    ledger: &mut Ledger,
+    name: &str,
+    graph: &Graph,
+    inputs: &BTreeMap<String, Tensor>,
+) -> Result<(), Error> {
+    let mut result = Ok(());
+    // Blocks of several rows and of one. Few workgroups along an axis, so that what is more goes along another one.
+    for (parallel_groups, groups) in [(1, 2), (1, 3), (256, 2), (256, 3)] {
+        let limits = Limits { parallel_groups, groups, ..Limits::default() };
+        if kernels(graph, inputs, &limits)?.iter().all(|kernel| ledger.is_done(kernel)) {
+            continue;
+        }
+        // Faults are what some graphs are for, so the rest is tried all the same.
+        result =
+            run_watched(graph, inputs, &limits, Some(&mut |ran| ledger.try_mistakes(name, ran))).map(drop).and(result);
+    }
+    result
+}
+
+/// Mistakes in the kernels of all cases; with `SCHWANN_LONG` also of what the cases are without passes.
 #[test]
+#[expect(clippy::print_stdout, reason = "that none is missed is worth what was tried")]
 fn every_mistake_in_a_kernel_is_noticed() {
-    // For each kernel that differs from others: whether some case noticed each of its mutants.
-    let mut noticed: HashMap<(Arc<schwann_codegen::lang::Kernel>, usize), bool> = HashMap::new();
-    let mut told: BTreeMap<String, (Mistake, (Arc<schwann_codegen::lang::Kernel>, usize))> = BTreeMap::new();
-    let limits = Limits { parallel_groups: 1, ..Limits::default() };
-    for case in cases::all().into_iter().filter(|case| every_schedule(&case.name)) {
-        let (graph, _) = optimize(&case.graph, &PassOptions::default()).unwrap();
-        let right = run(&graph, &case.inputs, &limits).unwrap();
-        for (number, kernel) in kernels(&graph, &case.inputs, &limits).unwrap().iter().enumerate() {
-            for (k, mutant) in mutants(kernel).into_iter().enumerate() {
-                let key = (Arc::clone(kernel), k);
-                if noticed.get(&key) == Some(&true) {
-                    continue;
+    let begin = std::time::Instant::now();
+    let mut ledger = Ledger::default();
+    let long = std::env::var("SCHWANN_LONG").is_ok();
+    let passes = if long { vec![PassOptions::default(), PassOptions::none()] } else { vec![PassOptions::default()] };
+    for tried in graphs::all() {
+        for options in &passes {
+            let (graph, _) = optimize(&tried.graph, options).unwrap();
+            let ran = try_mistakes(&mut ledger, &tried.name, &graph, &tried.inputs);
+            assert!(ran.is_ok() || tried.refused, "{}: {ran:?}", tried.name);
+        }
+    }
+    for case in cases::all() {
+        for options in &passes {
+            let (graph, _) = optimize(&case.graph, options).unwrap();
+            try_mistakes(&mut ledger, &case.name, &graph, &case.inputs)
+                .unwrap_or_else(|e| panic!("{}: {e}", case.name));
+            if case.bindings().unwrap().iter().next().is_none() {
+                continue;
+            }
+            for sizes in [[48, 3], [3, 48], [33, 2], [2, 33]] {
+                // Not all sizes that are symbols go together.
+                if let Some(inputs) = resized(&case, sizes) {
+                    let name = format!("{} with {sizes:?}", case.name);
+                    let _ = try_mistakes(&mut ledger, &name, &graph, &inputs);
                 }
-                let changed = Arc::new(mutant.kernel.clone());
-                let got = run_with(&graph, &case.inputs, &limits, &|n, kernel| {
-                    if n == number {
-                        *kernel = Arc::clone(&changed);
-                    }
-                });
-                let same = got.is_ok_and(|got| got.iter().zip(&right).all(|(a, b)| a.bytes() == b.bytes()));
-                *noticed.entry(key.clone()).or_default() |= !same;
-                told.insert(format!("{}: {mutant}", case.name), (mutant.mistake, key));
             }
         }
     }
-    let mut missed: BTreeMap<String, Vec<String>> = BTreeMap::new();
-    for (text, (mistake, key)) in &told {
-        if !noticed[key] {
-            missed.entry(format!("{mistake:?}")).or_default().push(text.clone());
-        }
-    }
-    let counts: Vec<String> = missed.iter().map(|(kind, all)| format!("{kind} {}", all.len())).collect();
-    println!("{} mutants; missed: {}", noticed.len(), counts.join(", "));
-    let all: Vec<String> = missed.into_values().flatten().collect();
-    assert!(all.is_empty(), "{}", all.join("\n"));
+    let missed = ledger.missed();
+    let mut counts: BTreeMap<String, usize> = BTreeMap::new();
+    missed.iter().for_each(|(mistake, _)| *counts.entry(format!("{mistake:?}")).or_default() += 1);
+    let (schedules, mistakes) = ledger.count();
+    println!("{mistakes} mistakes in {schedules} schedules, {} runs, {:?}", ledger.runs, begin.elapsed());
+    let all: Vec<String> = missed.into_iter().map(|(_, told)| told).collect();
+    assert!(all.is_empty(), "missed {counts:?}:\n{}", all.join("\n"));
 }

@@ -88,11 +88,37 @@ fn comparisons_anywhere_are_widened_one_by_one() {
             &*format!("`<` number 1 of {store} is `<=`"),
         ]
     );
+    let mistakes: Vec<Mistake> = all.iter().map(|mutant| mutant.mistake).collect();
+    assert_eq!(mistakes, [Mistake::ComparisonWidened, Mistake::ChoiceWidened, Mistake::ChoiceWidened]);
     for mutant in &all {
-        assert_eq!(mutant.mistake, Mistake::ComparisonWidened);
         assert_ne!(mutant.kernel, kernel);
         verify(&mutant.kernel).unwrap();
     }
+}
+
+#[test]
+fn a_comparison_is_a_bound_where_it_decides_what_is_executed_or_touched() {
+    let mut m = Maker::new("some", 4);
+    let (x, y, n) = (m.buffer("x", false), m.buffer("y", true), m.arg("n"));
+    let inside = m.name("inside", m.thread().lt(&n));
+    let index = m.name("index", inside.select(m.thread(), 0u32));
+    let value = m.name("value", m.load(x, index, Ty::F32));
+    let large = m.name("large", Expr::from(7u32).lt(value.bits(Ty::U32)));
+    let result = m.variable("result", &value);
+    m.when(large, |m| m.set(result, -1.0f32));
+    m.when(value.lt(0.0f32), |m| m.set(result, 1.0f32));
+    m.count("i", 0u32, n.lt(3u32).select(1u32, &n), 1u32, |m, i| {
+        let value = i.lt(2u32).select(m.get(result), 0.0f32);
+        m.store(y, m.thread(), value);
+    });
+    let kernel = m.finish();
+    let all = mutants(&kernel);
+    let which = |mistake| {
+        let those = all.iter().filter(|mutant| mutant.mistake == mistake);
+        those.map(|mutant| mutant.description.split('(').nth(1).unwrap().split(')').next().unwrap()).collect::<Vec<_>>()
+    };
+    assert_eq!(which(Mistake::ComparisonWidened), ["sets `inside`", "loop over `i`"]);
+    assert_eq!(which(Mistake::ChoiceWidened), ["sets `large`", "branch", "stores to buffer `y`"]);
 }
 
 #[test]

@@ -6,6 +6,7 @@ use super::view::{Home, View};
 use schwann_core::graph::Node;
 use schwann_core::{DType, Error, Graph, Op, Result, Tensor, Value};
 use std::collections::HashMap;
+use std::ops::Range;
 
 /// A node: the loops that it is in, and its number there.
 type Key = (Vec<u32>, u32);
@@ -16,8 +17,10 @@ pub(crate) struct Constants {
     at: HashMap<Key, u32>,
     lists: HashMap<Key, Lists>,
     /// What is written, in order of its place.
-    parts: Vec<(u32, Part)>,
+    parts: Vec<(Range<u32>, Part)>,
     words: u32,
+    /// Words after each part that belong to nobody.
+    gap: u32,
 }
 
 #[derive(Debug)]
@@ -49,8 +52,8 @@ impl Known {
 
 impl Constants {
     /// Collects those of a graph and of the loops in it.
-    pub(crate) fn of(graph: &Graph) -> Result<Constants> {
-        let mut constants = Constants::default();
+    pub(crate) fn of(graph: &Graph, gap: u32) -> Result<Constants> {
+        let mut constants = Constants { gap, ..Constants::default() };
         constants.collect(graph, graph, &[], &[])?;
         Ok(constants)
     }
@@ -58,9 +61,9 @@ impl Constants {
     fn add(&mut self, part: Part, words: usize) -> Result<u32> {
         let at = self.words;
         // Each begins at a multiple of four words, so that it can be read by four.
-        let end = (at as usize).checked_add(words.next_multiple_of(4).max(4));
-        self.words = word(end.unwrap_or(usize::MAX))?;
-        self.parts.push((at, part));
+        let end = (at as usize).saturating_add(words.next_multiple_of(4).max(4)).saturating_add(self.gap as usize);
+        self.words = word(end)?;
+        self.parts.push((at..at + word(words)?, part));
         Ok(at)
     }
 
@@ -160,11 +163,16 @@ impl Constants {
         self.lists.get(&(path.to_vec(), id))
     }
 
+    /// The words that belong to each constant.
+    pub(crate) fn places(&self) -> impl Iterator<Item = Range<u32>> {
+        self.parts.iter().map(|(place, _)| place.clone())
+    }
+
     /// The words, with a graph's weights.
     pub(crate) fn words(&self, graph: &Graph) -> Result<Vec<u32>> {
         let mut words = vec![0u32; self.words as usize];
-        for (at, part) in &self.parts {
-            let to = &mut words[*at as usize..];
+        for (place, part) in &self.parts {
+            let to = &mut words[place.start as usize..];
             match part {
                 Part::Weight(name) => put(to, graph.weight(name)?.bytes()),
                 Part::Literal(tensor) => put(to, tensor.bytes()),

@@ -6,7 +6,7 @@
 use super::grid::coordinates;
 use super::site::Site;
 use super::view::{Home, View, register};
-use schwann_codegen::lang::{Expr, Ty};
+use schwann_codegen::lang::{Expr, Ty, Var};
 use schwann_codegen::math;
 use schwann_core::op::{Activation, Binary, Compare, Map, MapInstr, Op, Reduction, Unary};
 use schwann_core::{DType, Dim, Error, Result};
@@ -517,25 +517,31 @@ fn reduce(s: &mut Site<'_>, call: &Call<'_>, kind: Reduction, axes: &[usize], ke
 
 fn concat(s: &mut Site<'_>, call: &Call<'_>, axis: usize, at: &[Expr]) -> Result<Expr> {
     let result = s.maker.variable("part", zero_word(call.dtypes[0]));
-    let mut begin: Expr = 0u32.into();
-    for view in call.inputs {
-        if view.dims.iter().any(|d| d.is(0)) {
-            continue;
-        }
-        let size = s.size(&view.dims[axis])?;
-        let end = s.maker.name("end", &begin + size);
-        let inside = begin.le(&at[axis]).and(at[axis].lt(&end));
-        let mut place = at.to_vec();
-        place[axis] = &at[axis] - &begin;
-        s.guarded(inside, |s| {
-            let value = s.load(view, &place)?;
-            let value = as_word(&value);
-            s.maker.set(result, value);
-            Ok(())
-        })?;
-        begin = end;
-    }
+    let parts: Vec<&View> = call.inputs.iter().filter(|view| !view.dims.iter().any(|d| d.is(0))).collect();
+    concat_parts(s, &parts, axis, at, &at[axis], result)?;
     Ok(from_word(&s.maker.get(result), call.dtypes[0]))
+}
+
+/// Sets the result to the element of one of these: of the first if `place` is within it, else of one of the rest. Nobody asks
+/// for what is beyond the last.
+fn concat_parts(s: &mut Site<'_>, parts: &[&View], axis: usize, at: &[Expr], place: &Expr, result: Var) -> Result<()> {
+    let Some((first, rest)) = parts.split_first() else { return Ok(()) };
+    let take = |s: &mut Site<'_>| {
+        let mut at = at.to_vec();
+        at[axis] = place.clone();
+        let value = s.load(first, &at)?;
+        let value = as_word(&value);
+        s.maker.set(result, value);
+        Ok(())
+    };
+    if rest.is_empty() {
+        return take(s);
+    }
+    let size = s.size(&first.dims[axis])?;
+    s.either(place.lt(&size), take, |s| {
+        let beyond = s.maker.name("beyond", place - &size);
+        concat_parts(s, rest, axis, at, &beyond, result)
+    })
 }
 
 /// A variable cannot be a truth value that memory holds, so those are 0 and 1 there.
@@ -569,8 +575,13 @@ fn gather(s: &mut Site<'_>, call: &Call<'_>, axis: usize, at: &[Expr]) -> Result
     let index = checked_index(s, call, &index, &size);
     let place: Vec<Expr> = at[..axis].iter().cloned().chain([index]).chain(at[axis + many..].iter().cloned()).collect();
     // A table of nothing has no element that could be read instead.
+    match size.as_const() {
+        Some(0) => return Ok(zero(call.dtypes[0])),
+        Some(_) => return s.load(x, &place),
+        None => {}
+    }
     let result = s.maker.variable("found", zero_word(call.dtypes[0]));
-    s.guarded(Expr::from(0u32).lt(size), |s| {
+    s.guarded(size.ne(0u32), |s| {
         let value = s.load(x, &place)?;
         let value = as_word(&value);
         s.maker.set(result, value);

@@ -10,8 +10,9 @@ use schwann_core::{Dim, Result};
 /// Threads of a workgroup that works element by element.
 const THREADS: u32 = 64;
 
-/// Workgroups along the first axis of a dispatch; what is more goes along the second.
-const GROUPS: usize = 32_768;
+/// Workgroups along the first axis of a dispatch at most, where the device allows so many; what is more goes along the
+/// second.
+const GROUPS: u32 = 32_768;
 
 /// Axes that can be walked as one, in all of these views, as one. All views have as many axes as `dims`.
 pub(super) fn merge_axes(dims: &mut Vec<Dim>, views: &mut [View]) -> Result<()> {
@@ -49,9 +50,9 @@ pub(super) fn merge_axes(dims: &mut Vec<Dim>, views: &mut [View]) -> Result<()> 
 
 impl Lowering<'_> {
     /// Workgroups for so many pieces of work, one for each thread.
-    pub(super) fn groups(work: usize, threads: u32) -> Result<[u32; 3]> {
+    pub(super) fn groups(&self, work: usize, threads: u32) -> Result<[u32; 3]> {
         let blocks = work.div_ceil(threads as usize);
-        let wide = blocks.clamp(1, GROUPS);
+        let wide = blocks.clamp(1, GROUPS.min(self.limits.groups).max(1) as usize);
         Ok([word(wide)?, word(blocks.div_ceil(wide))?, 1])
     }
 
@@ -80,7 +81,7 @@ impl Lowering<'_> {
         let inputs = if elementwise { inputs } else { call.inputs };
         let call = Call { inputs, dims: &dims, ..*call };
         let mut site = Site::new(call.op.name(), THREADS, self.bindings);
-        let groups = Self::groups(work, THREADS)?;
+        let groups = self.groups(work, THREADS)?;
         let (number, has_work) = Self::thread_number(&mut site, work, groups)?;
         site.guarded(has_work, |s| {
             let at = coordinates(s, &number, &dims)?;
@@ -105,7 +106,7 @@ impl Lowering<'_> {
         let [from, to] = views;
         let name = if per_word > 1 { "pack" } else { "copy" };
         let mut site = Site::new(name, THREADS, self.bindings);
-        let groups = Self::groups(work, THREADS)?;
+        let groups = self.groups(work, THREADS)?;
         let (number, has_work) = Self::thread_number(&mut site, work, groups)?;
         let total = site.size(&product(&dims)?)?;
         site.guarded(has_work, |s| {

@@ -27,6 +27,9 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use view::{Home, View};
 
+/// Words between values where tests want to see who reads or writes beyond what is his.
+const GAP: u32 = 16;
+
 /// What does not depend on sizes.
 #[derive(Debug)]
 pub struct Prepared {
@@ -38,8 +41,19 @@ pub struct Prepared {
 impl Prepared {
     /// Looks at a graph, which has gone through the passes, and collects its constants.
     pub fn new(graph: Arc<Graph>, limits: &Limits) -> Result<Prepared> {
-        let constants = Constants::of(&graph)?;
+        let constants = Constants::of(&graph, 0)?;
         Ok(Prepared { graph, limits: limits.clone(), constants })
+    }
+
+    /// The same with a gap after each constant: for tests, as [`Prepared::lay_out_apart`] is.
+    pub fn apart(graph: Arc<Graph>, limits: &Limits) -> Result<Prepared> {
+        let constants = Constants::of(&graph, GAP)?;
+        Ok(Prepared { graph, limits: limits.clone(), constants })
+    }
+
+    /// The words of the buffer of constants that belong to each of them.
+    pub fn constant_places(&self) -> impl Iterator<Item = std::ops::Range<u32>> {
+        self.constants.places()
     }
 
     /// The graph.
@@ -66,7 +80,7 @@ impl Prepared {
             let mut offsets = vec![];
             for lifetime in lifetimes {
                 offsets.push(end);
-                end = end.saturating_add(lifetime.bytes).saturating_add(64);
+                end = end.saturating_add(lifetime.bytes).saturating_add(4 * GAP as usize);
             }
             (offsets, end)
         })

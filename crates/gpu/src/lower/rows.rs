@@ -64,7 +64,7 @@ impl Lowering<'_> {
         count: usize,
         body: impl FnOnce(&mut Site<'s>, Expr) -> Result<()>,
     ) -> Result<[u32; 3]> {
-        let groups = Self::groups(count, 1)?;
+        let groups = self.groups(count, 1)?;
         let wide = site.number("wide", groups[0]);
         let all = site.number("count", word(count)?);
         let number = site.maker.group(1) * wide + site.maker.group(0);
@@ -91,6 +91,7 @@ impl Lowering<'_> {
                         let x = s.load(x, &at(i))?;
                         Ok(math::exp(&mut s.maker, &(x - &most)))
                     };
+                    s.maker.barrier();
                     let sum = across(s, shared, Reduction::Sum, &length, &raised)?;
                     each(s, &length, |s, i| {
                         let value = raised(s, i)? / &sum;
@@ -102,6 +103,7 @@ impl Lowering<'_> {
                     let mean = match call.op {
                         Op::LayerNorm { .. } => {
                             let sum = across(s, shared, Reduction::Sum, &length, &load)?;
+                            s.maker.barrier();
                             s.maker.name("mean", sum / &count)
                         }
                         _ => 0.0f32.into(),
@@ -241,12 +243,17 @@ impl Lowering<'_> {
                 s.maker.barrier();
                 Ok(())
             })?;
+            let mut to_columns = vec![];
+            for j in 0..EACH {
+                let to_column = s.maker.name("to_column", &column + &my_column + j * side);
+                to_columns.push((s.maker.name("inside", to_column.lt(&n)), to_column));
+            }
             for i in 0..EACH {
-                for j in 0..EACH {
-                    let to_row = s.maker.name("to_row", &row + (&my_row * EACH + i));
-                    let to_column = s.maker.name("to_column", &column + &my_column + j * side);
-                    s.guarded(to_row.lt(&m).and(to_column.lt(&n)), |s| {
-                        let at = at(&to_row, &to_column);
+                let to_row = s.maker.name("to_row", &row + (&my_row * EACH + i));
+                let inside = s.maker.name("inside", to_row.lt(&m));
+                for (j, (column_inside, to_column)) in (0..EACH).zip(&to_columns) {
+                    s.guarded(inside.and(column_inside), |s| {
+                        let at = at(&to_row, to_column);
                         let sum = s.maker.get(sums[(i * EACH + j) as usize]);
                         let value = match call.op {
                             Op::MatMulMap { map, dtype, .. } => epilogue(s, call, map, *dtype, sum, &at)?,
@@ -297,8 +304,7 @@ impl Lowering<'_> {
             if !causal {
                 return keys.clone();
             }
-            let end = i + &keys + 1u32;
-            length.lt(&end).select((end - &length).min(&keys), 0u32)
+            (i + &keys + 1u32).max(&length) - &length
         };
         let scores: Vec<Dim> = [&q.dims[0], &q.dims[1], &q.dims[2], &k.dims[2]].map(Clone::clone).to_vec();
         let mask = call.inputs.get(3).map(|mask| mask.stretched(&scores));
@@ -316,7 +322,9 @@ impl Lowering<'_> {
         let query = site.maker.own("query", Ty::F32, width.max(1));
         let result = site.maker.own("result", Ty::F32, out_width.max(1));
         let blocks = queries.div_ceil(THREADS as usize);
-        let pieces = batch.checked_mul(heads).and_then(|n| n.checked_mul(blocks)).ok_or_else(super::overflow)?;
+        // Values of no width are results of no elements.
+        let blocks_to_do = if out_width == 0 { 0 } else { blocks };
+        let pieces = batch.checked_mul(heads).and_then(|n| n.checked_mul(blocks_to_do)).ok_or_else(super::overflow)?;
         let [blocks_arg, heads_arg] = [site.number("blocks", word(blocks)?), site.number("heads", word(heads)?)];
         let groups = self.a_group_each(&mut site, pieces, |s, number| {
             let block = s.maker.name("block", number.rem(&blocks_arg));
@@ -417,7 +425,7 @@ impl Lowering<'_> {
     ) -> Result<()> {
         let [q, k, v] = [0, 1, 2].map(|i| &call.inputs[i]);
         let work = self.count(call.dims)?;
-        let groups = Self::groups(work, THREADS)?;
+        let groups = self.groups(work, THREADS)?;
         let (number, has_work) = Self::thread_number(&mut site, work, groups)?;
         site.guarded(has_work, |s| {
             let at = grid::coordinates(s, &number, call.dims)?;
@@ -477,7 +485,8 @@ fn each<'s>(s: &mut Site<'s>, length: &Expr, body: impl FnOnce(&mut Site<'s>, &E
 }
 
 /// Combines what `load` gives for each element of a row, over all threads of the workgroup: every thread gets the result.
-/// The order is fixed, so that the same inputs give the same bits.
+/// The order is fixed, so that the same inputs give the same bits. Who combines something else in the same array waits first,
+/// until everybody has read the result.
 fn across(
     s: &mut Site<'_>,
     shared: Memory,
@@ -513,8 +522,5 @@ fn across(
         half /= 2;
     }
     let all = s.maker.load(shared, 0u32, ty);
-    let all = s.maker.name("all", all);
-    // Everybody has read it before somebody writes there again.
-    s.maker.barrier();
-    Ok(all)
+    Ok(s.maker.name("all", all))
 }

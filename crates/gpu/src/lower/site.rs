@@ -144,6 +144,21 @@ impl<'a> Site<'a> {
         done
     }
 
+    /// One of two, by the condition.
+    pub(crate) fn either(
+        &mut self,
+        condition: impl Into<Expr>,
+        then: impl FnOnce(&mut Site<'a>) -> Result<()>,
+        otherwise: impl FnOnce(&mut Site<'a>) -> Result<()>,
+    ) -> Result<()> {
+        self.maker.open_block();
+        let first = then(self);
+        self.maker.open_block();
+        let second = otherwise(self);
+        self.maker.close_either(condition);
+        first.and(second)
+    }
+
     /// The kernel and its arguments.
     pub(crate) fn finish(self) -> (Kernel, Vec<Pending>) {
         (self.maker.finish(), self.args)

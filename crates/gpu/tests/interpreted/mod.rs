@@ -14,23 +14,34 @@ use std::sync::Arc;
 /// Words that belong to nobody, after each value.
 const GAP: usize = 16;
 
-/// The results of a graph that has gone through the passes.
-pub(crate) fn run(graph: &Graph, inputs: &BTreeMap<String, Tensor>, limits: &Limits) -> Result<Vec<Tensor>> {
-    run_with(graph, inputs, limits, &|_, _| ())
+/// A dispatch that was run: what it was given, and what it made of it.
+pub(crate) struct Ran<'a> {
+    pub(crate) kernel: &'a Arc<Kernel>,
+    pub(crate) groups: [u32; 3],
+    pub(crate) args: &'a [u32],
+    pub(crate) before: &'a [Words; 3],
+    pub(crate) after: &'a [Words; 3],
 }
 
-/// The same with kernels that `change` may have changed, given their number.
-pub(crate) fn run_with(
+/// Who looks at each dispatch.
+type Watch<'a> = Option<&'a mut dyn FnMut(&Ran<'_>)>;
+
+/// The results of a graph that has gone through the passes.
+pub(crate) fn run(graph: &Graph, inputs: &BTreeMap<String, Tensor>, limits: &Limits) -> Result<Vec<Tensor>> {
+    run_watched(graph, inputs, limits, None)
+}
+
+/// The same, with somebody who looks at each dispatch.
+pub(crate) fn run_watched(
     graph: &Graph,
     inputs: &BTreeMap<String, Tensor>,
     limits: &Limits,
-    change: &dyn Fn(usize, &mut Arc<Kernel>),
+    watch: Watch<'_>,
 ) -> Result<Vec<Tensor>> {
-    let prepared = Prepared::new(Arc::new(graph.clone()), limits)?;
+    let prepared = Prepared::apart(Arc::new(graph.clone()), limits)?;
     let mut bindings = Bindings::new();
     graph.bind(|name| inputs.get(name).map(Tensor::shape), &mut bindings)?;
-    let mut layout = prepared.lay_out_apart(&bindings)?;
-    layout.kernels.iter_mut().enumerate().for_each(|(number, kernel)| change(number, kernel));
+    let layout = prepared.lay_out_apart(&bindings)?;
     let mut arena = Words::new(layout.scratch_words as usize);
     let mut taken: Vec<(usize, usize)> = layout.plan.buffers.iter().map(|b| (b.offset / 4, b.bytes / 4)).collect();
     let mut places = [vec![], vec![]];
@@ -52,11 +63,19 @@ pub(crate) fn run_with(
         taken.push((arena.len(), words));
         arena.resize(arena.len() + words + GAP);
     }
+    // What is between constants holds nothing.
+    let words = prepared.constants(graph)?;
+    let mut constants = Words::new(words.len());
+    for place in prepared.constant_places() {
+        let place = place.start as usize..place.end as usize;
+        constants.put(place.start, &words[place]).unwrap();
+    }
     let mut state = State {
         programs: layout.kernels.iter().map(|k| Program::new(k).map_err(found)).collect::<Result<_>>()?,
-        buffers: [arena, Words::of(prepared.constants(graph)?), Words::of(vec![0; layout.faults.len().max(1)])],
+        buffers: [arena, constants, Words::of(vec![0; layout.faults.len().max(1)])],
         places,
         layout: &layout,
+        watch,
     };
     for kernel in &layout.kernels {
         schwann_codegen::verify::verify(kernel).map_err(found)?;
@@ -106,14 +125,15 @@ fn found(problem: impl std::fmt::Display) -> Error {
     Error::Internal(problem.to_string())
 }
 
-struct State<'a> {
+struct State<'a, 'w> {
     layout: &'a Layout,
+    watch: Watch<'w>,
     programs: Vec<Program>,
     buffers: [Words; 3],
     places: [Vec<u32>; 2],
 }
 
-impl State<'_> {
+impl State<'_, '_> {
     fn value(&self, arg: &Argument, rounds: &[u32]) -> u32 {
         let base = match arg.base {
             Base::Number(n) | Base::Scratch(n) | Base::Constant(n) => n,
@@ -147,10 +167,15 @@ impl State<'_> {
                         }
                     }
                     for args in pieces {
+                        let before = self.watch.is_some().then(|| self.buffers.clone());
                         let [a, b, c] = &mut self.buffers;
                         let ran = self.programs[d.kernel].run(d.groups, &args, &mut [a, b, c], &Options::default());
                         let place = &d.place;
                         ran.map_err(|e| found(format!("{e} (step {place:?} of {})", self.layout.plan.steps.len())))?;
+                        if let (Some(watch), Some(before)) = (&mut self.watch, &before) {
+                            let (kernel, after) = (&self.layout.kernels[d.kernel], &self.buffers);
+                            watch(&Ran { kernel, groups: d.groups, args: &args, before, after });
+                        }
                     }
                 }
             }

@@ -21,6 +21,10 @@ use std::sync::Arc;
 #[derive(Default)]
 struct Since {
     accesses: Vec<Access>,
+    /// What a loop's body begins with, until threads wait for the first time.
+    first: Vec<Access>,
+    /// Whether they did, in this loop's body.
+    waited: bool,
 }
 
 #[derive(Clone, PartialEq, Eq)]
@@ -32,16 +36,27 @@ struct Access {
     own: Option<(u32, bool)>,
 }
 
+impl Access {
+    /// Whether two of them are of one word and of different threads, and one of them writes.
+    fn clashes(&self, other: &Access) -> bool {
+        let overlap = self.words.start < other.words.end && other.words.start < self.words.end;
+        let same = self.own.is_some() && self.own == other.own && self.words == other.words;
+        (self.write || other.write) && overlap && !same
+    }
+}
+
+fn clash(some: &[Access], others: &[Access]) -> bool {
+    some.iter().any(|a| others.iter().any(|b| a.clashes(b)))
+}
+
 impl Since {
     /// Makes the threads wait if one of these accesses meets an earlier one of another thread.
     fn meet(&mut self, site: &mut Site<'_>, now: &[Access]) {
-        let overlap = |a: &Access, b: &Access| a.words.start < b.words.end && b.words.start < a.words.end;
-        let clash = |a: &Access, b: &Access| {
-            let same = a.own.is_some() && a.own == b.own && a.words == b.words;
-            (a.write || b.write) && overlap(a, b) && !same
-        };
-        if now.iter().any(|a| self.accesses.iter().any(|b| clash(a, b))) {
+        if clash(now, &self.accesses) {
             self.wait(site);
+        }
+        if !self.waited {
+            self.first.extend(now.iter().cloned());
         }
         self.accesses.extend(now.iter().cloned());
     }
@@ -49,6 +64,25 @@ impl Since {
     fn wait(&mut self, site: &mut Site<'_>) {
         site.maker.barrier();
         self.accesses.clear();
+        self.waited = true;
+    }
+
+    /// The beginning of a loop. Gives what was done before it, for [`Since::end_loop`].
+    fn begin_loop(&mut self) -> Vec<Access> {
+        (self.first, self.waited) = (vec![], false);
+        self.accesses.clone()
+    }
+
+    /// The end of a loop's body: threads wait if what the body ends with meets what its next round begins with.
+    fn end_round(&mut self, site: &mut Site<'_>) {
+        if clash(&self.accesses, &self.first) {
+            self.wait(site);
+        }
+    }
+
+    /// After a loop, which may not have gone round at all, or never have waited.
+    fn end_loop(&mut self, before: Vec<Access>) {
+        self.accesses.extend(before);
     }
 }
 
@@ -129,20 +163,33 @@ impl Lowering<'_> {
                     walker.held.insert(Value { node: id as u32, slot: 0 }, Held { view, words: None });
                 }
             }
-            // A row beyond the last is computed as the last one is, and written nowhere.
-            let last_row = s.maker.name("last_row", &rows_in_all - 1u32);
-            let global = |row: &Expr| (&first_row + row).min(&last_row);
+            // A row beyond the last is computed from a state of zeros and the last row's inputs, and written nowhere. Of blocks
+            // of one row, none is.
+            let last_row = if block.rows > 1 { s.maker.name("last_row", &rows_in_all - 1u32) } else { 0u32.into() };
+            let global = |row: &Expr| {
+                let row = &first_row + row;
+                if block.rows > 1 { row.min(&last_row) } else { row }
+            };
             for (value, (read_at, _)) in inputs[..scan.states].iter().zip(&places) {
                 let held = walker.hold(s, *value)?;
                 let width = block.widths[value];
                 walker.since.meet(s, &[held.access(true, Some((width, false)))]);
                 let (arena, Home::Shared(part)) = (s.arena, held.view.home.clone()) else { continue };
                 walker.deal(s, width, |s, row, unit| {
-                    let word = s.maker.load(arena, read_at + global(row) * width + unit, Ty::U32);
+                    let from = s.maker.name("from_row", &first_row + row);
+                    // Each word is read by the thread that writes it in the end: a state may be written where it was read.
+                    let word = s.maker.variable("word", 0u32);
+                    walker.if_a_row(s, &from, &rows_in_all, |s| {
+                        let read = s.maker.load(arena, read_at + &from * width + unit, Ty::U32);
+                        s.maker.set(word, read);
+                        Ok(())
+                    })?;
+                    let word = s.maker.get(word);
                     s.maker.store(part, row * width + unit, word);
                     Ok(())
                 })?;
             }
+            let before = walker.since.begin_loop();
             s.counted("t", &from, &to, |s, t| {
                 let time = if scan.reverse { &all_steps - 1u32 - &t } else { t };
                 let time = s.maker.name("time", time);
@@ -164,16 +211,18 @@ impl Lowering<'_> {
                 }
                 walker.results(s, scan, outs, &time, &first_row, &rows_in_all)?;
                 walker.next_states(s, scan, &inputs)?;
-                walker.since.wait(s);
+                walker.since.end_round(s);
                 Ok(())
             })?;
+            walker.since.end_loop(before);
             for (value, (_, write_at)) in inputs[..scan.states].iter().zip(&places) {
                 let held = walker.get(*value)?;
                 let width = block.widths[value];
+                walker.since.meet(s, &[held.access(false, Some((width, false)))]);
                 let (arena, Home::Shared(part)) = (s.arena, held.view.home.clone()) else { continue };
                 walker.deal(s, width, |s, row, unit| {
                     let to = s.maker.name("to_row", &first_row + row);
-                    s.guarded(to.lt(&rows_in_all), |s| {
+                    walker.if_a_row(s, &to, &rows_in_all, |s| {
                         let word = s.maker.load(part, row * width + unit, Ty::U32);
                         s.maker.store(arena, write_at + &to * width + unit, word);
                         Ok(())
@@ -239,6 +288,17 @@ impl Walker<'_> {
 
     fn get(&self, value: Value) -> Result<Held> {
         self.held.get(&value).cloned().ok_or_else(|| Error::Internal("a loop's value is read too early".into()))
+    }
+
+    /// If this is a row, and not beyond the last; with a block for each row, it always is.
+    fn if_a_row<'s>(
+        &self,
+        s: &mut Site<'s>,
+        row: &Expr,
+        rows_in_all: &Expr,
+        body: impl FnOnce(&mut Site<'s>) -> Result<()>,
+    ) -> Result<()> {
+        if self.block.rows == 1 { body(s) } else { s.guarded(row.lt(rows_in_all), body) }
     }
 
     /// Deals the elements of all rows to the threads: the row, and the element's number in it.
@@ -345,11 +405,17 @@ impl Walker<'_> {
         let by_rows = self.several_rows(&call, &node.inputs);
         let dealt = (width, by_rows);
         let mut accesses = vec![];
-        for held in &inputs {
-            // A thread reads what it wrote itself where all is dealt alike, element by element.
-            let alike = node.op.is_elementwise()
-                && held.view.dims == outs[0].view.dims
-                && held.view.steps == outs[0].view.steps;
+        // Operands from here on are read where the result is written, element by element.
+        let by_element = match &node.op {
+            op if op.is_elementwise() => 0,
+            Op::MatMulMap { .. } => 2,
+            Op::SynapseSum { sums, .. } => 5 + sums,
+            Op::SynapseRatio { .. } => 7,
+            _ => inputs.len(),
+        };
+        for (i, held) in inputs.iter().enumerate() {
+            // A thread reads what it wrote itself where all is dealt alike.
+            let alike = i >= by_element && held.view.dims == outs[0].view.dims && held.view.steps == outs[0].view.steps;
             accesses.push(held.access(false, if alike { Some(dealt) } else { None }));
         }
         accesses.extend(outs.iter().map(|out| out.access(true, Some(dealt))));
@@ -459,7 +525,7 @@ impl Walker<'_> {
             self.since.meet(s, &[held.access(false, own)]);
             self.elements(s, *value, |s, at, row| {
                 let to_row = s.maker.name("to_row", first_row + row);
-                s.guarded(to_row.lt(rows_in_all), |s| {
+                self.if_a_row(s, &to_row, rows_in_all, |s| {
                     let result = s.load(&held.view, at)?;
                     let mut to = at.to_vec();
                     to[0] = to_row.clone();
