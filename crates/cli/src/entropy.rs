@@ -36,10 +36,10 @@ pub(crate) struct Args {
     /// Any file; `-` is stdin.
     file: PathBuf,
     /// Bytes of a window.
-    #[arg(long, value_name = "BYTES", default_value_t = 256, value_parser = window)]
+    #[arg(long, value_name = "BYTES", default_value_t = 256, value_parser = window, allow_negative_numbers = true)]
     window: usize,
     /// Bytes from one window to the next [default: the window's, so that they do not overlap].
-    #[arg(long, value_name = "BYTES", value_parser = step)]
+    #[arg(long, value_name = "BYTES", value_parser = step, allow_negative_numbers = true)]
     step: Option<usize>,
     #[command(flatten)]
     on: load::On,

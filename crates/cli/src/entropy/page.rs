@@ -43,6 +43,7 @@ pub(super) fn show(curve: &Curve) -> Result<()> {
 
     if many > 1 {
         list(&mut out, curve, "Least", order.iter().copied().take(LISTED))?;
+        writeln!(out)?;
         list(&mut out, curve, "Most", order.iter().rev().copied().take(LISTED))?;
     }
     out.flush()?;

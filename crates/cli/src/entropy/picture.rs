@@ -37,7 +37,7 @@ pub(super) fn draw(curve: &Curve) -> Drawing {
     for mark in mark_offsets(curve.bytes) {
         let x = across(mark);
         d.line([(x, BOTTOM), (x, BOTTOM + 4.0)], Ink::Muted, 1.0);
-        let words = if mark == 0 { "0".into() } else { bytes(mark) };
+        let words = if mark == 0 { "0".into() } else { bytes(mark).replace(".00 ", " ").replace(".0 ", " ") };
         d.text(x, BOTTOM + 17.0, Anchor::Middle, SMALL, Ink::Muted, words);
     }
     d.text(

@@ -163,8 +163,9 @@ impl Custom {
         if !(self.abs >= 0.0 && self.rel >= 0.0 && self.abs.is_finite() && self.rel.is_finite()) {
             return Err(self.refuse("a tolerance that is no number from 0 on"));
         }
+        let samples = self.samples();
         for at in 0..SAMPLES {
-            let x: Vec<f64> = self.samples().iter().map(|input| f64::from(input[at])).collect();
+            let x: Vec<f64> = samples.iter().map(|input| f64::from(input[at])).collect();
             self.value(&x)?;
         }
         let mut all = KNOWN.write().unwrap_or_else(PoisonError::into_inner);

@@ -1,7 +1,10 @@
-use super::*;
+//! The entropy of bytes by windows is what the formula says, on windows of any size.
+
+use schwann_core::Tensor;
 use schwann_core::backend::Choice;
 use schwann_core::backend::reference::{self, Precision};
 use schwann_core::cases::random::Random;
+use schwann_nn::entropy::{Entropy, MOST_WINDOW, Windows, count, graph, of_counts};
 use std::collections::BTreeMap;
 
 /// All windows' entropies, the stream given in pieces of `piece` bytes.
@@ -103,7 +106,7 @@ fn the_reference_and_the_cpu_agree_on_the_graph() {
     let bytes = drawn(5, 8 * 500);
     let inputs = BTreeMap::from([
         ("bytes".to_owned(), Tensor::new(&[8, 500], &bytes).unwrap()),
-        ("first".to_owned(), places(8).unwrap()),
+        ("first".to_owned(), Tensor::new(&[8, 1], &std::array::from_fn::<f32, 8, _>(|w| 256.0 * w as f32)).unwrap()),
     ]);
     let want = reference::run(&graph().unwrap(), &inputs, Precision::Storage).unwrap();
     let got = of(&bytes, 500, 500, 500);
