@@ -80,6 +80,9 @@ struct WiringsGuide;
 #[cfg(doctest)]
 #[doc = include_str!("../docs/neural-circuits.md")]
 struct NeuralCircuitsGuide;
+#[cfg(doctest)]
+#[doc = include_str!("../docs/custom-kernels.md")]
+struct CustomKernelsGuide;
 #[cfg(all(doctest, feature = "prof"))]
 #[doc = include_str!("../docs/profiling.md")]
 struct ProfilingGuide;

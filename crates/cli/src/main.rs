@@ -11,6 +11,7 @@ mod demo;
 mod describe;
 mod devices;
 mod doctor;
+mod entropy;
 mod gate;
 mod graph;
 mod import;
@@ -125,6 +126,8 @@ enum Command {
     Verify(verify::Args),
     /// Draw a neural circuit as text or picture, with statistics.
     Wiring(wiring::Args),
+    /// How much surprise there is in each piece of a file: the entropy of its bytes.
+    Entropy(entropy::Args),
     /// Print a completion script for a shell.
     Completions(describe::Completions),
     /// Write the man pages into a folder.
@@ -133,7 +136,7 @@ enum Command {
 
 /// The commands by what one wants, as `--help` lists them.
 const GROUPS: [(&str, &[&str]); 6] = [
-    ("Look at a network", &["info", "graph", "wiring"]),
+    ("Look at networks and files", &["info", "graph", "wiring", "entropy"]),
     ("Run it", &["run", "import", "demo", "verify"]),
     ("Measure it", &["profile", "report", "bench"]),
     ("Compare measurements", &["baseline", "compare", "gate"]),
@@ -233,6 +236,7 @@ fn obey(cli: Cli) -> ExitCode {
         Some(Command::Doctor(args)) => doctor::run(&args),
         Some(Command::Verify(args)) => verify::run(&args),
         Some(Command::Wiring(args)) => wiring::run(&args),
+        Some(Command::Entropy(args)) => entropy::run(&args),
         Some(Command::Completions(args)) => describe::completions(&args),
         Some(Command::Man(args)) => describe::man(&args),
     };

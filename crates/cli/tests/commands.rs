@@ -15,7 +15,9 @@ fn settings(place: &Place, text: &str) {
 fn help_has_headings_and_the_version_has_a_commit() {
     let place = Place::new("help");
     let (help, _) = place.run(0, &["--help"]);
-    for heading in ["Look at a network:", "Run it:", "Measure it:", "Compare measurements:", "Machines:", "Options:"] {
+    for heading in
+        ["Look at networks and files:", "Run it:", "Measure it:", "Compare measurements:", "Machines:", "Options:"]
+    {
         assert!(help.contains(heading), "no `{heading}` in\n{help}");
     }
     assert!(!help.contains('\u{1b}') && help.lines().all(|line| line.chars().count() <= 80), "{help}");

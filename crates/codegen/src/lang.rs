@@ -8,6 +8,10 @@
 //! The tree is made by [`Maker`], checked by [`crate::verify`], run on the CPU by [`crate::interpret`], and printed by
 //! [`crate::print`]. Nobody but the printers knows another language.
 
+mod function;
+
+pub use function::{Function, Run};
+
 use std::ops;
 use std::sync::Arc;
 
@@ -41,6 +45,8 @@ pub struct Kernel {
     pub parts: Vec<Part>,
     /// Arrays that each thread has for itself. They hold nothing at the beginning.
     pub own: Vec<Array>,
+    /// Functions that are given as text.
+    pub functions: Vec<Function>,
     /// All variables, of loops too.
     pub vars: Vec<Variable>,
     /// What each thread does.
@@ -201,6 +207,8 @@ pub enum Kind {
     /// The number as another type. From float to integer: cut; beyond the type's range it is the nearest end, and 0 for NaN.
     /// From a truth value: 0 or 1.
     Convert(Expr),
+    /// A function of the kernel, by number, of operands in single precision.
+    Call(u32, Vec<Expr>),
 }
 
 /// Functions of one operand.
@@ -452,8 +460,8 @@ impl Maker {
     /// A kernel of this name, whose workgroups have so many threads.
     pub fn new(name: impl Into<String>, threads: u32) -> Maker {
         let (buffers, args, shared, parts) = (vec![], vec![], vec![], vec![]);
-        let (own, vars, body) = (vec![], vec![], vec![]);
-        let kernel = Kernel { name: name.into(), threads, buffers, args, shared, parts, own, vars, body };
+        let (own, functions, vars, body) = (vec![], vec![], vec![], vec![]);
+        let kernel = Kernel { name: name.into(), threads, buffers, args, shared, parts, own, functions, vars, body };
         Maker { kernel, open: vec![vec![]] }
     }
 
@@ -501,6 +509,16 @@ impl Maker {
     pub fn own(&mut self, name: &str, ty: Ty, len: u32) -> Memory {
         self.kernel.own.push(Array { name: name.into(), ty, len });
         Memory::Own(self.kernel.own.len() as u32 - 1)
+    }
+
+    /// A function that is given as text, of these operands.
+    pub fn call(&mut self, function: &Function, operands: Vec<Expr>) -> Expr {
+        let functions = &mut self.kernel.functions;
+        let number = functions.iter().position(|known| known == function).unwrap_or_else(|| {
+            functions.push(function.clone());
+            functions.len() - 1
+        });
+        Expr::new(Ty::F32, Kind::Call(number as u32, operands))
     }
 
     /// The thread's number in its workgroup.

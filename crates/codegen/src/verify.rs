@@ -80,6 +80,9 @@ pub enum Wrong {
     /// Types that should be one.
     #[error("{what} is {found}: expected {expected}", found = type_name(*.found), expected = type_name(*.expected))]
     Differs { what: &'static str, found: Ty, expected: Ty },
+    /// A function that takes another number of operands.
+    #[error("the function `{name}` is given {found} operands: expected {expected}")]
+    Operands { name: String, found: usize, expected: u32 },
     /// A truth value that is neither.
     #[error("a truth value has the bits {bits}: expected 0 or 1")]
     Truth { bits: u32 },
@@ -162,6 +165,9 @@ fn declarations(kernel: &Kernel) -> Result<(), Wrong> {
         if part.len == 0 || end > u64::from(array.len) {
             return Err(Wrong::PartOutside { name: part.name.clone(), end, array: array.name.clone(), len: array.len });
         }
+    }
+    for function in &kernel.functions {
+        name("a function", &function.name, true)?;
     }
     for var in &kernel.vars {
         name("a variable", &var.name, false)?;
@@ -357,6 +363,15 @@ impl Checker<'_> {
                 let words: &[Ty] = &[Ty::F32, Ty::U32, Ty::I32];
                 one_of("what bits are taken of", a.ty(), words, "f32, u32 or i32")?;
                 one_of("what bits are taken as", ty, words, "f32, u32 or i32")
+            }
+            Kind::Call(number, operands) => {
+                let function = find("function", &self.kernel.functions, *number)?;
+                if operands.len() != function.operands as usize {
+                    let (name, expected) = (function.name.clone(), function.operands);
+                    return Err(Wrong::Operands { name, found: operands.len(), expected });
+                }
+                operands.iter().try_for_each(|operand| expect("an operand of a function", operand.ty(), Ty::F32))?;
+                expect("the result of a function", ty, Ty::F32)
             }
             Kind::Convert(_) => one_of("what is converted to", ty, &[Ty::F32, Ty::U32, Ty::I32], "f32, u32 or i32"),
         }

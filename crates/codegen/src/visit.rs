@@ -129,13 +129,16 @@ pub fn roots(stmt: &Stmt) -> impl Iterator<Item = &Expr> {
 
 /// The operands of an expression.
 pub fn operands(expr: &Expr) -> impl Iterator<Item = &Expr> {
+    let many: &[Expr] = if let Kind::Call(_, operands) = expr.kind() { operands } else { &[] };
     let operands = match expr.kind() {
-        Kind::Const(_) | Kind::Var(_) | Kind::Arg(_) | Kind::Thread | Kind::Group(_) => [None, None, None],
+        Kind::Const(_) | Kind::Var(_) | Kind::Arg(_) | Kind::Thread | Kind::Group(_) | Kind::Call(..) => {
+            [None, None, None]
+        }
         Kind::Load(_, a) | Kind::Unary(_, a) | Kind::Bits(a) | Kind::Convert(a) => [Some(a), None, None],
         Kind::Binary(_, a, b) => [Some(a), Some(b), None],
         Kind::Fma(a, b, c) | Kind::Select(a, b, c) => [Some(a), Some(b), Some(c)],
     };
-    operands.into_iter().flatten()
+    operands.into_iter().flatten().chain(many)
 }
 
 /// Which node an expression is; two that were built apart differ, even where they say the same. Valid while the kernel is.
@@ -192,6 +195,7 @@ pub fn rebuild(expr: &Expr, change: &mut dyn FnMut(Expr, &Expr) -> Expr) -> Expr
             Kind::Select(a, b, c) => Kind::Select(go(a), go(b), go(c)),
             Kind::Bits(a) => Kind::Bits(go(a)),
             Kind::Convert(a) => Kind::Convert(go(a)),
+            Kind::Call(function, operands) => Kind::Call(*function, operands.iter().map(go).collect()),
         };
         let new = change(Expr::new(expr.ty(), kind), expr);
         done.insert(identity(expr), new.clone());

@@ -89,6 +89,14 @@ pub enum Error {
         /// What is wrong with the value.
         problem: String,
     },
+    /// An operation of the user's own that cannot be, or is not what its definition says.
+    #[error("custom operation `{}`: {}", show::name(.name), line(.problem))]
+    Custom {
+        /// Its name.
+        name: String,
+        /// What is wrong.
+        problem: String,
+    },
     /// No gradient is defined.
     #[error("no gradient through node `{}` ({op}): {}", name(.node), line(.problem))]
     Gradient {

@@ -5,6 +5,7 @@ use crate::error::{Error, Result};
 pub use crate::graph::Changing;
 use crate::graph::{Graph, Prelude};
 use crate::memory::{Budget, Recent};
+use crate::op::custom;
 use crate::pass::{self, PassOptions, PassRecord};
 use crate::plan::Plan;
 pub use crate::session::{Canceller, Session};
@@ -107,6 +108,16 @@ impl Program {
     /// Compiles for a backend that is at hand; that of the options does not count, nor do their threads.
     pub fn compile_for(graph: &Graph, backend: &dyn Backend, options: &CompileOptions) -> Result<Arc<Program>> {
         graph.verify()?;
+        custom::agree(graph, backend)?;
+        Program::compile_trusted(graph, backend, options)
+    }
+
+    /// The same without a look at operations of the user's own.
+    pub(crate) fn compile_trusted(
+        graph: &Graph,
+        backend: &dyn Backend,
+        options: &CompileOptions,
+    ) -> Result<Arc<Program>> {
         let (source, fingerprint) = (graph.without_data(), graph.fingerprint());
         let passes = backend.pass_options(&options.passes);
         let (weights, (graph, records)) = match &options.changing {

@@ -53,6 +53,7 @@ named! {
     Op::Scan(_) => "scan",
     Op::Map { .. } => "map",
     Op::MatMulMap { .. } => "matmul_map",
+    Op::Custom { .. } => "custom",
 }
 named! {
     instruction, INSTRUCTIONS, MapInstr:
@@ -185,6 +186,7 @@ fn features(op: &Op, inputs: &[&Type]) -> Vec<String> {
             all.push(format!("{name} {}{}of {}", flag(*transpose_a, "aT "), flag(*transpose_b, "bT "), of(0)));
             all
         }
+        Op::Custom { .. } => vec![format!("{name} with {} inputs", inputs.len())],
     }
 }
 
@@ -260,6 +262,9 @@ fn offers() -> Vec<(Op, Vec<Type>)> {
         let (scale, zero) = (ty(DType::F32, &[]), ty(DType::I32, &[]));
         all.push((Op::Quantize { dtype: d }, vec![ty(DType::F32, &[3]), scale.clone(), zero.clone()]));
         all.push((Op::Dequantize, vec![x.clone(), scale, zero]));
+        // The examples of the case list, which has registered them.
+        all.push((Op::Custom { name: "example_bump".into() }, vec![x.clone(); 2]));
+        all.push((Op::Custom { name: "example_half_of_all".into() }, vec![x.clone(); 8]));
         for (axis, reverse) in [(0, false), (0, true), (1, false), (1, true), (2, false)] {
             let mut b = GraphBuilder::new();
             let (s, e) = (b.input("s", d, [2, 3]).unwrap(), b.input("e", d, [2, 3]).unwrap());

@@ -15,6 +15,7 @@ pub mod attention;
 mod changing;
 pub mod clock;
 mod copy;
+pub mod each;
 pub mod exact;
 pub mod gated;
 mod gather;

@@ -27,6 +27,8 @@ pub(super) enum Op {
     Select(usize, usize, usize),
     /// From a type to another one.
     Convert(Ty, Ty, usize),
+    /// A function of the kernel, by number.
+    Call(usize, Vec<usize>),
 }
 
 /// A statement: first the values that it needs, and then what it does with them.
@@ -255,6 +257,11 @@ impl Compiler<'_> {
             Kind::Convert(a) => {
                 self.tally.operations += 1;
                 Op::Convert(a.ty(), expr.ty(), self.value(a))
+            }
+            Kind::Call(function, operands) => {
+                self.tally.operations += 1;
+                self.tally.functions += 1;
+                Op::Call(*function as usize, operands.iter().map(|operand| self.value(operand)).collect())
             }
         };
         let slot = self.step(op);

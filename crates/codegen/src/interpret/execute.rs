@@ -311,6 +311,12 @@ impl<'p> Machine<'p, '_, '_> {
                 lanes::convert(from, into, &mut to, slot(a), active);
                 Ok(())
             }
+            Op::Call(function, ref operands) => {
+                let run = &self.program.kernel.functions[function].run;
+                let operands: Vec<&[u32]> = operands.iter().map(|&operand| slot(operand)).collect();
+                lanes::call(run, &mut to, &operands, active);
+                Ok(())
+            }
         };
         self.slots[step.to] = to;
         result

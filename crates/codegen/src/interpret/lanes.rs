@@ -4,7 +4,7 @@
 //! for those. What can go wrong is done for those that take part.
 
 use super::finding::Wrong;
-use crate::lang::{Binary, Ty, Unary};
+use crate::lang::{Binary, Run, Ty, Unary};
 
 /// What a thread did wrong.
 #[derive(Debug)]
@@ -82,6 +82,16 @@ pub(super) fn copy(to: &mut [u32], a: &[u32], active: &[u16]) {
 
 pub(super) fn fma(to: &mut [u32], operands: [&[u32]; 3], active: &[u16]) {
     map3(to, operands, active, |a, b, c| float(a).mul_add(float(b), float(c)).to_bits());
+}
+
+pub(super) fn call(run: &Run, to: &mut [u32], operands: &[&[u32]], active: &[u16]) {
+    let mut values = vec![0.0; operands.len()];
+    for thread in active.iter().map(|thread| usize::from(*thread)) {
+        for (value, operand) in values.iter_mut().zip(operands) {
+            *value = float(operand[thread]);
+        }
+        to[thread] = (run.0)(&values).to_bits();
+    }
 }
 
 pub(super) fn select(to: &mut [u32], operands: [&[u32]; 3], active: &[u16]) {

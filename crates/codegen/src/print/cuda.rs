@@ -1,7 +1,7 @@
 //! CUDA C++, without any header: what NVRTC compiles as it is.
 
 use super::{Helper, Language, Options, Text, decimal, print, sign};
-use crate::lang::{Array, Binary, Kernel, Ty, Unary};
+use crate::lang::{Array, Binary, Function, Kernel, Ty, Unary};
 use std::fmt::Write;
 
 /// The kernel as CUDA C++. Its parameters are the buffers in their order, and then the arguments, if there are any, as a
@@ -132,6 +132,15 @@ impl Language for Cuda {
         "__syncthreads();"
     }
 
+    fn function(&self, function: &Function, name: &str) -> String {
+        let Some(body) = &function.c else {
+            // The compiler says so, and nothing else can be done with the text.
+            return format!("#error \"the function {} has no text in C\"\n", function.name);
+        };
+        let operands: Vec<String> = (0..function.operands).map(|k| format!("float x{k}")).collect();
+        format!("__device__ static float {name}({}) {{\n    {}\n}}\n", operands.join(", "), body.trim())
+    }
+
     fn whole(&self, text: &Text) -> String {
         // What is only read is read by nobody else's writes: the compiler may keep it, and use the cache for that.
         let kept = |name: &str| format!("const unsigned* __restrict__ {name}");
@@ -149,7 +158,8 @@ impl Language for Cuda {
         let (functions, threads, entry, body) = (text.needed(&FUNCTIONS), text.kernel.threads, text.entry, text.body);
         let parameters = parameters.join(", ");
         format!(
-            "{functions}extern \"C\" __global__ void __launch_bounds__({threads}) {entry}({parameters}) {{\n{shared}{body}}}\n"
+            "{functions}{}extern \"C\" __global__ void __launch_bounds__({threads}) {entry}({parameters}) {{\n{shared}{body}}}\n",
+            text.functions
         )
     }
 }

@@ -12,7 +12,7 @@ mod wgsl;
 pub use cuda::cuda;
 pub use wgsl::wgsl;
 
-use crate::lang::{Array, Binary, Expr, Kernel, Kind, Memory, Stmt, Ty, Unary, Var};
+use crate::lang::{Array, Binary, Expr, Function, Kernel, Kind, Memory, Stmt, Ty, Unary, Var};
 use names::Names;
 
 /// How a kernel is written.
@@ -75,6 +75,8 @@ trait Language {
     fn own(&self, array: &Array, name: &str) -> String;
     /// What all threads wait at.
     fn barrier(&self) -> &'static str;
+    /// A function that was given as text, under this name.
+    fn function(&self, function: &Function, name: &str) -> String;
     /// The whole text.
     fn whole(&self, text: &Text) -> String;
 }
@@ -85,6 +87,8 @@ struct Text<'a> {
     entry: &'a str,
     buffers: &'a [String],
     shared: &'a [String],
+    /// The functions that the kernel brings along.
+    functions: &'a str,
     body: &'a str,
 }
 
@@ -142,14 +146,27 @@ fn print(kernel: &Kernel, language: &impl Language, options: &Options) -> String
     let mut names = Names::default();
     let entry = names.take(&kernel.name);
     let mut take = |name: &String| names.take(name);
+    let functions: Vec<String> = kernel.functions.iter().map(|f| take(&f.name)).collect();
     let buffers: Vec<String> = kernel.buffers.iter().map(|b| take(&b.name)).collect();
     let shared: Vec<String> = kernel.shared.iter().map(|a| take(&a.name)).collect();
     let own: Vec<String> = kernel.own.iter().map(|a| take(&a.name)).collect();
     let args: Vec<String> = kernel.args.iter().map(&mut take).collect();
     let vars = kernel.vars.iter().map(|v| take(&v.name)).collect();
     let declared = vec![false; kernel.vars.len()];
-    let mut walk =
-        Walk { kernel, language, names, buffers, shared, own, args, vars, declared, depth: 1, body: String::new() };
+    let mut walk = Walk {
+        kernel,
+        language,
+        names,
+        functions,
+        buffers,
+        shared,
+        own,
+        args,
+        vars,
+        declared,
+        depth: 1,
+        body: String::new(),
+    };
     for (index, name) in walk.args.clone().iter().enumerate() {
         let word = format!("args[{index}]");
         walk.line(&format!("{};", language.declare(Ty::U32, name, false, &word)));
@@ -158,13 +175,17 @@ fn print(kernel: &Kernel, language: &impl Language, options: &Options) -> String
         walk.line(&format!("{};", language.own(array, &name)));
     }
     walk.block(&kernel.body, options.unroll);
-    language.whole(&Text { kernel, entry: &entry, buffers: &walk.buffers, shared: &walk.shared, body: &walk.body })
+    let named = kernel.functions.iter().zip(&walk.functions);
+    let functions: String = named.map(|(function, name)| language.function(function, name)).collect();
+    let (buffers, shared, body) = (&walk.buffers, &walk.shared, &walk.body);
+    language.whole(&Text { kernel, entry: &entry, buffers, shared, functions: &functions, body })
 }
 
 struct Walk<'a, L> {
     kernel: &'a Kernel,
     language: &'a L,
     names: Names,
+    functions: Vec<String>,
     buffers: Vec<String>,
     shared: Vec<String>,
     own: Vec<String>,
@@ -357,6 +378,10 @@ impl<L: Language> Walk<'_, L> {
             Kind::Convert(a) => {
                 let [text] = self.operands([a]);
                 language.convert(a.ty(), value.ty(), &text)
+            }
+            Kind::Call(function, operands) => {
+                let operands: Vec<String> = operands.iter().map(|operand| self.value(operand)).collect();
+                format!("{}({})", self.functions[*function as usize], operands.join(", "))
             }
         }
     }

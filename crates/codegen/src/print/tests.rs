@@ -1,7 +1,7 @@
 //! Kernels of all kinds are printed, and read by compilers: WGSL by naga, which makes Metal's language and SPIR-V of it.
 
 use super::*;
-use crate::lang::Maker;
+use crate::lang::{Function, Maker, Run};
 use crate::math;
 
 /// y = f(x) for each element, one a thread.
@@ -212,8 +212,42 @@ fn functions() -> Kernel {
     m.finish()
 }
 
-fn kernels() -> [Kernel; 5] {
-    [map(), row_sum(), product(), everything(), functions()]
+/// Functions that came as text, of which one calls for a name that is taken.
+fn given() -> Kernel {
+    let mut m = Maker::new("given", 64);
+    let data = m.buffer("data", true);
+    let x = m.load(data, m.thread(), Ty::F32);
+    let bump = Function {
+        name: "custom_bump".into(),
+        operands: 2,
+        wgsl: "let height = x1;\nreturn height * exp(-x0 * x0);".into(),
+        c: Some("return x1 * expf(-x0 * x0);".into()),
+        run: Run(std::sync::Arc::new(|x| x[1] * (-x[0] * x[0]).exp())),
+    };
+    let same = Function { name: "data".into(), operands: 1, wgsl: "return x0;".into(), ..bump.clone() };
+    let bumped = m.call(&bump, vec![x, 2.0.into()]);
+    let again = m.call(&bump, vec![bumped, 3.0.into()]);
+    let value = m.call(&same, vec![again]);
+    m.store(data, m.thread(), value);
+    m.finish()
+}
+
+fn kernels() -> [Kernel; 6] {
+    [map(), row_sum(), product(), everything(), functions(), given()]
+}
+
+#[test]
+fn a_function_that_came_as_text_is_written_once_and_one_without_a_text_is_an_error_there() {
+    let kernel = given();
+    assert_eq!(kernel.functions.len(), 2);
+    let text = wgsl(&kernel, &Options::default());
+    assert_eq!(text.matches("fn custom_bump(x0: f32, x1: f32) -> f32 {").count(), 1, "{text}");
+    let text = cuda(&kernel, &Options::default());
+    assert_eq!(text.matches("__device__ static float custom_bump(float x0, float x1) {").count(), 1, "{text}");
+    let mut kernel = kernel;
+    kernel.functions[0].c = None;
+    let text = cuda(&kernel, &Options::default());
+    assert!(text.contains("#error \"the function custom_bump has no text in C\""), "{text}");
 }
 
 #[test]

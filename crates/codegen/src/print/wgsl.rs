@@ -1,7 +1,7 @@
 //! WGSL, the language of WebGPU; by way of naga it is also what Metal, Vulkan and DirectX get.
 
 use super::{Helper, Language, Options, Text, decimal, print, sign};
-use crate::lang::{Array, Binary, Kernel, Ty, Unary};
+use crate::lang::{Array, Binary, Function, Kernel, Ty, Unary};
 use std::fmt::Write;
 
 /// The kernel as WGSL. Buffers are bound in group 0 in their order, and after the last one the arguments, if there are any.
@@ -132,6 +132,11 @@ impl Language for Wgsl {
         "storageBarrier(); workgroupBarrier();"
     }
 
+    fn function(&self, function: &Function, name: &str) -> String {
+        let operands: Vec<String> = (0..function.operands).map(|k| format!("x{k}: f32")).collect();
+        format!("fn {name}({}) -> f32 {{\n    {}\n}}\n", operands.join(", "), function.wgsl.trim())
+    }
+
     fn whole(&self, text: &Text) -> String {
         let mut out = String::new();
         let mut bind = |index: usize, access: &str, name: &str| {
@@ -147,10 +152,10 @@ impl Language for Wgsl {
             let _ = writeln!(out, "var<workgroup> {name}: array<{}, {}>;", self.ty(array.ty), array.len);
         }
         let (functions, head) = (text.needed(&FUNCTIONS), text.needed(&HEAD));
-        let (threads, entry, body) = (text.kernel.threads, text.entry, text.body);
+        let (threads, entry, own, body) = (text.kernel.threads, text.entry, text.functions, text.body);
         let _ = write!(
             out,
-            "{functions}
+            "{functions}{own}
 @compute @workgroup_size({threads})
 fn {entry}(@builtin(local_invocation_index) thread: u32, @builtin(workgroup_id) group: vec3<u32>) {{
 {head}{body}}}

@@ -446,3 +446,22 @@ fn a_problem_says_where_what_and_what_was_expected() {
         "kernel `some`: the name `` of a buffer is not valid: expected letters, digits and `_`, with a letter first"
     );
 }
+
+#[test]
+fn a_function_takes_as_many_floats_as_it_says() {
+    use crate::lang::{Function, Run};
+    let run = Run(std::sync::Arc::new(|x| x[0]));
+    let function = Function { name: "given".into(), operands: 2, wgsl: "return x0;".into(), c: None, run };
+    let with = |operands: Vec<Expr>| {
+        let function = function.clone();
+        move |m: &mut Maker, _: [Memory; 4]| {
+            let value = m.call(&function, operands);
+            m.variable("v", value);
+        }
+    };
+    passes(with(vec![value(Ty::F32), 1.0.into()]));
+    let few = Wrong::Operands { name: "given".into(), found: 1, expected: 2 };
+    assert_eq!(fails(with(vec![value(Ty::F32)])), few);
+    assert!(matches!(fails(with(vec![value(Ty::F32), value(Ty::U32)])), Wrong::Differs { .. }));
+    assert!(!right(Ty::F32, Kind::Call(0, vec![])), "there is no such function");
+}

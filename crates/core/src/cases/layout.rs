@@ -262,6 +262,17 @@ pub(super) fn index(list: &mut List<'_>) {
             m.result(y)
         });
     }
+    // Long lists: counts of bytes by windows are such sums.
+    for (dtype, tolerance) in [(DType::F32, Tolerance::sum_of(8)), (DType::I32, Tolerance::EXACT)] {
+        list.add("segment_sum", format!("{dtype}/1300-into-700"), tolerance, |m| {
+            let low = if dtype == DType::I32 { -2e9 } else { -1.0 };
+            let data = m.random.floats_as(dtype, &[1300], low, -low);
+            let segment = m.random.ints(&[1300], 0, 700);
+            let (x, segment) = (m.given(data)?, m.given(segment)?);
+            let y = m.segment_sum(x, segment, 0, 700)?;
+            m.result(y)
+        });
+    }
     // The pair at the heart of a sparse network: read by source, add up by destination.
     list.add("segment_sum", "f32/gather-then-sum", Tolerance::sum_of(33), |m| {
         let (from, to) = (m.random.ints(&[33], 0, 7), m.random.ints(&[33], 0, 5));

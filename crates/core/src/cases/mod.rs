@@ -14,6 +14,7 @@
 mod attention;
 mod cells;
 mod convert;
+mod custom;
 mod elementwise;
 mod fused;
 mod gated;
@@ -125,6 +126,7 @@ pub fn all() -> Vec<Case> {
         layout::index,
         convert::cast,
         convert::quantize,
+        custom::custom,
         fused::map,
         fused::several_results,
         fused::joined,

@@ -152,6 +152,11 @@ pub(super) fn rule(t: &mut Tape, node: &Node, y: Value, g: Value, wants: &[bool]
             Ok(vec![None, d, None])
         }
 
+        op @ Op::Custom { .. } => {
+            let problem = "a custom operation has no gradient; build it from other operations where you train";
+            Err(refuse(&node.name, op, problem))
+        }
+
         // Met only off the path, since the copy of the forward graph replaces or refuses these on it.
         op @ (Op::Quantize { .. }
         | Op::Scan(_)

@@ -183,6 +183,11 @@ impl GraphBuilder {
         le => Op::Compare(Compare::Le), gt => Op::Compare(Compare::Gt), ge => Op::Compare(Compare::Ge),
     );
 
+    /// A function of the user's own, by the name under which it is [registered](crate::op::Custom).
+    pub fn custom(&mut self, name: &str, inputs: &[Value]) -> Result<Value> {
+        self.push(Op::Custom { name: name.to_owned() }, inputs)
+    }
+
     /// `a` where `condition` holds, else `b`.
     pub fn select(&mut self, condition: Value, a: Value, b: Value) -> Result<Value> {
         self.push(Op::Select, &[condition, a, b])

@@ -38,6 +38,7 @@ fn details(op: &Op) -> String {
             let way = if s.reverse { " backwards" } else { "" };
             format!(" over axis {}{way}, {} states, {} sequences", s.axis, s.states, s.sequences)
         }
+        Op::Custom { name } => format!(" {}", show::name(name)),
         Op::Map { map, also, .. } => format!(" {}", map.text(also)),
         Op::MatMulMap { transpose_a, transpose_b, map, .. } => {
             format!("{} then {map}", flags(*transpose_a, *transpose_b))

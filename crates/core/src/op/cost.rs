@@ -174,6 +174,10 @@ impl Op {
                 let product = inner(*transpose_a)?.saturating_mul(2);
                 (out.saturating_mul(product.saturating_add(operations as u64)), out.saturating_mul(functions as u64))
             }
+            Op::Custom { name } => {
+                let work = super::custom::find(name).map_or_else(PerElement::default, |custom| custom.per_element());
+                (out.saturating_mul(work.operations as u64), out.saturating_mul(work.functions as u64))
+            }
         };
         let mut cost = Cost { flops, transcendentals, ..Cost::default() };
         match self {

@@ -496,6 +496,14 @@ impl Op {
                 }
                 one(*dtype, product)
             }
+            Op::Custom { name } => {
+                let custom = super::custom::get(name)?;
+                arity(inputs, custom.inputs()..=custom.inputs())?;
+                if let Some(other) = inputs.iter().find(|ty| ty.dtype != DType::F32) {
+                    return Err(format!("wants f32, got {other}"));
+                }
+                one(DType::F32, broadcast(inputs)?)
+            }
         }
     }
 }

@@ -4,12 +4,14 @@
 //! gradient in `grad/table.rs`. `docs/adding-an-op.md` walks through an addition.
 
 mod cost;
+pub mod custom;
 mod float;
 mod infer;
 mod unary;
 
 pub(crate) use cost::visible_pairs;
 pub use cost::{Cost, PerElement};
+pub use custom::Custom;
 pub use float::Float;
 pub use unary::Unary;
 
@@ -406,6 +408,12 @@ pub enum Op {
         /// The result's element type.
         dtype: DType,
     },
+    /// A function of the user's own, element by element, of inputs that stretch to one shape. It is known by its name alone,
+    /// under which this program has registered it: see [`Custom`].
+    Custom {
+        /// The name.
+        name: String,
+    },
 }
 
 fn once() -> usize {
@@ -466,6 +474,7 @@ impl Op {
             Op::Scan(_) => "scan",
             Op::Map { .. } => "map",
             Op::MatMulMap { .. } => "matmul_map",
+            Op::Custom { .. } => "custom",
         }
     }
 
@@ -473,7 +482,7 @@ impl Op {
     pub fn is_name(text: &str) -> bool {
         const OTHERS: &str = "input weight const select matmul softmax layer_norm rms_norm attention reshape transpose \
                               slice pad concat broadcast gather segment_sum synapse_sum synapse_ratio gated_cell cast \
-                              quantize dequantize scan map matmul_map";
+                              quantize dequantize scan map matmul_map custom";
         let lists = [Unary::NAMES, Binary::NAMES, Compare::NAMES, Reduction::NAMES];
         lists.iter().any(|names| names.contains(&text)) || OTHERS.split(' ').any(|name| name == text)
     }
@@ -490,6 +499,7 @@ impl Op {
                 | Op::Quantize { .. }
                 | Op::Dequantize
                 | Op::Map { .. }
+                | Op::Custom { .. }
         )
     }
 

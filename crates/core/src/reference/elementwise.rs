@@ -3,7 +3,7 @@
 use super::{Call, Precision, scalar, shake};
 use crate::dtype::DType::{self, F32};
 use crate::error::Result;
-use crate::op::{Binary, Compare, Map, MapResult, Unary};
+use crate::op::{Binary, Compare, Map, MapResult, Unary, custom};
 use std::borrow::Cow;
 
 impl Call<'_> {
@@ -46,6 +46,13 @@ impl Call<'_> {
         let [c, a, b] = [0, 1, 2].map(|i| self.stretch(i, self.shape()));
         let (c, a, b) = (c?, a?, b?);
         Ok(c.iter().zip(a.iter().zip(b.iter())).map(|(&c, (&a, &b))| if c != 0.0 { a } else { b }).collect())
+    }
+
+    pub(super) fn custom(&self, name: &str) -> Result<Vec<f64>> {
+        let custom = custom::get(name).map_err(|problem| self.fail(problem))?;
+        let inputs = (0..self.inputs.len()).map(|i| self.stretch(i, self.shape())).collect::<Result<Vec<_>>>()?;
+        let count = inputs.first().map_or(0, |x| x.len());
+        (0..count).map(|at| custom.value(&inputs.iter().map(|x| x[at]).collect::<Vec<_>>())).collect()
     }
 
     pub(super) fn cast(&self, dtype: DType) -> Result<Vec<f64>> {

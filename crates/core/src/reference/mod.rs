@@ -273,6 +273,7 @@ pub fn eval_node(
         Op::MatMulMap { transpose_a, transpose_b, map, dtype } => {
             call.matmul_map(*transpose_a, *transpose_b, map, *dtype)?
         }
+        Op::Custom { name } => call.custom(name)?,
     };
     Ok(vec![call.result(0, data)])
 }
@@ -314,7 +315,9 @@ enum Rounding {
 impl Rounding {
     fn of(op: &Op) -> Rounding {
         match op {
-            Op::Softmax { .. } | Op::Cast { .. } | Op::Dequantize | Op::Map { .. } => Rounding::Each,
+            Op::Softmax { .. } | Op::Cast { .. } | Op::Dequantize | Op::Map { .. } | Op::Custom { .. } => {
+                Rounding::Each
+            }
             Op::MatMul { .. }
             | Op::MatMulMap { .. }
             | Op::Reduce { kind: Reduction::Sum | Reduction::Mean, .. }

@@ -6,10 +6,11 @@
 use super::grid::coordinates;
 use super::site::Site;
 use super::view::{Home, View, register};
-use schwann_codegen::lang::{Expr, Ty, Var};
+use schwann_codegen::lang::{Expr, Function, Run, Ty, Var};
 use schwann_codegen::math;
-use schwann_core::op::{Activation, Binary, Compare, Map, MapInstr, Op, Reduction, Unary};
+use schwann_core::op::{Activation, Binary, Compare, Map, MapInstr, Op, Reduction, Unary, custom};
 use schwann_core::{DType, Dim, Error, Result};
+use std::sync::Arc;
 
 /// A node that is computed: its operation, where its operands are, and what it gives.
 pub(crate) struct Call<'a> {
@@ -101,6 +102,15 @@ pub(crate) fn element(s: &mut Site<'_>, call: &Call<'_>, at: &[Expr]) -> Result<
             }
             return Ok(results);
         }
+        Op::Custom { name } => {
+            let function = function(call, name)?;
+            let mut operands = vec![];
+            for i in 0..call.inputs.len() {
+                operands.push(operand(s, i)?);
+            }
+            let value = s.maker.call(&function, operands);
+            s.maker.name("y", value)
+        }
         Op::MatMul { transpose_a, transpose_b } => product(s, call, *transpose_a, *transpose_b, at)?,
         Op::MatMulMap { transpose_a, transpose_b, map, dtype } => {
             let sum = product(s, call, *transpose_a, *transpose_b, at)?;
@@ -151,11 +161,27 @@ pub(crate) fn element(s: &mut Site<'_>, call: &Call<'_>, at: &[Expr]) -> Result<
     }])
 }
 
+/// A user's function as the kernel language has it.
+fn function(call: &Call<'_>, name: &str) -> Result<Function> {
+    let custom = custom::find(name).ok_or_else(|| call.unsupported("nobody registered it in this program"))?;
+    let wgsl = custom.wgsl_body().ok_or_else(|| {
+        call.unsupported(&format!("`{name}` was registered without a text for GPUs; give it one with `Custom::wgsl`"))
+    })?;
+    let definition = Arc::clone(custom.definition());
+    // The interpreter runs the definition, and checks everything around it.
+    let run = Run(Arc::new(move |x: &[f32]| {
+        let wide: Vec<f64> = x.iter().map(|x| f64::from(*x)).collect();
+        definition(&wide) as f32
+    }));
+    let (wgsl, c) = (wgsl.to_owned(), custom.c_body().map(str::to_owned));
+    Ok(Function { name: format!("custom_{name}"), operands: call.inputs.len() as u32, wgsl, c, run })
+}
+
 fn not(x: &Expr) -> Expr {
     x.select(false, true)
 }
 
-fn zero(dtype: DType) -> Expr {
+pub(crate) fn zero(dtype: DType) -> Expr {
     match register(dtype) {
         Ty::F32 => 0.0f32.into(),
         Ty::Bool => false.into(),

@@ -10,6 +10,7 @@ mod element;
 mod grid;
 mod rows;
 mod scan;
+mod segments;
 mod site;
 mod view;
 

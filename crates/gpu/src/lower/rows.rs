@@ -50,6 +50,7 @@ impl Lowering<'_> {
                 }
                 self.tiled(call, [*transpose_a, *transpose_b], &outs[0], place)?;
             }
+            Op::SegmentSum { axis, .. } => return self.segments(call, *axis, &outs[0], place),
             Op::Attention { causal, scale } => self.attention(call, *causal, scale.map(|s| s.0), &outs[0], place)?,
             _ => return Ok(false),
         }

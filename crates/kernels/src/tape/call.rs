@@ -4,6 +4,7 @@ use super::scan::Scan;
 use super::verify::moderate;
 use super::{Changing, Ref, Rewriting, Slots, Stopped};
 use crate::attention::{self, Attention};
+use crate::each::{self, Function};
 use crate::exact::{IntOp, IntReduce};
 use crate::gated::Gated;
 use crate::gemm::{self, PackedB, Store};
@@ -189,6 +190,9 @@ pub enum Call {
     Map(Box<Map>),
     /// An elementwise operation on integers over `dims`, outermost first; each input has its strides, the output is dense.
     Int { op: IntOp, dims: [usize; 6], inputs: Vec<(Ref, Elem, [usize; 6])>, out: (Ref, Elem) },
+    /// A function of the caller's own on floats over `dims`, outermost first; each input has its strides, the output is
+    /// dense.
+    Each { function: Function, dims: [usize; 6], inputs: Vec<(Ref, [usize; 6])>, out: Ref },
     /// A reduction of floats over the middle axis of `shape`.
     Reduce { op: Reduce, shape: [usize; 3], src: Ref, dst: Ref },
     /// A reduction of integers over the middle axis of `shape`.
@@ -444,6 +448,10 @@ impl Call {
                 inputs.iter_mut().for_each(|(r, ..)| f(r, false));
                 f(&mut out.0, true);
             }
+            Call::Each { inputs, out, .. } => {
+                inputs.iter_mut().for_each(|(r, _)| f(r, false));
+                f(out, true);
+            }
             Call::LayerNorm { gamma, src, dst, .. } | Call::RmsNorm { gamma, src, dst, .. } => {
                 gamma.iter_mut().for_each(|r| f(r, false));
                 f(src, false);
@@ -538,6 +546,14 @@ impl Call {
                         *operand = (slots.at(r), *elem, *strides);
                     }
                     exact::map(*op, dims, &operands[..inputs.len()], (slots.at(&out.0), out.1));
+                }
+                Call::Each { function, dims, inputs, out } => {
+                    let mut operands = [(std::ptr::null::<f32>(), [0; 6]); each::MAX_INPUTS];
+                    for (operand, (r, strides)) in operands.iter_mut().zip(inputs) {
+                        *operand = (f32s(r).cast_const(), *strides);
+                    }
+                    each::each(function, dims, &operands[..inputs.len()], f32s(out))
+                        .map_err(|problem| Stopped::Value { call: vec![], problem })?;
                 }
                 Call::Reduce { op, shape: [outer, len, inner], src, dst } => {
                     reduce::reduce(on, team, *op, *outer, *len, *inner, f32s(src), f32s(dst));

@@ -5,6 +5,7 @@ use super::scan::{Body, Scan, ScanState, Sequence};
 use super::{Ref, Spaces};
 use crate::Isa;
 use crate::attention::{Attention, attention_scratch_bytes};
+use crate::each;
 use crate::gemm::{Store, takes_parts};
 use crate::map::{self, Elem};
 use crate::tuning::Machine;
@@ -114,6 +115,15 @@ pub(super) fn check(call: &Call, memory: &Spaces, on: Machine<'_>, threads: usiz
                 a.read(r, reach(dims, strides), elem.size())?;
             }
             a.write(&out.0, product(dims), out.1.size())?;
+        }
+        Call::Each { dims, inputs, out, .. } => {
+            if inputs.len() > each::MAX_INPUTS {
+                return Err(format!("a function of {} operands", inputs.len()));
+            }
+            for (r, strides) in inputs {
+                a.read(r, reach(dims, strides), 4)?;
+            }
+            a.write(out, product(dims), 4)?;
         }
         Call::Reduce { shape, src, dst, .. } | Call::IntReduce { shape, src, dst, .. } => {
             a.read(src, product(shape), 4)?;

@@ -5,14 +5,16 @@ use super::matmul;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::graph::{Node, Value};
-use crate::op::{Binary, Compare, Map, MapInstr, MapResult, Op, Reduction, Unary, visible_pairs};
+use crate::op::{Binary, Compare, Map, MapInstr, MapResult, Op, Reduction, Unary, custom, visible_pairs};
 use crate::plan::Kernel;
 use crate::plan::kernel::{self as kernels, Gather, MapWork, Move, Norm, Rows, SegmentSum};
 use schwann_kernels::attention::{Attention, attention_scratch_bytes};
+use schwann_kernels::each::Function;
 use schwann_kernels::exact::{IntOp, IntReduce};
 use schwann_kernels::map::{self as kernel, Elem, Instr, Program};
 use schwann_kernels::reduce::Reduce;
 use schwann_kernels::tape::{self, Attend, Call, Ref};
+use std::sync::Arc;
 
 pub(super) fn elem(dtype: DType) -> Elem {
     match dtype {
@@ -188,6 +190,17 @@ pub(super) fn lower(l: &mut Lower<'_>, value: Value, node: &Node) -> Result<()> 
             };
             let kernel = SegmentSum { len: shape[1], segments: count, dtype: x.dtype };
             l.call(value, call, label(Kernel::SegmentSum(kernel)))
+        }
+        Op::Custom { name } => {
+            let custom = custom::get(name).map_err(|problem| Error::Custom { name: name.clone(), problem })?;
+            let mut inputs = Vec::with_capacity(node.inputs.len());
+            for &v in &node.inputs {
+                let x = l.sized(v)?;
+                inputs.push((l.read(v)?, pad6(&x.strides_in(&out.shape), 0)));
+            }
+            let function = Function(Arc::clone(custom.definition()));
+            let call = Call::Each { function, dims: pad6(&out.shape, 1), inputs, out: l.write(value)? };
+            l.call(value, call, label(Kernel::other(format!("custom {name}, by its definition in f64 (slow)"))))
         }
         Op::Input { .. }
         | Op::Weight { .. }
@@ -428,6 +441,12 @@ fn compare(c: Compare) -> kernel::Binary {
     }
 }
 
+fn pad6(values: &[usize], fill: usize) -> [usize; 6] {
+    let mut padded = [fill; 6];
+    padded[6 - values.len()..].copy_from_slice(values);
+    padded
+}
+
 /// Elementwise work on 32-bit integers, and casts between integers: exact, outside `f32`.
 fn integers(l: &mut Lower<'_>, value: Value, node: &Node, out: &Sized) -> Result<()> {
     let op = match node.op {
@@ -453,11 +472,6 @@ fn integers(l: &mut Lower<'_>, value: Value, node: &Node, out: &Sized) -> Result
         _ => return Err(Error::Internal(format!("`{}` ({}) is no integer operation", node.name, node.op.name()))),
     };
     let cost = l.graph.node_cost(node, l.bindings)?;
-    let pad6 = |values: &[usize], fill: usize| {
-        let mut padded = [fill; 6];
-        padded[6 - values.len()..].copy_from_slice(values);
-        padded
-    };
     let mut inputs = Vec::with_capacity(node.inputs.len());
     for &v in &node.inputs {
         let x = l.sized(v)?;
