@@ -265,6 +265,7 @@ fn every_command_is_accounted_for() {
         ("predict", "its names go through `out::printable` or `out::Table`, which cleans its cells"),
         ("validate", "its names go through `out::printable` or `out::Table`, which cleans its cells"),
         ("doctor", "its names go through `out::printable` or `out::Table`, which cleans its cells"),
+        ("entropy", "shows numbers of a file, and its path through `out::printable`"),
         ("completions", "reads no file"),
         ("man", "reads no file"),
         ("help", "reads no file"),
