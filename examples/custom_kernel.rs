@@ -26,7 +26,9 @@ fn main() -> schwann::Result<()> {
 
     // Before a backend uses it for the first time, it runs on samples there and is compared with the definition.
     let program = Program::compile(&graph, &CompileOptions::default())?;
-    println!("{}", program.plan(&Bindings::new().with("N", 5))?.explain(None));
+    for step in program.plan(&Bindings::new().with("N", 5))?.steps {
+        println!("{}: {}", step.name, step.kernel);
+    }
     let frequencies = Tensor::new(&[5, 1], &[0.5f32, 1.0, 1.5, 2.0, 2.5])?;
     let mut session = program.session();
     let answers = session.run(&[("frequency", &frequencies)])?[0].values::<f32>()?;

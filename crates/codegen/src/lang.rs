@@ -10,7 +10,7 @@
 
 mod function;
 
-pub use function::{Function, Run};
+pub use function::{Body, Function, Run};
 
 use std::ops;
 use std::sync::Arc;

@@ -7,9 +7,12 @@ use std::sync::Arc;
 /// The most operands of such a function.
 pub const MAX_INPUTS: usize = 8;
 
+/// What a function does.
+pub type Body = dyn Fn(&[f64]) -> f64 + Send + Sync;
+
 /// A function of some numbers, in `f64`.
 #[derive(Clone)]
-pub struct Function(pub Arc<dyn Fn(&[f64]) -> f64 + Send + Sync>);
+pub struct Function(pub Arc<Body>);
 
 impl fmt::Debug for Function {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -20,9 +20,12 @@ pub struct Function {
     pub run: Run,
 }
 
+/// What runs in the place of a text.
+pub type Body = dyn Fn(&[f32]) -> f32 + Send + Sync;
+
 /// What a function gives for its operands. Two functions with the same text are the same, whoever runs them.
 #[derive(Clone)]
-pub struct Run(pub Arc<dyn Fn(&[f32]) -> f32 + Send + Sync>);
+pub struct Run(pub Arc<Body>);
 
 impl fmt::Debug for Run {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
