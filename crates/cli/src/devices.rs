@@ -1,6 +1,7 @@
 //! `schwann devices`: the catalogue, this machine's calibration, settings, and how good predictions are here.
 
 mod host;
+mod report;
 
 use crate::{Outcome, load, out};
 use anyhow::{Context, Result};
@@ -27,6 +28,7 @@ use std::path::PathBuf;
   schwann devices settings M4        batch and sizes that suit it, and why
   schwann devices settings --test    are multiples of 64 really faster here?
   schwann devices check              how good are predictions on this machine?
+  schwann devices add-report FILE    a report of scripts/mac-report from a real Mac
 
 Devices of your own go into ~/.config/schwann/devices.toml (or the file that SCHWANN_DEVICES names), written as \
 `schwann devices show M1 --toml` prints one. Calibrations are kept in ~/.local/share/schwann (SCHWANN_DATA names \
@@ -80,6 +82,14 @@ enum What {
         #[arg(long)]
         calibrate: bool,
     },
+    /// Add what was measured on a real device to what is known of it, so that predictions say how far they were off.
+    AddReport {
+        /// A report, as scripts/mac-report writes it.
+        file: PathBuf,
+        /// Print the device's new entry, and leave your own file as it is.
+        #[arg(long)]
+        toml: bool,
+    },
 }
 
 pub(crate) fn run(args: &Args) -> Result<Outcome> {
@@ -97,6 +107,7 @@ pub(crate) fn run(args: &Args) -> Result<Outcome> {
             let calibration = if *anew { calibrate(Pace::Full)?.0 } else { calibration()? };
             checked(&calibration, *threads, *seconds, args.json)
         }
+        What::AddReport { file, toml } => report::add(file, *toml, args.json),
     }
 }
 

@@ -1,5 +1,7 @@
 //! `schwann predict`: what a model would take on a device, per operation; on this machine, beside a measurement.
 
+mod side;
+
 use crate::devices::{calibration, is_host, number};
 use crate::load::{self, Network, Setting};
 use crate::{Outcome, out};
@@ -7,9 +9,10 @@ use anyhow::{Context, Result, bail};
 use schwann::nn::{GraphOptions, InitialState};
 use schwann::pass::PassOptions;
 use schwann::plan::{Plan, bytes, count, rough};
-use schwann::prof::device::predict::{GPU, NEURAL_ENGINE, NEVER_COMPARED, Prediction, Speed, predict, two_digits};
+use schwann::prof::device::gpu::{GpuPrediction, Place, Point, Prospect, on_gpu, place};
+use schwann::prof::device::predict::{NEURAL_ENGINE, NEVER_COMPARED, Prediction, Speed, predict, two_digits};
 use schwann::prof::device::roof::{Ready, numbers};
-use schwann::prof::device::{Catalog, on, outlook, prediction_error};
+use schwann::prof::device::{Calibration, Catalog, Entry, on, outlook, prediction_error};
 use schwann::prof::profile::{Bound, DeviceOutlook};
 use schwann::{Bindings, DType, Figure, Graph, Tensor};
 use serde_json::json;
@@ -20,12 +23,14 @@ use std::io::Write;
     after_help = "MODEL is a file (a model or a graph), or a built-in model (`schwann profile --help` lists them).
 
 Times are predicted from this machine's calibration (measured once, in about ten seconds) and, for other devices, from \
-what is published of them. A prediction is a range with its reasons, given with two digits. Nobody has compared the predictions \
-for other devices with real ones; `schwann devices check` says how good they are on this machine.
+what is published of them. A prediction is a range with its reasons, given with two digits. Unless a device's page says \
+otherwise, nobody has compared its predictions with a real one; `schwann devices check` says how good they are on this machine.
+
+For Macs, the GPU stands beside the CPU: where should this model run, and at which batch does the GPU begin to win?
 
 Examples:
   schwann predict wired-cfc --batch 32 --steps 16    every device that is known
-  schwann predict wired-cfc --device 'M1 Max'        one, operation by operation
+  schwann predict wired-cfc --device 'M1 Max'        one, operation by operation, on CPU and GPU
   schwann predict wired-cfc --device host            beside a measurement
   schwann predict net.safetensors --set B=32 --device m4 --json"
 )]
@@ -99,6 +104,32 @@ pub(crate) fn ready(
     Ok((Ready::new(&graph, inputs, cpu.backend(), PassOptions::default())?, sizes))
 }
 
+/// What a model would take on the GPU of a device, and where it should run, at this batch and at others.
+fn on_both(
+    args: &Args,
+    ready: &Ready,
+    sizes: &Bindings,
+    device: &Entry,
+    calibration: &Calibration,
+    cpu: &Figure,
+) -> Result<(GpuPrediction, Place)> {
+    let prospect = Prospect::new(&graph(&args.model)?)?;
+    let work = prospect.work(sizes);
+    let gpu = on_gpu(work.as_ref().map_err(String::as_str), device);
+    let mut points = vec![];
+    if gpu.time.value.is_some() && cpu.value.is_some() && sizes.get("B").is_some() {
+        for batch in place::batches() {
+            let sizes = sizes.clone().with("B", batch);
+            // Beyond what a run may do, there is nothing to ask about.
+            let (Ok(plan), Ok(work)) = (ready.session().program().plan(&sizes), prospect.work(&sizes)) else { break };
+            let cpu = on(&plan, device, calibration).time;
+            points.push(Point::new(batch, cpu, on_gpu(Ok(&work), device).time));
+        }
+    }
+    let place = Place::new(cpu, &gpu, points);
+    Ok((gpu, place))
+}
+
 pub(crate) fn run(args: &Args) -> Result<Outcome> {
     if !(args.seconds >= 0.0 && args.seconds <= 3600.0) {
         bail!("--seconds is {}; expected 0 to 3600", args.seconds);
@@ -115,7 +146,9 @@ pub(crate) fn run(args: &Args) -> Result<Outcome> {
     let mut out = out::stdout();
     match (&args.device, device) {
         (None, _) => {
-            let all = outlook(&plan, &catalog, &calibration, measured.as_ref());
+            let work = Prospect::new(&graph(&args.model)?)?.work(&sizes);
+            let work = work.as_ref().map_err(String::as_str);
+            let all = outlook(&plan, &catalog, &calibration, measured.as_ref(), Some(work));
             if args.json {
                 let all = json!({ "model": args.model, "sizes": plan.bindings, "threads": plan.threads, "measured": measured, "devices": all });
                 writeln!(out, "{}", serde_json::to_string_pretty(&all)?)?;
@@ -130,16 +163,19 @@ pub(crate) fn run(args: &Args) -> Result<Outcome> {
                 None => predict(&plan, &Speed::host(&calibration, plan.threads)),
             };
             let error = measured.as_ref().map(|m| prediction_error(&prediction.time, m));
-            let gpu = device.map(|d| match d.gpu_flops.first() {
-                Some(p) => json!({ "peak": p.figure(), "time": Figure::unavailable("s", "GPU", GPU) }),
-                None => json!({ "peak": Figure::unavailable("Tflop/s", "GPU", "not published"), "time": Figure::unavailable("s", "GPU", GPU) }),
-            });
+            let both = device.map(|d| on_both(args, &ready, &sizes, d, &calibration, &prediction.time)).transpose()?;
+            let (gpu, place) = both.unzip();
             if args.json {
-                let all = json!({ "model": args.model, "sizes": plan.bindings, "prediction": prediction, "measured": measured, "error": error, "gpu": gpu });
+                let all = json!({ "model": args.model, "sizes": plan.bindings, "prediction": prediction, "measured": measured, "error": error, "gpu": gpu, "where": place });
                 writeln!(out, "{}", serde_json::to_string_pretty(&all)?)?;
             } else {
                 heading(&mut out, args, &plan)?;
                 page(&mut out, &prediction, measured.as_ref(), error.as_ref())?;
+                if let (Some(device), Some(gpu), Some(place)) = (device, &gpu, &place) {
+                    let cores = device.performance_cores.first().map(|c| c.value as usize);
+                    side::page(&mut out, args.batch, cores, &prediction, gpu, place)?;
+                }
+                paragraph(&mut out, &format!("Neural Engine: unavailable; {NEURAL_ENGINE}"))?;
             }
         }
     }
@@ -195,13 +231,13 @@ pub(crate) fn told(time: &Figure) -> String {
 }
 
 fn table(out: &mut dyn Write, all: &[DeviceOutlook], measured: Option<&Figure>) -> Result<()> {
-    let mut table = out::Table::new(&["device", ">predicted", "expected between", ">of peak", "takes longest"]);
+    let mut table = out::Table::new(&["device", ">predicted", "expected between", ">of peak", "on its GPU between"]);
     for d in all {
         let (likely, between) = band(&d.time);
-        let slowest = d.slowest.first().map_or(String::new(), |s| out::printable(&s.name));
+        let gpu = d.gpu_time.as_ref().map_or(String::new(), |t| t.value.map_or("–".into(), |_| band(t).1));
         let peak = d.utilization.value.map_or("–".into(), |v| format!("{}%", two_digits(v)));
         let name: String = if d.host { "this machine".into() } else { d.device.chars().take(24).collect() };
-        table.row([out::printable(&name), likely, between, peak, slowest]);
+        table.row([out::printable(&name), likely, between, peak, gpu]);
     }
     table.write(out)?;
     writeln!(out)?;
@@ -216,12 +252,12 @@ fn table(out: &mut dyn Write, all: &[DeviceOutlook], measured: Option<&Figure>) 
     paragraph(
         out,
         &format!(
-            "On the CPU's cores. This machine's times come from its calibration; those of the others are scaled from it by \
-             what is published, and were {NEVER_COMPARED}. --device NAME says why a band is as wide as it is."
+            "On the CPU's cores, and in the last column on the GPU, where that is predicted. This machine's times come from \
+             its calibration; those of the others are scaled from it by what is published, and were {NEVER_COMPARED}, unless \
+             their page says so. --device NAME says why a band is as wide as it is."
         ),
     )?;
-    paragraph(out, &format!("Neural Engine: unavailable; {NEURAL_ENGINE}"))?;
-    paragraph(out, &format!("GPU: {GPU}"))
+    paragraph(out, &format!("Neural Engine: unavailable; {NEURAL_ENGINE}"))
 }
 
 fn paragraph(out: &mut dyn Write, text: &str) -> Result<()> {
@@ -265,7 +301,7 @@ fn page(out: &mut dyn Write, p: &Prediction, measured: Option<&Figure>, error: O
     writeln!(out, "{} {likely} per run on {device} (predicted)", out::paint(out::TITLE, "total"))?;
     writeln!(out, "expected between {between}; {} of it beside the operations", band(&p.overhead).0)?;
     if !p.host {
-        writeln!(out, "{}", out::paint(out::BAD, NEVER_COMPARED))?;
+        out::paragraph(out, 0, out::BAD, &p.compared)?;
     }
     if let (Some(measured), Some(error)) = (measured, error) {
         let error = error.value.map_or("–".into(), |e| schwann::prof::plot::unit::change(e, 0));
@@ -285,7 +321,5 @@ fn page(out: &mut dyn Write, p: &Prediction, measured: Option<&Figure>, error: O
     for reason in &p.reasons {
         writeln!(out, "{}", out::wrap(&out::printable(reason), "  · ", "    ", out::width()))?;
     }
-    paragraph(out, &format!("source: {}", p.time.source))?;
-    paragraph(out, &format!("Neural Engine: unavailable; {NEURAL_ENGINE}"))?;
-    paragraph(out, &format!("GPU: {GPU}"))
+    paragraph(out, &format!("source: {}", p.time.source))
 }

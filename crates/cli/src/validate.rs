@@ -5,6 +5,7 @@ use crate::{Outcome, devices, load, out, predict};
 use anyhow::{Result, bail};
 use schwann::Figure;
 use schwann::plan::{bytes, rough, seconds};
+use schwann::prof::device::measured::{Compared, Side};
 use schwann::prof::device::predict::NEVER_COMPARED;
 use schwann::prof::device::{Catalog, Entry, on, requirements};
 use schwann::prof::need::{self, Blocks, Line, Needs, Verdict};
@@ -266,8 +267,10 @@ fn page(args: &Args, device: Option<&Entry>, lines: &[Line], table: &[Requiremen
     if let (Some(device), false) = (device, table.is_empty()) {
         guide(&mut out, device, table)?;
     }
-    if device.is_some() {
-        writeln!(out, "\npredictions for {} were {NEVER_COMPARED}", out::printable(&place))?;
+    if let Some(device) = device {
+        let compared = Compared::of(&device.measured, Side::Cpu).map_or(NEVER_COMPARED.into(), |c| c.words);
+        writeln!(out)?;
+        out::paragraph(&mut out, 0, out::DIM, &format!("predictions for {place} were {compared}"))?;
     }
     writeln!(out, "\n{}", word(verdict))?;
     Ok(out.flush()?)

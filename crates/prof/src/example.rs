@@ -177,6 +177,7 @@ pub fn scaled(factor: f64, seed: u64) -> Profile {
                     slowest: vec![Named { name: "backbone.1".into(), figure: predicted(median * ratio * 0.3, "s") }],
                     reasons: vec!["an example".into()],
                     compared: if host { String::new() } else { crate::device::predict::NEVER_COMPARED.into() },
+                    gpu_time: None,
                     time,
                 }
             })

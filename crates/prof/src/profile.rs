@@ -445,6 +445,9 @@ pub struct DeviceOutlook {
     /// Whether anybody held such a prediction against the real device.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub compared: String,
+    /// Seconds of a run on its GPU, where it has one and that was asked for. Its value is only the middle of its band.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gpu_time: Option<Figure>,
 }
 
 /// One line of a device's requirements.

@@ -62,7 +62,7 @@ pub fn conclude(
     catalog: &Catalog,
     device: Option<&Entry>,
 ) -> Vec<Advice> {
-    profile.devices = outlook(plan, catalog, calibration, Some(&profile.compute.time_p50));
+    profile.devices = outlook(plan, catalog, calibration, Some(&profile.compute.time_p50), None);
     let asked = catalog.devices.iter().filter(|d| device.is_none_or(|wanted| wanted.name == d.name));
     profile.requirements = asked.flat_map(|d| required(profile, d)).collect();
     profile.efficiency = analyze::efficiency(profile, device);

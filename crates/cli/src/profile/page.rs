@@ -165,7 +165,9 @@ fn elsewhere(page: &mut Page<'_>, p: &Profile) -> Result<()> {
     };
     let there: Vec<String> = ["M1", "M1 Max", "M4"].into_iter().filter_map(there).collect();
     let here = predict::told(&host.time);
-    page.detail("predicted", &format!("here {here}, {error}; {}, {NEVER_COMPARED}", there.join(", ")))
+    let seen = p.devices.iter().any(|d| !d.host && !d.compared.is_empty() && d.compared != NEVER_COMPARED);
+    let compared = if seen { "some compared with a real one (`schwann predict --device`)" } else { NEVER_COMPARED };
+    page.detail("predicted", &format!("here {here}, {error}; {}, {compared}", there.join(", ")))
 }
 
 /// A recommendation: what, what came of it, and how it is done.

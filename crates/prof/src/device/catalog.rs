@@ -1,5 +1,6 @@
 //! The catalogue: what is published of devices, each figure with its source; and the user's own additions to it.
 
+use super::measured::Measured;
 use super::{Error, Result};
 use crate::nearest::{nearest, plain};
 use schwann_core::Figure;
@@ -84,6 +85,8 @@ pub struct Entry {
     pub flops_per_cycle: Vec<Published>,
     /// Cores of the GPU.
     pub gpu_cores: Vec<Published>,
+    /// Multiply-adds that a core of the GPU does in a cycle.
+    pub gpu_lanes: Vec<Published>,
     /// Of the GPU, `f32`, Tflop/s.
     pub gpu_flops: Vec<Published>,
     /// Cores of the Neural Engine.
@@ -116,6 +119,8 @@ pub struct Entry {
     pub minimum: Demands,
     /// What it should aim for.
     pub target: Demands,
+    /// What was measured on a real one, the latest last.
+    pub measured: Vec<Measured>,
     /// The file it came from; `None` for the program's own.
     #[serde(serialize_with = "as_text")]
     pub file: Option<PathBuf>,
@@ -129,12 +134,13 @@ fn as_text<S: serde::Serializer>(path: &Option<PathBuf>, serializer: S) -> std::
 impl Entry {
     /// Every single figure with the field's name, for lists and tests.
     pub fn figures(&self) -> Vec<(&'static str, &Published)> {
-        let fields: [(&'static str, &[Published]); 22] = [
+        let fields: [(&'static str, &[Published]); 23] = [
             ("performance_cores", &self.performance_cores),
             ("efficiency_cores", &self.efficiency_cores),
             ("clock", &self.clock),
             ("flops_per_cycle", &self.flops_per_cycle),
             ("gpu_cores", &self.gpu_cores),
+            ("gpu_lanes", &self.gpu_lanes),
             ("gpu_flops", &self.gpu_flops),
             ("neural_engine_cores", &self.neural_engine_cores),
             ("neural_engine_ops", &self.neural_engine_ops),
@@ -156,8 +162,11 @@ impl Entry {
         fields.into_iter().flat_map(|(name, all)| all.iter().map(move |p| (name, p))).collect()
     }
 
-    /// flop/s of one fast core, `f32`: an estimate, clock × what it does in a cycle.
+    /// flop/s of one fast core, `f32`: measured on a real one, else an estimate, clock × what it does in a cycle.
     pub fn core_flops(&self) -> Figure {
+        if let Some((value, source)) = self.latest(|m| m.core_flops) {
+            return Figure::measured(value, "flop/s", source);
+        }
         let rule = "estimate: clock × arithmetic of a cycle";
         let missing = |what: &str| Figure::unavailable("flop/s", rule, format!("{what} of {} is not known", self.name));
         match (self.clock.first(), self.flops_per_cycle.first()) {
@@ -169,6 +178,11 @@ impl Entry {
             (None, _) => missing("the clock"),
             (_, None) => missing("what a core does in a cycle"),
         }
+    }
+
+    /// The latest of a measured figure, and where it is from.
+    pub(super) fn latest(&self, figure: fn(&Measured) -> Option<f64>) -> Option<(f64, String)> {
+        self.measured.iter().rev().find_map(|m| Some((figure(m)?, m.source())))
     }
 
     /// Bytes of a fast core's first-level data cache.
@@ -233,6 +247,10 @@ impl Entry {
         if !self.backbone.is_empty() {
             out += &format!("backbone = [{}]\n", self.backbone.iter().map(one).collect::<Vec<_>>().join(", "));
         }
+        let measured: Vec<String> = self.measured.iter().map(Measured::to_toml).collect();
+        if !measured.is_empty() {
+            out += &format!("measured = [\n    {},\n]\n", measured.join(",\n    "));
+        }
         out + &table
     }
 
@@ -285,6 +303,8 @@ struct RawEntry {
     #[serde(default)]
     gpu_cores: Raw<Published>,
     #[serde(default)]
+    gpu_lanes: Raw<Published>,
+    #[serde(default)]
     gpu_flops: Raw<Published>,
     #[serde(default)]
     neural_engine_cores: Raw<Published>,
@@ -316,6 +336,8 @@ struct RawEntry {
     minimum: RawDemands,
     #[serde(default)]
     target: RawDemands,
+    #[serde(default)]
+    measured: Raw<Measured>,
 }
 
 /// Reads a file's text and says where it is wrong.
@@ -378,6 +400,17 @@ impl Reader<'_> {
         all.into_iter().map(check).collect()
     }
 
+    fn measurements(&self, all: Raw<Measured>) -> Result<Vec<Measured>> {
+        let check = |one: Spanned<Measured>| {
+            let (at, one) = (one.span().start, one.into_inner());
+            match one.sound() {
+                Ok(()) => Ok(one),
+                Err(problem) => self.fail(at, format!("`measured` {problem}")),
+            }
+        };
+        all.into_iter().map(check).collect()
+    }
+
     fn demands(&self, level: &str, raw: RawDemands) -> Result<Demands> {
         Ok(Demands {
             flops: self.figures(&format!("{level}.flops"), "Tflop/s", raw.flops)?,
@@ -398,6 +431,7 @@ impl Reader<'_> {
             clock: self.figures("clock", "GHz", raw.clock)?,
             flops_per_cycle: self.figures("flops_per_cycle", "flop", raw.flops_per_cycle)?,
             gpu_cores: self.figures("gpu_cores", "cores", raw.gpu_cores)?,
+            gpu_lanes: self.figures("gpu_lanes", "lanes", raw.gpu_lanes)?,
             gpu_flops: self.figures("gpu_flops", "Tflop/s", raw.gpu_flops)?,
             neural_engine_cores: self.figures("neural_engine_cores", "cores", raw.neural_engine_cores)?,
             neural_engine_ops: self.figures("neural_engine_ops", "Top/s", raw.neural_engine_ops)?,
@@ -414,6 +448,7 @@ impl Reader<'_> {
             memory_budget: self.figures("memory_budget", "GB", raw.memory_budget)?,
             minimum: self.demands("minimum", raw.minimum)?,
             target: self.demands("target", raw.target)?,
+            measured: self.measurements(raw.measured)?,
             file: file.map(Path::to_owned),
         })
     }
@@ -506,117 +541,4 @@ fn without_maker(name: &str) -> &str {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_number_of_the_catalogue_has_a_unit_and_a_source() {
-        let catalog = Catalog::own().unwrap();
-        assert!(catalog.devices.len() >= 42);
-        for device in &catalog.devices {
-            assert!(!device.figures().is_empty());
-            for (field, figure) in device.figures() {
-                assert!(figure.source.len() > 8 && !figure.unit.is_empty(), "{} {field}", device.name);
-                assert!(figure.value > 0.0, "{} {field}", device.name);
-            }
-            let ranges = device.batch.iter().chain(&device.hidden);
-            assert!(ranges.map(|r| &r.source).chain(device.backbone.iter().map(|b| &b.source)).all(|s| s.len() > 8));
-        }
-    }
-
-    #[test]
-    fn what_robots_run_on_is_known_well_enough_to_predict() {
-        let catalog = Catalog::own().unwrap();
-        let boards = ["Raspberry Pi Zero 2 W", "Raspberry Pi 3 B+", "Raspberry Pi 4", "Raspberry Pi 5", "RK3588"];
-        let jetsons = ["Jetson Orin Nano", "Jetson Orin NX", "Jetson AGX Orin", "Jetson AGX Orin 32GB"];
-        let laptops = ["Intel N100", "Core i7-1185G7", "Core i5-1240P", "Core Ultra 7 155H", "Ryzen 7 7840U"];
-        let desks = ["Core i7-12700", "Ryzen 5 5600X", "EPYC 9654", "Xeon Platinum 8592+", "A15 Bionic", "A16 Bionic"];
-        for name in boards.iter().chain(&jetsons).chain(&laptops).chain(&desks) {
-            let device = catalog.find(name).unwrap();
-            assert!(device.cpu_flops().value.is_some() && !device.memory_bandwidth.is_empty(), "{name}");
-            assert!(device.l1_bytes().is_some() && device.l2_bytes().is_some(), "{name}");
-        }
-        // A core has its own part of the second level, not all of it.
-        assert_eq!(catalog.find("Jetson AGX Orin").unwrap().l2_bytes(), Some(256 << 10));
-        assert_eq!(catalog.find("Intel N100").unwrap().l2_bytes(), Some(2 << 20), "one cluster of four");
-        assert_eq!(catalog.find("EPYC 9654").unwrap().l2_bytes(), Some(1 << 20));
-    }
-
-    #[test]
-    fn the_guides_tables_are_there() {
-        let catalog = Catalog::own().unwrap();
-        let ultra = catalog.find("M1 Ultra").unwrap();
-        assert_eq!((ultra.min_tflops().unwrap().value, ultra.min_bandwidth().unwrap().value), (16.0, 600.0));
-        assert_eq!((ultra.target.flops[0].value, ultra.target.memory[0].value), (24.0, 49152.0));
-        assert_eq!((ultra.batch[0].low, ultra.batch[0].high, ultra.hidden[0].high), (256, 512, 1024));
-        assert_eq!((&ultra.backbone[0].units[..], ultra.memory_budget().unwrap().value), (&[512, 512][..], 64.0));
-        let m1 = catalog.find("M1").unwrap();
-        let bandwidths: Vec<f64> = m1.memory_bandwidth.iter().map(|b| b.value).collect();
-        assert_eq!(bandwidths, [68.25, 70.0], "both sources are kept");
-    }
-
-    #[test]
-    fn names_are_found_however_they_are_written_and_others_are_suggested() {
-        let catalog = Catalog::own().unwrap();
-        for name in ["M1 Max", "m1_max", "M1MAX", "m1-max", "Apple M1 Max"] {
-            assert_eq!(catalog.find(name).unwrap().name, "M1 Max");
-        }
-        for (name, found) in [("n100", "Intel N100"), ("NVIDIA Jetson Orin NX", "Jetson Orin NX")] {
-            assert_eq!(catalog.find(name).unwrap().name, found);
-        }
-        assert!(catalog.find("apple").is_err(), "a maker alone is no device");
-        let error = catalog.find("M1 Mux").unwrap_err().to_string();
-        assert!(error.contains("did you mean `M1 Max`") && error.contains("schwann devices list"), "{error}");
-        let error = catalog.find("something else").unwrap_err().to_string();
-        assert!(!error.contains("did you mean"), "{error}");
-    }
-
-    #[test]
-    fn an_unknown_clock_leaves_the_peak_unavailable() {
-        let catalog = Catalog::own().unwrap();
-        assert_eq!(catalog.find("M5 Max").unwrap().core_flops().value, None);
-        let m1 = catalog.find("M1").unwrap();
-        assert!((m1.core_flops().value.unwrap() - 102.4e9).abs() < 1.0);
-        assert!((m1.cpu_flops().value.unwrap() - 409.6e9).abs() < 1.0);
-        assert!(m1.core_flops().source.contains("estimate"));
-    }
-
-    #[test]
-    fn a_users_mistake_is_told_with_file_line_and_field() {
-        let tell = |text: &str| Catalog::default().add("mine.toml", text, None).unwrap_err().to_string();
-        let head = "[[device]]\nname = \"X\"\n";
-        let text = tell(&format!("{head}clock = [{{ value = 0, unit = \"GHz\", source = \"me\" }}]\n"));
-        assert!(text.contains("mine.toml, line 3") && text.contains("`clock` is 0"), "{text}");
-        let text = tell(&format!("{head}clock = [{{ value = 3, unit = \"MHz\", source = \"me\" }}]\n"));
-        assert!(text.contains("line 3") && text.contains("expected `GHz`"), "{text}");
-        let text = tell(&format!("{head}l2 = [{{ value = 3, unit = \"MiB\", source = \" \" }}]\n"));
-        assert!(text.contains("line 3") && text.contains("empty source"), "{text}");
-        let text = tell(&format!("{head}clok = []\n"));
-        assert!(text.contains("line 3") && text.contains("clok"), "{text}");
-        let text = tell(&format!("{head}batch = [{{ low = 8, high = 4, source = \"me\" }}]\n"));
-        assert!(text.contains("line 3") && text.contains("low ≤ high"), "{text}");
-        let text = tell("[[device]]\nname = \"X\"\nname = \n");
-        assert!(text.contains("line 3"), "{text}");
-        let text = tell("[[device]]\nclock = []\n");
-        assert!(text.contains("name"), "{text}");
-    }
-
-    #[test]
-    fn a_device_written_as_toml_reads_as_itself() {
-        for device in Catalog::own().unwrap().devices {
-            let mut again = Catalog::default();
-            again.add("again", &device.to_toml(), None).unwrap();
-            assert_eq!(again.devices, [device]);
-        }
-    }
-
-    #[test]
-    fn a_users_device_takes_the_place_of_one_of_the_same_name() {
-        let mut catalog = Catalog::own().unwrap();
-        let count = catalog.devices.len();
-        let text = "[[device]]\nname = \"m1\"\nclock = [{ value = 9.0, unit = \"GHz\", source = \"me\" }]\n";
-        catalog.add("mine", text, Some(Path::new("mine"))).unwrap();
-        assert_eq!((catalog.devices.len(), catalog.find("M1").unwrap().clock[0].value), (count, 9.0));
-        assert_eq!(catalog.find("M1").unwrap().file.as_deref(), Some(Path::new("mine")));
-    }
-}
+mod tests;

@@ -1,5 +1,5 @@
 //! Devices: what is published of them ([`catalog`]), what was measured of this one ([`calibrate`]), and what a model
-//! would take on each ([`mod@predict`]).
+//! would take on each, on its CPU ([`mod@predict`]) and on its GPU ([`mod@gpu`]).
 //!
 //! A published figure and a measured one are different types, so that neither can pose as the other: [`Published`] has
 //! the page it stands on, a [`Calibration`] the fingerprint of the machine it was measured on.
@@ -10,7 +10,9 @@ pub mod check;
 mod conditions;
 pub mod cpu;
 pub mod fit;
+pub mod gpu;
 pub(crate) mod levels;
+pub mod measured;
 mod outlook;
 pub mod predict;
 pub mod roof;
@@ -23,6 +25,7 @@ pub use calibrate::{Calibration, Fingerprint, Pace};
 pub use catalog::{Catalog, Entry, Published};
 pub use conditions::Conditions;
 pub use cpu::Processor;
+pub use measured::{Measured, MeasuredRun, Report};
 pub use outlook::{forecast, fusion_gain, on, outlook, prediction_error, requirements};
 pub use predict::{OpTime, Prediction, Speed, predict};
 pub use settings::{Settings, settings_for, settings_for_host, test_sizes};
@@ -60,6 +63,14 @@ pub enum Error {
         problem: String,
         /// What to do.
         advice: String,
+    },
+    /// A report of somebody's machine is of no use here.
+    #[error("{}: {problem}", file.display())]
+    Report {
+        /// The file.
+        file: PathBuf,
+        /// What is wrong with it, and what was expected.
+        problem: String,
     },
     /// A model could not be profiled.
     #[error(transparent)]

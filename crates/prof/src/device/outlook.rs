@@ -3,7 +3,8 @@
 use super::calibrate::Calibration;
 use super::catalog::{Catalog, Demands, Entry, Published};
 use super::fit::Unit;
-use super::predict::{NEVER_COMPARED, Prediction, Speed, predict};
+use super::gpu::{self, on_gpu};
+use super::predict::{Prediction, Speed, predict};
 use crate::profile::{DeviceOutlook, Named, Requirement};
 use schwann_core::Figure;
 use schwann_core::pass::Opportunity;
@@ -13,16 +14,21 @@ use schwann_core::plan::{Forecast, Plan};
 const SLOWEST: usize = 3;
 
 /// What a plan takes on the calibrated machine and would take on every catalogued device. `measured` is the machine's
-/// own time of a run, in seconds, where it was measured.
+/// own time of a run, in seconds, where it was measured; `gpu` is what a run does on GPUs, or why it has no price there.
 pub fn outlook(
     plan: &Plan,
     catalog: &Catalog,
     calibration: &Calibration,
     measured: Option<&Figure>,
+    gpu: Option<Result<&gpu::Work, &str>>,
 ) -> Vec<DeviceOutlook> {
     let host = predict(plan, &Speed::host(calibration, plan.threads));
     let mut all = vec![one(host, measured)];
-    all.extend(catalog.devices.iter().map(|d| one(on(plan, d, calibration), None)));
+    all.extend(catalog.devices.iter().map(|d| DeviceOutlook {
+        // What has no GPU that anybody tells of has no line for it.
+        gpu_time: gpu.filter(|_| !d.gpu_cores.is_empty()).map(|work| on_gpu(work, d).time),
+        ..one(on(plan, d, calibration), None)
+    }));
     all
 }
 
@@ -62,13 +68,13 @@ fn one(p: Prediction, measured: Option<&Figure>) -> DeviceOutlook {
         (true, None) => Figure::unavailable("%", "prediction against measurement", "no run was measured"),
         _ => Figure::unavailable("%", "prediction against measurement", "the device is not here to measure"),
     };
+    let slowest =
+        p.slowest(SLOWEST).iter().map(|op| Named { name: op.name.clone(), figure: op.time.clone() }).collect();
     let compared = match (p.host, measured) {
         (true, Some(_)) => "compared with the measurement beside it".into(),
         (true, None) => "not compared with a measurement this time".into(),
-        _ => NEVER_COMPARED.into(),
+        _ => p.compared,
     };
-    let slowest =
-        p.slowest(SLOWEST).iter().map(|op| Named { name: op.name.clone(), figure: op.time.clone() }).collect();
     DeviceOutlook {
         device: p.device,
         host: p.host,
@@ -81,6 +87,7 @@ fn one(p: Prediction, measured: Option<&Figure>) -> DeviceOutlook {
         slowest,
         reasons: p.reasons,
         compared,
+        gpu_time: None,
     }
 }
 
@@ -131,7 +138,7 @@ mod tests {
         let catalog = Catalog::own().unwrap();
         let plan = plan("P", 32, 16, 1);
         let measured = Figure::measured(1e-3, "s", "a clock");
-        let all = outlook(&plan, &catalog, &made_up(), Some(&measured));
+        let all = outlook(&plan, &catalog, &made_up(), Some(&measured), None);
         assert_eq!(all.len(), 1 + catalog.devices.len());
         assert!(all[0].host && all[0].error.value.is_some());
         for device in &all[1..] {

@@ -164,6 +164,7 @@ pub(crate) fn full() -> Profile {
                 .collect(),
             reasons: vec!["made up".into()],
             compared: "never compared with a real one".into(),
+            gpu_time: None,
             time,
         }
     };
