@@ -55,7 +55,8 @@ impl Lowering<'_> {
                     }
                     // Unsigned, so what is before the first is far beyond the last.
                     let mine = (segment - &base).lt(THREADS * EACH);
-                    s.maker.when(mine, |m| m.set(has, 1u32));
+                    let next = mine.select(1u32, s.maker.get(has));
+                    s.maker.set(has, next);
                     Ok(())
                 })?;
                 let value = s.maker.get(has);

@@ -153,6 +153,17 @@ pub(crate) fn all() -> Vec<Tried> {
         let y = m.b.segment_sum(x, segments, 0, 2)?;
         m.result(y)
     });
+    // A thread has four sums, 64 apart, of the 256 of its workgroup: the last sum is the first, second, third and fourth of
+    // some thread. One number more than all threads look at in a round; and one segment that is too large.
+    for (sums, last) in [(300, 299), (330, 0), (400, 399), (500, 7), (500, 500)] {
+        add(format!("1025 numbers into {sums} segments, the last into {last}"), last >= sums, &|m| {
+            let mut segments: Vec<i32> = (0..1025).map(|i| i * 37 % sums).collect();
+            segments[1024] = last;
+            let (x, segments) = (m.uniform(&[1025])?, m.given(Tensor::new(&[1025], &segments)?)?);
+            let y = m.b.segment_sum(x, segments, 0, sums as usize)?;
+            m.result(y)
+        });
+    }
     for (source, destination) in [(5, 2), (2, 3)] {
         add(format!("a synapse from {source} of 5 to {destination} of 3"), true, &|m| {
             let x = m.uniform(&[2, 5])?;

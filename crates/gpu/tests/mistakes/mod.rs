@@ -95,7 +95,8 @@ impl Ledger {
 ///   end is not a multiple of the step, there is no further round; if it is, the further round finds that all its elements
 ///   are beyond the end, and they count as 0 or are not looked at.
 /// * It lets one more workgroup work on a loop by blocks of several rows: that one finds that all its rows are beyond the
-///   last, as some rows of the last block may be. (The right kernel saves it the time.)
+///   last, as some rows of the last block may be. (The right kernel saves it the time.) Likewise with sums by segment, of
+///   which a workgroup has some hundreds.
 fn makes_a_difference(mutant: &Mutant) -> bool {
     match mutant.mistake {
         Mistake::ChoiceWidened => false,
@@ -108,7 +109,8 @@ fn makes_a_difference(mutant: &Mutant) -> bool {
         Mistake::ComparisonWidened => {
             // A block of one row needs no names for its rows.
             let several_rows = mutant.kernel.vars.iter().any(|var| var.name == "to_row");
-            !(mutant.parts.len() == 1 && mutant.kernel.name == "scan" && several_rows)
+            let segments = mutant.kernel.name == "segment_sum" && !mutant.kernel.shared.is_empty();
+            !(mutant.parts.len() == 1 && (mutant.kernel.name == "scan" && several_rows || segments))
         }
         _ => true,
     }

@@ -85,6 +85,9 @@ impl AddAssign for Tally {
 /// What the threads of a dispatch's first workgroup do: the busiest, and the average one. An error says which loop turns
 /// nobody knows how often.
 pub fn tally(kernel: &Kernel, dispatch: &Dispatch, constants: &[u32]) -> Result<[Tally; 2], String> {
+    if let Some(function) = kernel.functions.first() {
+        return Err(format!("nobody knows what the function `{}` costs", function.name));
+    }
     let args: Vec<Option<u32>> = dispatch.args.iter().map(known).collect();
     let threads = kernel.threads.max(1);
     let looked_at = threads.min(THREADS);
@@ -191,7 +194,7 @@ impl Walk<'_> {
             Kind::Thread => Some(self.thread),
             Kind::Group(_) => Some(0),
             Kind::Load(Memory::Buffer(CONSTANTS), at) => of(at).and_then(|at| self.constants.get(at as usize).copied()),
-            Kind::Load(..) | Kind::Fma(..) => None,
+            Kind::Load(..) | Kind::Fma(..) | Kind::Call(..) => None,
             Kind::Unary(Unary::Not, a) if expr.ty() == Ty::Bool => of(a).map(|a| u32::from(a == 0)),
             Kind::Unary(Unary::Not, a) => of(a).map(|a| !a),
             Kind::Unary(..) => None,
@@ -241,17 +244,19 @@ fn own(stmt: &Stmt) -> Tally {
         let mut plain = |n: f64| if float { done.floats += n } else { done.integers += n };
         match expr.kind() {
             Kind::Const(_) | Kind::Var(_) | Kind::Arg(_) | Kind::Thread | Kind::Group(_) | Kind::Bits(_) => {}
-            Kind::Load(Memory::Shared(_), _) => done.shared += 1.0,
+            Kind::Load(Memory::Shared(_) | Memory::Part(_), _) => done.shared += 1.0,
             Kind::Load(Memory::Buffer(_), _) => done.loads += 1.0,
             Kind::Load(Memory::Own(_), _) => {}
             Kind::Unary(Unary::Sqrt | Unary::Exp2 | Unary::Recip, _) => done.functions += 1.0,
             Kind::Binary(Binary::Div, ..) if float => done.functions += 1.0,
             Kind::Binary(Binary::Div | Binary::Rem, ..) => plain(INTEGER_DIVISION),
             Kind::Unary(..) | Kind::Binary(..) | Kind::Fma(..) | Kind::Select(..) | Kind::Convert(_) => plain(1.0),
+            // A kernel with functions of the user's own is not counted at all.
+            Kind::Call(..) => {}
         }
     });
     match stmt {
-        Stmt::Store { memory: Memory::Shared(_) | Memory::Buffer(_), .. } => done.stores += 1.0,
+        Stmt::Store { memory: Memory::Shared(_) | Memory::Part(_) | Memory::Buffer(_), .. } => done.stores += 1.0,
         Stmt::Barrier => done.barriers += 1.0,
         _ => {}
     }
