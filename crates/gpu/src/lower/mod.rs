@@ -339,7 +339,7 @@ impl Lowering<'_> {
         place: &[usize],
     ) -> Result<Option<Box<Loop>>> {
         if let Op::Scan(scan) = &node.op {
-            return self.scan(scope, id, node, scan, operands, outs, place).map(Some);
+            return self.scan(scope, id, scan, operands, outs, place).map(Some);
         }
         let dtypes: Vec<DType> = node.outs.iter().map(|t| t.dtype).collect();
         let lists = self.constants.lists(&scope.path, id);

@@ -98,19 +98,24 @@ pub(crate) fn all() -> Vec<Tried> {
     }
     // As many rows as three full blocks have; the outcome of each is seen.
     for rows in [48, 5] {
-        add(format!("running sum of {rows} numbers"), false, &|m| {
-            let shape = Shape::from(vec![Dim::fixed(rows)]);
-            let mut b = GraphBuilder::new();
-            let (s, x) = (b.input("s", DType::F32, shape.clone())?, b.input("x", DType::F32, shape)?);
-            let sum = b.add(s, x)?;
-            b.output("s_next", sum)?;
-            b.output("y", sum)?;
-            let (s, x) = (m.uniform(&[rows])?, m.uniform(&[4, rows])?);
-            for value in m.b.scan(b.build()?, &[s], &[x], &[], 0)? {
-                m.result(value)?;
-            }
-            Ok(())
-        });
+        for dtype in [DType::F32, DType::F16] {
+            add(format!("running sum of {rows} numbers of {dtype}"), false, &|m| {
+                let shape = Shape::from(vec![Dim::fixed(rows)]);
+                let mut b = GraphBuilder::new();
+                let (s, x) = (b.input("s", dtype, shape.clone())?, b.input("x", dtype, shape)?);
+                let sum = b.add(s, x)?;
+                b.output("s_next", sum)?;
+                b.output("y", sum)?;
+                let mut numbers =
+                    |shape: &[usize]| Tensor::from_f64(dtype, shape, &m.random.floats(shape, -1.0, 1.0).to_f64());
+                let (s, x) = (numbers(&[rows])?, numbers(&[4, rows])?);
+                let (s, x) = (m.given(s)?, m.given(x)?);
+                for value in m.b.scan(b.build()?, &[s], &[x], &[], 0)? {
+                    m.result(value)?;
+                }
+                Ok(())
+            });
+        }
         add(format!("{rows} rows that a flag resets"), false, &|m| {
             let mut b = GraphBuilder::new();
             let (s, x) = (b.input("s", DType::F32, [rows, 3])?, b.input("x", DType::F32, [rows, 3])?);

@@ -8,7 +8,6 @@ mod walk;
 use super::site::word;
 use super::view::View;
 use super::{Lowering, Scope, minus};
-use schwann_core::graph::Node;
 use schwann_core::op::Scan;
 use schwann_core::pass::rows::independent;
 use schwann_core::plan::{Loop, Plan, Step};
@@ -22,7 +21,6 @@ impl Lowering<'_> {
         &mut self,
         scope: &Scope<'_>,
         id: u32,
-        node: &Node,
         scan: &Scan,
         operands: &[View],
         outs: &[View],
@@ -33,7 +31,7 @@ impl Lowering<'_> {
         if let Ok(body) = independent(scan)?
             && let Some(block) = self.block(scan, body, operands)?
         {
-            return self.one_kernel(scope, id, node, scan, &block, operands, outs, place, steps);
+            return self.one_kernel(scope, id, scan, &block, operands, outs, place, steps);
         }
         self.step_by_step(scope, id, scan, operands, outs, place, steps)
     }

@@ -109,7 +109,6 @@ impl Lowering<'_> {
         &mut self,
         scope: &Scope<'_>,
         id: u32,
-        node: &Node,
         scan: &Scan,
         block: &Block,
         operands: &[View],
@@ -119,17 +118,6 @@ impl Lowering<'_> {
     ) -> Result<Box<Loop>> {
         let path = [&scope.path[..], &[id]].concat();
         let graph = &block.body.body;
-        let mut states = vec![];
-        for operand in &operands[..scan.states] {
-            let in_arena = matches!(operand.home, Home::Slot(_) | Home::Input(_) | Home::Output(_));
-            states.push(if in_arena && operand.per_word() == 1 && operand.is_whole()? && operand.strides.is_empty() {
-                operand.clone()
-            } else {
-                let words = self.slot(&node.name, operand.dtype, &operand.dims)?;
-                self.copy(operand, &words, place)?;
-                words
-            });
-        }
         let first_sequence = &operands[scan.states];
         let batch_dim = first_sequence.dims[1 - scan.axis].clone();
         let batch = batch_dim.eval(self.bindings)?;
@@ -142,11 +130,13 @@ impl Lowering<'_> {
         let rows_in_all = site.size(&batch_dim)?;
         let mut carry = vec![];
         let mut places = vec![];
-        for (state, out) in states.iter().zip(outs) {
-            let (read, read_at) = site.own_place(state);
+        for (state, out) in operands[..scan.states].iter().zip(outs) {
+            let in_arena = matches!(state.home, Home::Slot(_) | Home::Input(_) | Home::Output(_));
+            let as_written = in_arena && state.per_word() == 1 && state.is_whole()? && state.strides.is_empty();
+            let read = as_written.then(|| site.own_place(state));
             let (written, write_at) = site.own_place(out);
-            carry.push((read, written));
-            places.push((read_at, write_at));
+            carry.extend(read.iter().map(|(read, _)| (*read, written)));
+            places.push((read.map(|(_, at)| at), write_at));
         }
         let blocks = batch.div_ceil(block.rows as usize);
         let groups = self.a_group_each(&mut site, blocks, |s, number| {
@@ -170,24 +160,42 @@ impl Lowering<'_> {
                 let row = &first_row + row;
                 if block.rows > 1 { row.min(&last_row) } else { row }
             };
-            for (value, (read_at, _)) in inputs[..scan.states].iter().zip(&places) {
+            for ((value, state), (read_at, write_at)) in inputs.iter().zip(operands).zip(&places) {
                 let held = walker.hold(s, *value)?;
                 let width = block.widths[value];
                 walker.since.meet(s, &[held.access(true, Some((width, false)))]);
                 let (arena, Home::Shared(part)) = (s.arena, held.view.home.clone()) else { continue };
-                walker.deal(s, width, |s, row, unit| {
-                    let from = s.maker.name("from_row", &first_row + row);
-                    // Each word is read by the thread that writes it in the end: a state may be written where it was read.
-                    let word = s.maker.variable("word", 0u32);
-                    walker.if_a_row(s, &from, &rows_in_all, |s| {
-                        let read = s.maker.load(arena, read_at + &from * width + unit, Ty::U32);
-                        s.maker.set(word, read);
+                let words = |s: &mut Site<'_>, at: &Expr| {
+                    walker.deal(s, width, |s, row, unit| {
+                        let from = s.maker.name("from_row", &first_row + row);
+                        // Each word is read by the thread that writes it in the end: a state may be written where it was
+                        // read.
+                        let word = s.maker.variable("word", 0u32);
+                        walker.if_a_row(s, &from, &rows_in_all, |s| {
+                            let read = s.maker.load(arena, at + &from * width + unit, Ty::U32);
+                            s.maker.set(word, read);
+                            Ok(())
+                        })?;
+                        let word = s.maker.get(word);
+                        s.maker.store(part, row * width + unit, word);
                         Ok(())
-                    })?;
-                    let word = s.maker.get(word);
-                    s.maker.store(part, row * width + unit, word);
-                    Ok(())
+                    })
+                };
+                if let Some(at) = read_at {
+                    words(s, at)?;
+                    continue;
+                }
+                // It is not stored as states are, or is no more than a number: later pieces read what the first one wrote.
+                s.guarded(from.eq(0u32), |s| {
+                    walker.elements(s, *value, |s, at, row| {
+                        // Where it comes from is not written to, so a row beyond the last may read the last one's.
+                        let mut place = at.to_vec();
+                        place[0] = global(row);
+                        let loaded = s.load(state, &place)?;
+                        s.store(&held.view, at, &loaded)
+                    })
                 })?;
+                s.guarded(from.ne(0u32), |s| words(s, write_at))?;
             }
             let before = walker.since.begin_loop();
             s.counted("t", &from, &to, |s, t| {
