@@ -125,9 +125,10 @@ fn a_report_that_is_not_to_be_trusted_is_refused_in_a_sentence() {
 /// Everything that the script does, in some minutes: on request.
 #[cfg(unix)]
 #[test]
+#[expect(clippy::print_stderr, reason = "a test that was skipped says so")]
 fn the_script_for_macs_packs_one_file_that_can_be_read() {
     if std::env::var_os("SCHWANN_LONG").is_none() {
-        println!("skipped: scripts/mac-report takes minutes; set SCHWANN_LONG");
+        eprintln!("skipped: scripts/mac-report takes minutes; set SCHWANN_LONG");
         return;
     }
     let place = Place::new("script");
