@@ -28,11 +28,14 @@ pub(super) fn add(file: &Path, toml: bool, as_json: bool) -> Result<Outcome> {
         return Ok(Outcome::Done);
     }
     let calibration = calibration()?;
+    // Predicted as from now on: with the report's peak and bandwidth, but without its times.
+    let mut known = entry.clone();
+    known.measured.push(Measured { runs: vec![], ..new.clone() });
     let bar = out::progress(new.runs.len() as u64);
     for (i, run) in new.runs.iter_mut().enumerate() {
         bar.inc(1);
         bar.set_message(out::printable(&run.model));
-        run.predicted_s = predicted(run, &entry, &calibration).with_context(|| format!("run {}", i + 1))?;
+        run.predicted_s = predicted(run, &known, &calibration).with_context(|| format!("run {}", i + 1))?;
     }
     bar.finish_and_clear();
     entry.measured.push(new);
@@ -122,7 +125,7 @@ fn page(out: &mut dyn Write, entry: &Entry) -> Result<()> {
         ]);
     }
     table.write(out)?;
-    let note = "predicted here, on this machine, before the report was known; the GPU's is the middle of its band";
+    let note = "predicted on this machine with the report's peak and bandwidth, without its times";
     writeln!(out, "{}", out::paint(out::DIM, note))?;
     for (name, side) in [("CPU", Side::Cpu), ("GPU", Side::Gpu)] {
         if let Some(compared) = Compared::of(&entry.measured, side) {
