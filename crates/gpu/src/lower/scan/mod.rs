@@ -16,7 +16,6 @@ use std::sync::Arc;
 
 impl Lowering<'_> {
     /// A loop: one kernel if that can be, else the kernels of its body.
-    #[expect(clippy::too_many_arguments, reason = "a node, where it is, and what it reads and writes")]
     pub(super) fn scan(
         &mut self,
         scope: &Scope<'_>,
