@@ -46,7 +46,7 @@ fn a_report_that_is_wrong_is_refused_with_the_field() {
     refused(&|r| r["system"] = json!(null), &["system.os"]);
     refused(&|r| r["date"] = json!("yesterday"), &["date", "2026-11-18"]);
     refused(&|r| r["runs"] = json!({}), &["`runs`"]);
-    refused(&|r| r["runs"] = json!(vec![json!({}); MOST_RUNS + 1]), &["1001 run,"]);
+    refused(&|r| r["runs"] = json!(vec![json!({}); MOST_RUNS + 1]), &["1001 runs"]);
     refused(&|r| r["runs"][1]["batch"] = json!(0), &["run 2", "`batch` is 0"]);
     refused(&|r| r["runs"][1]["steps"] = json!(-4), &["run 2", "`steps` is -4"]);
     refused(&|r| r["runs"][0]["on"] = json!("moon"), &["run 1", "`on`"]);
