@@ -122,7 +122,9 @@ impl Lowering<'_> {
         let mut states = vec![];
         for operand in &operands[..scan.states] {
             let in_arena = matches!(operand.home, Home::Slot(_) | Home::Input(_) | Home::Output(_));
-            states.push(if in_arena && operand.per_word() == 1 && operand.is_whole()? && operand.strides.is_empty() {
+            let is_number = matches!(operand.home, Home::Number(_));
+            let as_it_is = in_arena && operand.per_word() == 1 && operand.is_whole()? && operand.strides.is_empty();
+            states.push(if as_it_is || is_number {
                 operand.clone()
             } else {
                 let words = self.slot(&node.name, operand.dtype, &operand.dims)?;
@@ -143,10 +145,16 @@ impl Lowering<'_> {
         let mut carry = vec![];
         let mut places = vec![];
         for (state, out) in states.iter().zip(outs) {
-            let (read, read_at) = site.own_place(state);
             let (written, write_at) = site.own_place(out);
+            if let Home::Number(bits) = state.home {
+                // Nowhere at the beginning; a later piece finds it where the one before it wrote it.
+                carry.push((written, written));
+                places.push((write_at.clone(), write_at, bits, from.ne(0u32)));
+                continue;
+            }
+            let (read, read_at) = site.own_place(state);
             carry.push((read, written));
-            places.push((read_at, write_at));
+            places.push((read_at, write_at, 0, true.into()));
         }
         let blocks = batch.div_ceil(block.rows as usize);
         let groups = self.a_group_each(&mut site, blocks, |s, number| {
@@ -170,7 +178,7 @@ impl Lowering<'_> {
                 let row = &first_row + row;
                 if block.rows > 1 { row.min(&last_row) } else { row }
             };
-            for (value, (read_at, _)) in inputs[..scan.states].iter().zip(&places) {
+            for (value, (read_at, _, number, is_there)) in inputs[..scan.states].iter().zip(&places) {
                 let held = walker.hold(s, *value)?;
                 let width = block.widths[value];
                 walker.since.meet(s, &[held.access(true, Some((width, false)))]);
@@ -178,11 +186,14 @@ impl Lowering<'_> {
                 walker.deal(s, width, |s, row, unit| {
                     let from = s.maker.name("from_row", &first_row + row);
                     // Each word is read by the thread that writes it in the end: a state may be written where it was read.
-                    let word = s.maker.variable("word", 0u32);
+                    let word = s.maker.variable("word", *number);
                     walker.if_a_row(s, &from, &rows_in_all, |s| {
-                        let read = s.maker.load(arena, read_at + &from * width + unit, Ty::U32);
-                        s.maker.set(word, read);
-                        Ok(())
+                        let read = |s: &mut Site<'_>| {
+                            let read = s.maker.load(arena, read_at + &from * width + unit, Ty::U32);
+                            s.maker.set(word, read);
+                            Ok(())
+                        };
+                        if is_there.as_const().is_some() { read(s) } else { s.guarded(is_there, read) }
                     })?;
                     let word = s.maker.get(word);
                     s.maker.store(part, row * width + unit, word);
@@ -215,7 +226,7 @@ impl Lowering<'_> {
                 Ok(())
             })?;
             walker.since.end_loop(before);
-            for (value, (_, write_at)) in inputs[..scan.states].iter().zip(&places) {
+            for (value, (_, write_at, ..)) in inputs[..scan.states].iter().zip(&places) {
                 let held = walker.get(*value)?;
                 let width = block.widths[value];
                 walker.since.meet(s, &[held.access(false, Some((width, false)))]);
