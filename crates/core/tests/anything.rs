@@ -5,13 +5,18 @@
 
 mod drawn;
 
-use drawn::{Compared, KINDS, check, kind, make};
+use drawn::judge::inputs;
+use drawn::{Compared, Expected, KINDS, expected, kind, make};
 use proptest::collection::vec;
 use proptest::prelude::any;
 use proptest::test_runner::{Config, RngSeed, TestCaseError, TestRunner};
-use schwann_core::Graph;
+use schwann_core::backend::cpu::Cpu;
 use schwann_core::cases::random::Random;
+use schwann_core::grad::gradient;
 use schwann_core::op::Op;
+use schwann_core::pass::PassOptions;
+use schwann_core::{Bindings, CompileOptions, Error, Graph, Program, Tensor};
+use schwann_kernels::Isa;
 use std::cell::Cell;
 use std::collections::BTreeSet;
 
@@ -24,6 +29,55 @@ fn config() -> Config {
         failure_persistence: None,
         ..Config::default()
     }
+}
+
+/// Draws a graph and checks it; gives how much of its results could be compared.
+fn check(choices: &[u16]) -> Result<Compared, String> {
+    let mut compared = Compared::default();
+    let graph = make(choices);
+    graph.verify().map_err(|e| format!("building: {e}\n{graph}"))?;
+    let pick = choices.iter().fold(0usize, |h, c| h.wrapping_mul(31).wrapping_add(usize::from(*c)));
+    let expected = expected(&graph, pick as u64);
+    let refused = expected.iter().any(Expected::is_refused);
+    let isas = Isa::available();
+    let isa = |n: usize| isas[n % isas.len()];
+    for (isa, threads, passes) in [
+        (isa(isas.len() - 1), 1 + pick % 2, PassOptions::default()),
+        (isa(pick / 3), 2, PassOptions::default()),
+        (isa(pick / 7), 1, PassOptions { fuse: false, ..PassOptions::default() }),
+        (isa(pick / 11), 1, PassOptions { fold_weights: false, ..PassOptions::default() }),
+        (isa(pick / 13), 1, PassOptions::none()),
+    ] {
+        let fail = |e: String| format!("{isa}, {threads} threads, {passes:?}: {e}\n{graph}");
+        let cpu = Cpu::with_isa(isa, threads).map_err(|e| fail(e.to_string()))?;
+        let program = match Program::compile_for(&graph, &cpu, &CompileOptions::default().passes(passes.clone())) {
+            Ok(program) => program,
+            // An index of a literal that is out of range is found early, and an operand that must be known is not.
+            Err(Error::Value { .. }) if refused => continue,
+            Err(e) => return Err(fail(e.to_string())),
+        };
+        let mut session = program.session();
+        for expected in &expected {
+            session.reset();
+            let given: Vec<(&str, &Tensor)> = expected.inputs.iter().map(|(n, t)| (n.as_str(), t)).collect();
+            compared.add(expected.judge(session.run(&given)).map_err(&fail)?);
+        }
+    }
+    // Gradients are graphs too: they are refused, or compile and run.
+    if let Ok(backward) = gradient(&graph, &graph.outputs()[0].name, &["x0"]) {
+        let program = match Program::compile(&backward, &CompileOptions::default().threads(1)) {
+            Ok(program) => program,
+            // As above: what is wrong about a literal index is found early.
+            Err(Error::Value { .. }) if refused => return Ok(compared),
+            Err(e) => return Err(format!("gradient: {e}\n{graph}")),
+        };
+        let inputs = inputs(&backward, &Bindings::new().with("B", 2).with("T", 3), 1);
+        let given: Vec<(&str, &Tensor)> = inputs.iter().map(|(n, t)| (n.as_str(), t)).collect();
+        if let Err(Error::Internal(e) | Error::Verify { problem: e, .. }) = program.session().run(&given) {
+            return Err(format!("gradient: {e}\n{graph}"));
+        }
+    }
+    Ok(compared)
 }
 
 #[test]

@@ -124,15 +124,16 @@ pub(crate) fn element(s: &mut Site<'_>, call: &Call<'_>, at: &[Expr]) -> Result<
             let size = s.size(&x.dims[*axis])?;
             // Unsigned, so what is before it is far beyond it.
             let place = s.maker.name("place", &at[*axis] - before);
-            let inside = s.maker.name("inside", place.lt(&size));
             let mut at = at.to_vec();
-            at[*axis] = inside.select(place, 0u32);
-            // An operand without elements has none that could be read instead.
-            if x.dims.iter().any(|d| d.is(0)) {
-                return Ok(vec![zero(dtype)]);
-            }
-            let x = s.load(x, &at)?;
-            inside.select(x, zero(dtype))
+            at[*axis] = place.clone();
+            let result = s.maker.variable("found", zero_word(dtype));
+            s.guarded(place.lt(size), |s| {
+                let value = s.load(x, &at)?;
+                let value = as_word(&value);
+                s.maker.set(result, value);
+                Ok(())
+            })?;
+            from_word(&s.maker.get(result), dtype)
         }
         Op::Concat { axis } => concat(s, call, *axis, at)?,
         Op::Gather { axis } => gather(s, call, *axis, at)?,

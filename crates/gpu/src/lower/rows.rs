@@ -42,6 +42,9 @@ impl Lowering<'_> {
             Op::MatMul { transpose_a, transpose_b } | Op::MatMulMap { transpose_a, transpose_b, .. } => {
                 let (a, _) = factors(call, *transpose_a, *transpose_b);
                 let rank = call.dims.len();
+                if self.limits.shared_bytes < 2 * 4 * TILE * TILE_DEPTH {
+                    return Ok(false);
+                }
                 let sizes = [&call.dims[rank - 2], &call.dims[rank - 1], &a.dims[rank - 1]];
                 for (size, least) in sizes.iter().zip(TILED_LEAST) {
                     if size.eval(self.bindings)? < least {
@@ -281,7 +284,8 @@ impl Lowering<'_> {
     ) -> Result<()> {
         let [q, k, v] = [0, 1, 2].map(|i| &call.inputs[i]);
         let fixed = |dim: &Dim| dim.as_fixed().filter(|&w| w <= ATTENTION_WIDTH_MOST);
-        let widths = fixed(&q.dims[3]).zip(fixed(&v.dims[3]));
+        let words = ATTENTION_WORDS.min(self.limits.shared_bytes as usize / 4);
+        let widths = fixed(&q.dims[3]).zip(fixed(&v.dims[3])).filter(|(wide, out)| wide.max(&1) + out.max(&1) <= words);
         let mut site = Site::new("attention", THREADS, self.bindings);
         let (length, keys) = (site.size(&q.dims[2])?, site.size(&k.dims[2])?);
         let sharing = {
@@ -316,7 +320,7 @@ impl Lowering<'_> {
         let Some((width, out_width)) = widths else {
             return self.attention_by_element(call, site, [&width, &scale, &sharing], seen, &mask, out, place);
         };
-        let tile = (ATTENTION_WORDS / (width + out_width).max(1)).clamp(1, THREADS as usize);
+        let tile = (words / (width.max(1) + out_width.max(1))).clamp(1, THREADS as usize);
         let (width, out_width, tile) = (word(width)?, word(out_width)?, word(tile)?);
         let shared_keys = site.maker.shared("keys", Ty::F32, (tile * width).max(1));
         let shared_values = site.maker.shared("values", Ty::F32, (tile * out_width).max(1));

@@ -223,7 +223,7 @@ impl Lowering<'_> {
                 Ok(())
             })?;
             walker.since.end_loop(before);
-            for (value, (_, write_at)) in inputs[..scan.states].iter().zip(&places) {
+            for (value, (_, write_at, ..)) in inputs[..scan.states].iter().zip(&places) {
                 let held = walker.get(*value)?;
                 let width = block.widths[value];
                 walker.since.meet(s, &[held.access(false, Some((width, false)))]);

@@ -1,0 +1,68 @@
+//! A whole sequence of a liquid network is one dispatch, and new sizes make no new kernels.
+
+use schwann_core::pass::{PassOptions, optimize};
+use schwann_core::{Bindings, Graph};
+use schwann_gpu::device::Limits;
+use schwann_gpu::lower::Prepared;
+use schwann_gpu::program::{Item, Layout};
+use schwann_nn::wiring::AutoNcp;
+use schwann_nn::{Cfc, GraphOptions, InitialState, Ltc, Model};
+use std::collections::HashSet;
+use std::sync::Arc;
+
+/// Features of a sample, neurons, and features out.
+const SIZES: [usize; 3] = [8, 64, 16];
+
+/// The projected CfC, the wired CfC and the wired LTC, at the sizes that figures are quoted for.
+fn models() -> Vec<(&'static str, Graph)> {
+    let [inputs, units, outputs] = SIZES;
+    let wiring = || AutoNcp::new(units, outputs).build(inputs).unwrap();
+    let dense =
+        Cfc { proj_size: Some(outputs), backbone_units: Some(64), backbone_layers: Some(2), ..Cfc::new(inputs, units) };
+    let models = [
+        ("P", Model::new(dense, 1)),
+        ("W", Model::new(Cfc::new(inputs, wiring()), 1)),
+        ("L", Model::new(Ltc::new(inputs, wiring()), 1)),
+    ];
+    let graph = |model: Model| {
+        let graph = model.graph(&GraphOptions::default().state(InitialState::Zero)).unwrap();
+        optimize(&graph, &PassOptions::default()).unwrap().0
+    };
+    models.into_iter().map(|(name, model)| (name, graph(model.unwrap()))).collect()
+}
+
+fn lay_out(graph: &Graph, limits: &Limits, batch: usize, steps: usize) -> Layout {
+    let prepared = Prepared::new(Arc::new(graph.clone()), limits).unwrap();
+    prepared.lay_out(&Bindings::new().with("B", batch).with("T", steps).with("C", SIZES[0])).unwrap()
+}
+
+#[test]
+fn a_sequence_is_one_dispatch() {
+    for (name, graph) in models() {
+        for parallel_groups in [1, 8, 256] {
+            let limits = Limits { parallel_groups, ..Limits::default() };
+            let layout = lay_out(&graph, &limits, 256, 64);
+            let walks = |item: &&Item| matches!(item, Item::Dispatch(dispatch) if dispatch.walk.is_some());
+            assert_eq!(layout.items.iter().filter(walks).count(), 1, "{name}");
+            assert!(layout.items.iter().all(|item| matches!(item, Item::Dispatch(_))), "{name}: a loop of dispatches");
+            let names: Vec<&str> = layout.kernels.iter().map(|kernel| &*kernel.name).collect();
+            assert_eq!(layout.items.len(), 1, "{name}: {names:?}");
+        }
+    }
+}
+
+#[test]
+fn new_sizes_make_no_new_kernels() {
+    for (name, graph) in models() {
+        for parallel_groups in [1, 8, 256] {
+            let limits = Limits { parallel_groups, ..Limits::default() };
+            let mut kernels = HashSet::new();
+            for (batch, steps) in [(32, 64), (33, 64), (33, 1), (32, 1), (256, 64)] {
+                kernels.extend(lay_out(&graph, &limits, batch, steps).kernels);
+                let names: Vec<&str> = kernels.iter().map(|kernel| &*kernel.name).collect();
+                let first = lay_out(&graph, &limits, 32, 64).kernels.len();
+                assert_eq!(kernels.len(), first, "{name} at ({batch}, {steps}): {names:?}");
+            }
+        }
+    }
+}
