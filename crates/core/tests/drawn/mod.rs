@@ -2,24 +2,22 @@
 //!
 //! Nothing here knows which operands an operation takes: it is offered values at random, and what fits is kept. So numbers
 //! stand between products, products are shared, loops have fixed inputs, and axes are empty, as in no network.
+#![allow(dead_code, reason = "each test that includes it uses another part")]
+
 mod choices;
 mod compare;
+mod judge;
 
 pub(crate) use compare::{Compared, compare};
+pub(crate) use judge::{Drawn, check};
 
 use choices::Choices;
 
-use schwann_core::backend::cpu::Cpu;
-use schwann_core::backend::reference::{self, HostValue, Precision};
 use schwann_core::cases::random::Random;
-use schwann_core::grad::gradient;
 use schwann_core::op::{
     Activation, Binary, Compare, Float, Map, MapInstr, MapResult, Op, Reduction, Scan, Type, Unary,
 };
-use schwann_core::pass::PassOptions;
-use schwann_core::{Bindings, CompileOptions, DType, Dim, Error, Graph, Program, Shape, Tensor, Value};
-use schwann_kernels::Isa;
-use std::collections::BTreeMap;
+use schwann_core::{Bindings, DType, Dim, Graph, Shape, Tensor, Value};
 
 const TYPES: [DType; 10] = [
     DType::F32,
@@ -597,100 +595,4 @@ pub(crate) fn make(choices: &[u16]) -> Graph {
         m.graph.push_state("x0", &output).expect("equal types");
     }
     m.graph
-}
-
-fn inputs(graph: &Graph, bindings: &Bindings, seed: u64) -> BTreeMap<String, Tensor> {
-    let mut random = Random::new(seed);
-    let mut one = |v: Value| {
-        let ty = graph.ty(v);
-        let shape = ty.shape.eval(bindings).unwrap();
-        match ty.dtype {
-            DType::Bool => random.bools(&shape),
-            DType::I32 => random.ints(&shape, -3, 4),
-            other => random.floats_as(other, &shape, -2.0, 2.0),
-        }
-    };
-    graph.inputs().map(|(name, v)| (name.to_owned(), one(v))).collect()
-}
-
-/// Whether a graph computes in a type narrower than `f32`.
-fn is_narrow(graph: &Graph) -> bool {
-    graph.nodes().iter().any(|n| {
-        n.outs.iter().any(|t| matches!(t.dtype, DType::Bf16 | DType::F16))
-            || matches!(&n.op, Op::Scan(scan) if is_narrow(&scan.body))
-    })
-}
-
-/// Draws a graph and checks it; gives how much of its results could be compared.
-pub(crate) fn check(choices: &[u16]) -> Result<Compared, String> {
-    let mut compared = Compared::default();
-    let graph = make(choices);
-    graph.verify().map_err(|e| format!("building: {e}\n{graph}"))?;
-    let pick = choices.iter().fold(0usize, |h, c| h.wrapping_mul(31).wrapping_add(usize::from(*c)));
-    let mut expected = Vec::new();
-    for (b, t) in [(2, 3), (17, 1), (1, 5), (0, 2)] {
-        let bindings = Bindings::new().with("B", b).with("T", t);
-        let inputs = inputs(&graph, &bindings, pick as u64);
-        let hosted = inputs.iter().map(|(n, t)| (n.clone(), HostValue::from_tensor(t))).collect();
-        let want = reference::run(&graph, &inputs, Precision::Storage);
-        let exact = reference::run_f64(&graph, &hosted);
-        // Coarse types are rounded far, and so across kinks more often.
-        let tries = if is_narrow(&graph) { 12 } else { 4 };
-        let others: schwann_core::Result<Vec<Vec<HostValue>>> =
-            std::iter::once(exact).chain((0..tries).map(|seed| reference::run_shaken(&graph, &hosted, seed))).collect();
-        expected.push((want.and_then(|w| Ok((w, others?))), inputs));
-    }
-    let isas = Isa::available();
-    let isa = |n: usize| isas[n % isas.len()];
-    for (isa, threads, passes) in [
-        (isa(isas.len() - 1), 1 + pick % 2, PassOptions::default()),
-        (isa(pick / 3), 2, PassOptions::default()),
-        (isa(pick / 7), 1, PassOptions { fuse: false, ..PassOptions::default() }),
-        (isa(pick / 11), 1, PassOptions { fold_weights: false, ..PassOptions::default() }),
-        (isa(pick / 13), 1, PassOptions::none()),
-    ] {
-        let fail = |e: String| format!("{isa}, {threads} threads, {passes:?}: {e}\n{graph}");
-        let cpu = Cpu::with_isa(isa, threads).map_err(|e| fail(e.to_string()))?;
-        let program = match Program::compile_for(&graph, &cpu, &CompileOptions::default().passes(passes.clone())) {
-            Ok(program) => program,
-            // An index of a literal that is out of range is found early, and an operand that must be known is not.
-            Err(Error::Value { .. }) if expected.iter().any(|(want, _)| want.is_err()) => continue,
-            Err(e) => return Err(fail(e.to_string())),
-        };
-        let mut session = program.session();
-        for (want, inputs) in &expected {
-            session.reset();
-            let given: Vec<(&str, &Tensor)> = inputs.iter().map(|(n, t)| (n.as_str(), t)).collect();
-            match (want, session.run(&given)) {
-                (Ok((want, others)), Ok(got)) => {
-                    for (i, (want, got)) in want.iter().zip(got).enumerate() {
-                        let others: Vec<&[f64]> = others.iter().map(|all| &all[i].data[..]).collect();
-                        compared.add(compare(want, &others, got).map_err(&fail)?);
-                    }
-                }
-                (Err(_), Err(Error::Internal(e))) => return Err(fail(format!("internal: {e}"))),
-                (Err(_), Err(_)) => {}
-                // Work that is not needed for the results may be left out, and with it what is wrong about it.
-                (Err(_), Ok(_)) => {}
-                // A table must be known before the run; only the reference can do without.
-                (Ok(_), Err(Error::Value { problem, .. })) if problem.contains("known before the run") => {}
-                (Ok(_), Err(e)) => return Err(fail(e.to_string())),
-            }
-        }
-    }
-    // Gradients are graphs too: they are refused, or compile and run.
-    if let Ok(backward) = gradient(&graph, &graph.outputs()[0].name, &["x0"]) {
-        let program = match Program::compile(&backward, &CompileOptions::default().threads(1)) {
-            Ok(program) => program,
-            // As above: what is wrong about a literal index is found early.
-            Err(Error::Value { .. }) if expected.iter().any(|(want, _)| want.is_err()) => return Ok(compared),
-            Err(e) => return Err(format!("gradient: {e}\n{graph}")),
-        };
-        let inputs = inputs(&backward, &Bindings::new().with("B", 2).with("T", 3), 1);
-        let given: Vec<(&str, &Tensor)> = inputs.iter().map(|(n, t)| (n.as_str(), t)).collect();
-        if let Err(Error::Internal(e) | Error::Verify { problem: e, .. }) = program.session().run(&given) {
-            return Err(format!("gradient: {e}\n{graph}"));
-        }
-    }
-    Ok(compared)
 }

@@ -14,6 +14,7 @@ pub(crate) mod levels;
 mod outlook;
 pub mod predict;
 pub mod roof;
+pub mod roof_of_backend;
 pub mod settings;
 pub mod solve;
 mod store;
