@@ -5,16 +5,16 @@ mod report;
 
 use crate::{Outcome, load, out};
 use anyhow::{Context, Result};
-use schwann::Figure;
 use schwann::backend::{self, Known};
 use schwann::plan::seconds;
 use schwann::prof::device::check::{self, WITHIN};
 use schwann::prof::device::settings::{Finding, Settings, SizeTest};
 use schwann::prof::device::{
-    self, Calibration, Catalog, Entry, Fingerprint, Origin, Pace, Progress, WAITING, data_dir, settings_for,
-    settings_for_host,
+    self, Calibration, Catalog, Entry, Fingerprint, Origin, Pace, Progress, WAITING, data_dir, roof_of_backend,
+    settings_for, settings_for_host,
 };
-use schwann::prof::profile::Named;
+use schwann::prof::profile::{Named, Roof};
+use schwann::{Figure, Provenance};
 use serde_json::json;
 use std::io::Write;
 use std::path::PathBuf;
@@ -24,11 +24,12 @@ use std::path::PathBuf;
   schwann devices                    this machine, and all known devices
   schwann devices show host          this machine: CPU, caches, memory, sensors
   schwann devices show 'M1 Max'      what is published about it, with sources
+  schwann devices show wgpu          what this machine's GPU can do, measured
   schwann devices calibrate          measure this machine, in about ten seconds
   schwann devices settings M4        batch and sizes that suit it, and why
   schwann devices settings --test    are multiples of 64 really faster here?
   schwann devices check              how good are predictions on this machine?
-  schwann devices add-report FILE    a report of scripts/mac-report from a real Mac
+  schwann devices add-report FILE    what scripts/mac-report found on a Mac
 
 Devices of your own go into ~/.config/schwann/devices.toml (or the file that SCHWANN_DEVICES names), written as \
 `schwann devices show M1 --toml` prints one. Calibrations are kept in ~/.local/share/schwann (SCHWANN_DATA names \
@@ -95,6 +96,9 @@ enum What {
 pub(crate) fn run(args: &Args) -> Result<Outcome> {
     match args.what.as_ref().unwrap_or(&What::List) {
         What::List => list(args.json),
+        What::Show { name: Some(name), toml: false } if name.parse().is_ok_and(|choice| has_roof(&choice)) => {
+            show_backend(&name.parse()?, args.json)
+        }
         What::Show { name: Some(name), toml } if !is_host(name) => show(name, *toml, args.json),
         What::Show { .. } => host::show(args.json).map(|()| Outcome::Done),
         What::Calibrate { quick } => {
@@ -131,6 +135,51 @@ pub(crate) fn stored(isa: schwann::Isa) -> Option<Calibration> {
 
 fn directory() -> Option<PathBuf> {
     data_dir().inspect_err(|e| out::note(&format!("{e}; nothing is stored"))).ok()
+}
+
+/// Whether a backend is a device whose limits can be measured: the processor has its calibration, and the reference is no
+/// device.
+fn has_roof(choice: &backend::Choice) -> bool {
+    !choice.is_cpu() && choice.name() != "reference"
+}
+
+/// Seconds to measure the limits of a device that is not the processor.
+const ROOF_SECONDS: f64 = 1.5;
+
+/// The limits of a backend that is not the processor, measured now; `None` where it has none.
+pub(crate) fn roof_of(choice: &backend::Choice) -> Result<Option<Roof>> {
+    if !has_roof(choice) {
+        return Ok(None);
+    }
+    let backend = choice.make(1)?;
+    let bar = out::progress(100);
+    let roof = roof_of_backend::measure(&*backend, ROOF_SECONDS, &mut |what, part| {
+        bar.set_position((100.0 * part) as u64);
+        bar.set_message(out::printable(what));
+    });
+    bar.finish_and_clear();
+    Ok(Some(roof?))
+}
+
+/// A device that networks run on, with its limits measured.
+fn show_backend(choice: &backend::Choice, as_json: bool) -> Result<Outcome> {
+    let Some(roof) = roof_of(choice)? else { return Ok(Outcome::Done) };
+    let mut out = out::stdout();
+    if as_json {
+        writeln!(out, "{}", serde_json::to_string_pretty(&json!({ "roof": roof }))?)?;
+    } else {
+        writeln!(out, "{}", out::paint(out::TITLE, out::printable(&roof.device)))?;
+        let memory = roof.bandwidth.iter().map(|n| (n.name.as_str(), &n.figure));
+        let run = roof.run_overhead.iter().map(|figure| ("a run of nothing", figure));
+        let all = [("arithmetic, f32", &roof.flops), ("functions", &roof.functions)].into_iter();
+        for (name, figure) in all.chain(memory).chain(run).chain([("a step of nothing", &roof.step_overhead)]) {
+            let word = if figure.unit == "s" { figure.value.map_or("–".into(), seconds) } else { number(figure) };
+            let origin = if figure.provenance == Provenance::Measured { "measured" } else { "derived" };
+            entry(&mut out, name, &format!("{word} ({origin})"), &figure.source)?;
+        }
+    }
+    out.flush()?;
+    Ok(Outcome::Done)
 }
 
 /// Whether a name means this machine.

@@ -8,7 +8,7 @@ use crate::{Outcome, devices, gate, out, stop};
 use anyhow::{Context, Result, bail};
 use indicatif::ProgressBar;
 use schwann::prof::device::{Calibration, Catalog, Entry, data_dir};
-use schwann::prof::profile::{Profile, SCHEMA};
+use schwann::prof::profile::{Profile, Roof, SCHEMA};
 use schwann::prof::profiler::{Options, Profiler, Subject, Way};
 use schwann::prof::study::{self, Instruments};
 use schwann::prof::{models, profiler, report, trace};
@@ -157,10 +157,11 @@ impl Args {
     fn ways(&self) -> Result<Vec<Way>> {
         let mut ways = vec![if self.node_by_node { Way::Fused } else { Way::NodeByNode }];
         let (cores, threads) = (schwann::prof::device::cpu::cores(), self.options()?.threads);
-        if threads != 0 && threads != cores {
+        let on_cpu = self.on.choice()?.is_cpu();
+        if on_cpu && threads != 0 && threads != cores {
             ways.push(Way::Threads(cores));
         }
-        if threads != 1 {
+        if on_cpu && threads != 1 {
             ways.push(Way::Threads(1));
         }
         ways.push(Way::Products(if self.bf16 { DType::F32 } else { DType::Bf16 }));
@@ -182,6 +183,8 @@ impl Args {
 /// What a whole profile needs to know of the machine and of devices.
 struct Known {
     calibration: Option<Calibration>,
+    /// The limits of what is run on, where that is another device than the processor.
+    roof: Option<Roof>,
     catalog: Catalog,
     device: Option<Entry>,
 }
@@ -209,9 +212,10 @@ pub(crate) fn run(args: &Args) -> Result<Outcome> {
     let catalog = Catalog::load()?;
     let device = args.device.as_deref().map(|name| catalog.find(name).cloned()).transpose()?;
     stop::listen();
-    let roofless = args.no_roof || !args.on.choice()?.is_cpu();
-    let calibration = if roofless { None } else { Some(devices::calibration()?) };
-    let known = Known { calibration, catalog, device };
+    let choice = args.on.choice()?;
+    let calibration = if args.no_roof || !choice.is_cpu() { None } else { Some(devices::calibration()?) };
+    let roof = if args.no_roof { None } else { devices::roof_of(&choice)? };
+    let known = Known { calibration, roof, catalog, device };
     let cancel = stop::keep();
     let (ways, points) = (args.ways()?, args.points()?);
     let bar = out::progress(100 * (subjects.len() * (3 + ways.len() + points.len())) as u64);
@@ -278,6 +282,9 @@ fn one(
     let calibration = known.calibration.as_ref().zip(processor);
     if let Some((calibration, processor)) = &calibration {
         profiler = profiler.under(calibration.ceiling(processor.threads()));
+    }
+    if let Some(roof) = &known.roof {
+        profiler = profiler.under_device(roof.clone());
     }
     let mut profile = profiler.profile_all().map_err(in_flags)?;
     if let Some((calibration, _)) = &calibration {

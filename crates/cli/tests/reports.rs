@@ -37,7 +37,7 @@ fn cpu_and_gpu_of_a_chip_stand_side_by_side_as_bands() {
     let (text, _) = place.run(0, &["predict", "wired-cfc", "--device", "M1 Max", "--batch", "32", "--steps", "16"]);
     for part in [
         "on the GPU of M1 Max (predicted)",
-        "walks the whole sequence",
+        "one dispatch",
         "published peak of 10.4 Tflop/s",
         "CPU or GPU? M1 Max at batch 32",
         "handing a run over and waiting for its end: 30 to 250 µs",

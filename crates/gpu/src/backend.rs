@@ -130,6 +130,7 @@ impl<D: Device> Prepared for OnDevice<D> {
     fn bind(&self, bindings: &Bindings) -> Result<Arc<dyn Bound>> {
         let mut layout = self.lowered.lay_out(bindings)?;
         layout.plan.backend = self.device.name();
+        layout.plan.unified_memory = Some(self.device.unified());
         let kernels = layout.kernels.iter().map(|kernel| self.device.compile(kernel)).collect::<Result<_>>()?;
         Ok(Arc::new(Ready::<D> { layout, kernels }))
     }

@@ -7,16 +7,19 @@ use std::sync::Arc;
 use std::time::Instant;
 
 /// The names of the queues, and their numbers.
-pub(crate) const QUEUES: [&str; 2] = ["compute", "copies"];
+pub(crate) const QUEUES: [&str; 4] = ["compute", "upload", "submission", "download"];
 const COMPUTE: usize = 0;
-const COPIES: usize = 1;
+pub(crate) const UPLOAD: usize = 1;
+pub(crate) const SUBMISSION: usize = 2;
+pub(crate) const DOWNLOAD: usize = 3;
 
 /// A submission that ended.
 #[derive(Debug)]
 pub(crate) struct Lap {
     pub(crate) parts: Arc<[Part]>,
-    /// When it was submitted, and when its end was seen.
+    /// When it was submitted, when the driver had it, and when its end was seen.
     pub(crate) from: Instant,
+    pub(crate) given: Instant,
     pub(crate) to: Instant,
     /// The beginning and end of each launch, by the device's clock.
     pub(crate) times: Option<Vec<[f64; 2]>>,
@@ -29,9 +32,9 @@ pub(crate) fn host_clock() -> Clock {
     Clock { source: source.into(), origin: Provenance::Measured, resolution_s: 1e-9 }
 }
 
-/// Moving of data, as the host saw it.
-pub(crate) fn copies(given: Instant, from: Instant, to: Instant) -> Span {
-    Span { path: vec![], queue: COPIES, start_s: seconds(given, from), seconds: seconds(from, to) }
+/// Moving of data or submitting, as the host saw it.
+pub(crate) fn by_host(queue: usize, given: Instant, from: Instant, to: Instant) -> Span {
+    Span { path: vec![], queue, start_s: seconds(given, from), seconds: seconds(from, to) }
 }
 
 fn seconds(from: Instant, to: Instant) -> f64 {
@@ -50,7 +53,7 @@ pub(crate) fn steps(script: &Script, laps: &[Lap], given: Instant) -> Vec<Span> 
         for part in lap.parts.iter() {
             let time = match (&lap.times, &part.args) {
                 (Some(_), Some(_)) => times.next().map(|time| time.map(|t| (t + shift).max(0.0))),
-                (None, Some(_)) => Some([from, to]),
+                (None, Some(_)) => Some([seconds(given, lap.given), to]),
                 // Nothing was to be done, and that took no time.
                 (_, None) => None,
             };

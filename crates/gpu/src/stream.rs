@@ -84,6 +84,7 @@ struct Run<D: Device> {
 struct Flight<D: Device> {
     parts: Arc<[Part]>,
     from: Instant,
+    given: Instant,
     ticket: Option<D::Ticket>,
 }
 
@@ -189,7 +190,7 @@ impl<D: Device> Lane<D> {
             let ticket = piece.list.as_ref().map(|list| self.device.submit(list, run.timed)).transpose();
             let (parts, to) = (Arc::clone(&piece.parts), piece.cut.to.clone());
             laid.kept.push_back(piece);
-            run.flights.push_back(Flight { parts, from, ticket: ticket? });
+            run.flights.push_back(Flight { parts, from, given: Instant::now(), ticket: ticket? });
             run.at = to;
             if run.manner.apart {
                 break;
@@ -202,7 +203,7 @@ impl<D: Device> Lane<D> {
     fn land(&mut self, run: &mut Run<D>) -> Result<()> {
         let Some(flight) = run.flights.pop_front() else { return Ok(()) };
         let Some(ticket) = flight.ticket else {
-            run.note(flight.parts, flight.from, None);
+            run.note(flight.parts, [flight.from, flight.given], None);
             return Ok(());
         };
         let over = self.device.ended(&ticket)?;
@@ -215,7 +216,7 @@ impl<D: Device> Lane<D> {
                 None => laid.pace.learn(&flight.parts, took, !over),
             }
         }
-        run.note(flight.parts, flight.from, times);
+        run.note(flight.parts, [flight.from, flight.given], times);
         Ok(())
     }
 
@@ -245,7 +246,9 @@ impl<D: Device> Lane<D> {
         let laid = self.laid()?;
         let mut spans = vec![];
         if run.watched {
-            spans.push(spans::copies(run.given, run.given, run.sent));
+            spans.push(spans::by_host(spans::UPLOAD, run.given, run.given, run.sent));
+            let submitted = |lap: &Lap| spans::by_host(spans::SUBMISSION, run.given, lap.from, lap.given);
+            spans.extend(run.laps.iter().map(submitted));
             spans.extend(spans::steps(&laid.script, &run.laps, run.given));
         }
         Ok(Told { given: run.given, spans })
@@ -275,8 +278,8 @@ impl<D: Device> Lane<D> {
 }
 
 impl<D: Device> Run<D> {
-    fn note(&mut self, parts: Arc<[Part]>, from: Instant, times: Option<Vec<[f64; 2]>>) {
-        let lap = Lap { parts, from, to: Instant::now(), times };
+    fn note(&mut self, parts: Arc<[Part]>, [from, given]: [Instant; 2], times: Option<Vec<[f64; 2]>>) {
+        let lap = Lap { parts, from, given, to: Instant::now(), times };
         if self.watched {
             self.laps.push(lap);
         } else {
@@ -443,7 +446,7 @@ impl<D: Device> Stream for Lane<D> {
             return Err(problem);
         }
         if let Some(observer) = observer {
-            told.spans.push(spans::copies(told.given, from, Instant::now()));
+            told.spans.push(spans::by_host(spans::DOWNLOAD, told.given, from, Instant::now()));
             self.tell(observer, &told);
         }
         self.outputs()

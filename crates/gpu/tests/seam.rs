@@ -17,7 +17,7 @@ fn backends() -> Vec<Box<dyn Backend>> {
     #[cfg_attr(not(feature = "wgpu"), expect(unused_mut, reason = "one more with a GPU"))]
     let mut all: Vec<Box<dyn Backend>> = vec![simulated(true), simulated(false)];
     #[cfg(feature = "wgpu")]
-    all.extend(gpu::both().into_iter().map(|device| Box::new(Gpu::new(device)) as Box<dyn Backend>));
+    all.extend(opened::both().into_iter().map(|device| Box::new(Gpu::new(device)) as Box<dyn Backend>));
     all
 }
 
@@ -28,3 +28,5 @@ fn every_case_agrees_with_the_reference_on_a_simulated_device() {
 
 #[cfg(feature = "wgpu")]
 mod gpu;
+#[cfg(feature = "wgpu")]
+mod opened;

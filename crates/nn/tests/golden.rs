@@ -6,6 +6,9 @@
 #[path = "../../core/tests/strange/mod.rs"]
 mod strange;
 
+mod met;
+
+use met::{FOLDER, files, off};
 use schwann_core::backend::cpu::Cpu;
 use schwann_core::backend::reference::Reference;
 use schwann_core::io::safetensors::{self, Reader};
@@ -17,14 +20,6 @@ use schwann_nn::verify::{Engine, Report, VerifyOptions, verify_file};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
-
-fn files(folder: &str) -> Vec<PathBuf> {
-    let mut files: Vec<PathBuf> = std::fs::read_dir(folder).unwrap().map(|e| e.unwrap().path()).collect();
-    files.retain(|file| file.extension().is_some_and(|e| e == "safetensors"));
-    files.sort();
-    assert!(!files.is_empty(), "{folder}");
-    files
-}
 
 /// Every path there is through the compiler.
 fn engines() -> Vec<Engine> {
@@ -45,24 +40,7 @@ fn engines() -> Vec<Engine> {
 
 #[test]
 fn every_golden_file_is_met_on_every_path() {
-    let options = VerifyOptions::on(engines());
-    let mut off = String::new();
-    for file in files(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden")) {
-        match verify_file(&file, &options) {
-            Ok(report) => {
-                let has = |tensor: &str| report.rows.iter().any(|row| row.tensor == tensor);
-                let gradients = report.rows.iter().any(|row| row.tensor.starts_with("grad."));
-                // Where several layers have states, these have the layers' numbers; a network may have none at all.
-                let state = report.class == "network" || has("hn");
-                let whole = if report.class == "wiring" { has("adjacency") } else { has("y") && state && gradients };
-                assert!(whole, "{report}");
-                if !report.passed() {
-                    off += &report.to_string();
-                }
-            }
-            Err(e) => off += &format!("{e}\n"),
-        }
-    }
+    let off = off(&files(FOLDER), &VerifyOptions::on(engines()));
     assert!(off.is_empty(), "{off}");
 }
 
@@ -102,8 +80,7 @@ fn files_of_another_folder_are_met_too() {
 
 /// A golden file with its tensors changed, compared on this CPU.
 fn verify_changed(name: &str, change: impl Fn(&mut BTreeMap<String, Tensor>)) -> Result<Report> {
-    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden");
-    let reader = Reader::open(PathBuf::from(folder).join(name))?;
+    let reader = Reader::open(PathBuf::from(FOLDER).join(name))?;
     let mut tensors = reader.tensors()?;
     change(&mut tensors);
     // Tests run at the same time, each with a file of its own.

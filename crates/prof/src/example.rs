@@ -87,6 +87,7 @@ pub fn scaled(factor: f64, seed: u64) -> Profile {
                 .into(),
             step_overhead: Figure::measured(27e-9, "s", ROOF),
             bf16_gain: Some(Figure::derived(1.9, "×", ROOF)),
+            run_overhead: None,
         },
         compute: Compute {
             time_mean: measured(mean, "s").with_spread(spread).with_resolution(1e-9),

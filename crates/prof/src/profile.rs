@@ -112,6 +112,13 @@ pub struct Workload {
     pub sizes: Vec<Named>,
 }
 
+impl Workload {
+    /// Whether this machine's processor ran it. If not, nothing that is only true of a processor is to be said of it.
+    pub fn on_cpu(&self) -> bool {
+        self.backend == schwann_core::backend::CPU
+    }
+}
+
 /// Where profiles were run that do not say.
 fn on_cpu() -> String {
     schwann_core::backend::CPU.into()
@@ -152,6 +159,9 @@ pub struct Roof {
     /// How many times as fast products of bfloat16 are as those of f32; absent in documents from before it was measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bf16_gain: Option<Figure>,
+    /// Seconds of a run that does next to nothing, with the wait for it; only of devices beside the processor.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub run_overhead: Option<Figure>,
 }
 
 /// A figure with a name, where order matters.

@@ -82,11 +82,19 @@ impl Recording {
         let mut trace = Trace::new(profile.model.name.clone());
         let kernels: BTreeMap<&[usize], &str> =
             profile.compute.ops.iter().map(|op| (&op.path[..], op.kernel.as_str())).collect();
+        trace.threads = self.queues.clone();
         for event in &self.events {
-            let kernel = kernels.get(&event.path[..]).copied().unwrap_or_default();
-            let category = if event.path.len() == 1 { "step" } else { "op" };
+            let category = match event.path.len() {
+                0 => "beside",
+                1 => "step",
+                _ => "op",
+            };
             let told = Event::new(event.name.clone(), category, event.thread, event.start_s, event.duration_s);
-            trace.events.push(told.arg("kernel", kernel));
+            let kernel = kernels.get(&event.path[..]).filter(|_| !event.path.is_empty());
+            trace.events.push(match kernel {
+                Some(kernel) => told.arg("kernel", *kernel),
+                None => told,
+            });
         }
         trace.tracks.push(Track {
             name: "live memory".into(),
@@ -101,7 +109,11 @@ impl Recording {
             trace.events.push(rest.arg("runs", stretch.runs - 1));
         }
         trace.tracks.extend(self.read_tracks());
-        trace.about.insert("machine".into(), format!("{}, {}", profile.machine.cpu, profile.machine.isa));
+        let on = match profile.workload.backend.as_str() {
+            schwann_core::backend::CPU => profile.machine.isa.clone(),
+            _ => profile.roof.device.clone(),
+        };
+        trace.about.insert("machine".into(), format!("{}, {on}", profile.machine.cpu));
         trace.about.insert("profile".into(), profile.id.clone());
         trace.about.insert(WATCHED.into(), self.watched());
         if self.truncated {

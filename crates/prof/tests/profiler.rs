@@ -172,6 +172,7 @@ fn limits_that_are_handed_in_say_what_binds_each_operation() {
         bandwidth: vec![level("L1", 1e18), level("memory", 1e9)],
         step_overhead: figure(1e-15, "s"),
         bf16_gain: None,
+        run_overhead: None,
     };
     let bounds = |roof: &Roof, level_bytes: Vec<u64>| {
         let ceiling = Ceiling { roof: roof.clone(), level_bytes };

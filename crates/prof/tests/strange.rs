@@ -72,6 +72,7 @@ fn what_is_known_of_the_processor_is_not_said_of_another_backend() {
         bandwidth: vec![Named { name: "memory".into(), figure: figure(1e9, "B/s") }],
         step_overhead: figure(1e-15, "s"),
         bf16_gain: None,
+        run_overhead: None,
     };
     let ceiling = Ceiling { roof, level_bytes: vec![] };
     let profile =
@@ -97,7 +98,10 @@ fn a_strange_backends_runs_are_recorded_as_they_happened() {
     let mut want = BTreeMap::new();
     places(&plan, &[], 1, &mut want);
     let calls: f64 = want.values().map(|(_, calls)| calls).sum();
-    assert_eq!(recording.events.len() as f64, 2.0 * calls);
+    let of_steps = recording.events.iter().filter(|e| !e.path.is_empty());
+    assert_eq!(of_steps.count() as f64, 2.0 * calls);
+    // What belongs to no step has its queue's name.
+    assert!(recording.events.iter().any(|e| e.path.is_empty() && e.name == recording.queues[e.thread]));
     assert!(recording.events.windows(2).all(|w| w[0].start_s <= w[1].start_s));
     for (event, stretch) in recording.events.iter().filter(|e| e.path == [0]).zip(&recording.stretches) {
         assert!(event.start_s >= stretch.start_s && event.start_s + event.duration_s <= stretch.recorded_s);

@@ -2,13 +2,13 @@
 //! columns as there are.
 
 use crate::{devices, out, predict};
+use schwann::Figure;
 use schwann::graph::is_automatic;
 use schwann::plan::{bytes, count, seconds};
 use schwann::prof::analyze::cliffs;
 use schwann::prof::device::predict::NEVER_COMPARED;
 use schwann::prof::plot::unit::{faster, percent};
-use schwann::prof::profile::{Bound, Comparison, Op, Profile, Recommendation, Verdict};
-use schwann::{Figure, backend};
+use schwann::prof::profile::{Bound, Comparison, Op, Profile, Recommendation, Roof, Verdict};
 use std::io::{Result, Write};
 
 /// Operations shown one by one.
@@ -66,17 +66,14 @@ pub(super) fn write(out: &mut dyn Write, p: &Profile, width: usize) -> Result<()
     let threads = show(&w.threads, |v| out::threads(v as usize));
     let steps = show(&w.steps, |v| format!("{v:.0} step{}", if v == 1.0 { "" } else { "s" }));
     // Another backend than the processor is what it was run on; the machine is where that is.
-    let on = match w.backend.as_str() {
-        backend::CPU => p.machine.isa.clone(),
-        other => format!("backend {}", out::printable(other)),
+    let is_cpu = w.on_cpu();
+    let cpu = out::printable(&p.machine.cpu);
+    let on = match is_cpu {
+        true => format!("{cpu}, {}, {threads}", p.machine.isa),
+        false => format!("{}, in a machine with {cpu}", out::printable(&p.roof.device)),
     };
-    let how = format!(
-        "{}, {on}, {threads}, batch {}, {steps}, {}, {}",
-        out::printable(&p.machine.cpu),
-        whole(&w.batch),
-        w.dtype,
-        w.compilation
-    );
+    let limit = if is_cpu { "this machine's limit" } else { "this device's limit" };
+    let how = format!("{on}, batch {}, {steps}, {}, {}", whole(&w.batch), w.dtype, w.compilation);
     page.text(2, &out::paint(out::DIM, how))?;
     if let Some(partial) = &p.partial {
         page.text(2, &out::paint(out::BAD, format!("partial: {}", out::printable(partial))))?;
@@ -87,8 +84,8 @@ pub(super) fn write(out: &mut dyn Write, p: &Profile, width: usize) -> Result<()
     page.text(2, &format!("{median} per run, the median of {} samples; {most} (measured)", whole(&w.runs)))?;
     let flops = show(&c.tflops, |v| format!("{}flop/s", out::rate(v * 1e12)));
     let roof = match c.of_roof.value {
-        Some(v) => format!("{}% of this machine's limit (derived)", percent(v, 0)),
-        None => format!("of this machine's limit: {}", show(&c.of_roof, |_| String::new())),
+        Some(v) => format!("{}% of {limit} (derived)", percent(v, 0)),
+        None => format!("of {limit}: {}", show(&c.of_roof, |_| String::new())),
     };
     let rate = show(&c.throughput, |v| format!("{} sequence steps/s", out::rate(v)));
     page.text(2, &format!("{rate}, {flops} (derived); {roof}"))?;
@@ -125,6 +122,9 @@ pub(super) fn write(out: &mut dyn Write, p: &Profile, width: usize) -> Result<()
     let known = sizes.iter().filter_map(|(name, f)| Some(format!("{name} {}", bytes(f.value? as u64))));
     let moved = show(&m.bandwidth, |v| format!("{v:.1} GB/s moved"));
     page.detail("memory", &format!("{}; {moved}", known.collect::<Vec<_>>().join(", ")))?;
+    if !is_cpu && p.roof.flops.value.is_some() {
+        page.detail("limits", &limits(&p.roof))?;
+    }
     let watching = format!(
         "watching added {}% ({}), already subtracted; operations sum to {}% of the runs",
         show(&c.overhead, |v| percent(v, 1)),
@@ -147,6 +147,18 @@ pub(super) fn write(out: &mut dyn Write, p: &Profile, width: usize) -> Result<()
         page.detail("doubt", &out::printable(doubt))?;
     }
     Ok(())
+}
+
+/// What the device can do, as far as it was measured.
+fn limits(roof: &Roof) -> String {
+    let memory = roof.bandwidth.iter().find(|n| n.name == "memory");
+    let memory = memory.map_or("–".into(), |n| devices::number(&n.figure));
+    let (flops, functions) = (devices::number(&roof.flops), devices::number(&roof.functions));
+    let run = roof.run_overhead.as_ref().map_or("–".into(), time);
+    let step = time(&roof.step_overhead);
+    format!(
+        "{flops}, {functions} functions, {memory} memory, {run} for a run of nothing (measured), {step} for a step of nothing (derived)"
+    )
 }
 
 /// What it would take on some other devices.
@@ -248,7 +260,7 @@ fn given_name(op: &Op) -> Option<String> {
 /// What an operation does, in words that fit.
 fn what(op: &Op, width: usize) -> String {
     let kernel = match op.op.as_str() {
-        "scan" => "the loop itself: rows in and out, states".into(),
+        "scan" if op.flops.value.is_none_or(|f| f == 0.0) => "the loop itself: rows in and out, states".into(),
         _ => out::printable(&op.kernel),
     };
     out::cut(&given_name(op).map_or(kernel.clone(), |name| format!("{name}: {kernel}")), width)
@@ -256,7 +268,9 @@ fn what(op: &Op, width: usize) -> String {
 
 /// The operations that take longest, each with its part of the run.
 fn operations(page: &mut Page<'_>, ops: &[Op]) -> Result<()> {
-    let mut order: Vec<&Op> = ops.iter().collect();
+    // What has no time of its own is in the JSON, with the reason.
+    let mut order: Vec<&Op> = ops.iter().filter(|op| op.self_time.value.is_some()).collect();
+    let inside = ops.len() - order.len();
     order.sort_by(|a, b| b.self_time.value.unwrap_or(0.0).total_cmp(&a.self_time.value.unwrap_or(0.0)));
     let (shown, rest) = order.split_at(order.len().min(MOST_OPS));
     let wide = page.width.saturating_sub(2 + 4 + 2 + 8 + 2 + BAR + 2 + 2 + 10);
@@ -279,6 +293,10 @@ fn operations(page: &mut Page<'_>, ops: &[Op]) -> Result<()> {
         let sum: f64 = rest.iter().filter_map(|o| o.self_time.value).sum();
         let share: f64 = rest.iter().filter_map(|o| o.share.value).sum();
         row(share, seconds(sum), format!("{} more", count(rest.len() as u64)), "")?;
+    }
+    if let Some(why) = ops.iter().filter(|_| inside > 0).find_map(|op| op.self_time.reason.as_deref()) {
+        let what = if inside == 1 { "1 operation has".into() } else { format!("{inside} operations have") };
+        page.text(2, &out::paint(out::DIM, format!("{what} no time: {}", out::printable(why))))?;
     }
     Ok(())
 }
@@ -323,8 +341,8 @@ mod tests {
         let profile = Profiler::new(model).named("wired-cfc").with(options).profile_all().unwrap();
         let text = page(&profile, 100);
         let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
-        assert!(words.contains("backend strange, 1 thread, batch 2, 3 steps, f32, fused"), "{text}");
-        assert!(words.contains("of this machine's limit: unavailable"), "{text}");
+        assert!(words.contains("strange") && words.contains("batch 2, 3 steps, f32, fused"), "{text}");
+        assert!(words.contains("of this device's limit: unavailable") && !words.contains("1 thread"), "{text}");
         // The longest come first, by the names that the backend gave them, and have the shares that were measured.
         let mut ops: Vec<&Op> = profile.compute.ops.iter().collect();
         ops.sort_by(|a, b| b.share.value.unwrap().total_cmp(&a.share.value.unwrap()));

@@ -76,6 +76,7 @@ impl Prepared for Ready {
             arena_bytes: 0,
             live_bytes: 0,
             weight_bytes: graph.weights().values().map(|t| t.bytes().len()).sum(),
+            unified_memory: None,
         };
         Ok(Arc::new(Laid { graph: Arc::clone(&self.0), plan, step_of }))
     }

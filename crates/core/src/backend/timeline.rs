@@ -51,10 +51,23 @@ pub struct Totals {
     pub runs: u64,
     /// Each place that ran.
     pub places: Vec<Total>,
-    /// Seconds that were at no place of the plan: checks, inputs, results.
+    /// What queues did that belongs to no step, in the queues' order: moving inputs and results, submitting.
+    pub beside: Vec<Beside>,
+    /// Seconds that were at no place of the plan and in no queue: checks, calls.
     pub outside_s: f64,
     /// Readings of the clock in them.
     pub outside_readings: f64,
+}
+
+/// What a queue did beside the steps of the plan, all runs together.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Beside {
+    /// The queue's name.
+    pub queue: String,
+    /// Seconds of the runs' time, as in [`Total::seconds`].
+    pub seconds: f64,
+    /// How often.
+    pub calls: u64,
 }
 
 /// What a backend says of its clock.
@@ -88,6 +101,8 @@ struct Told {
     clock: Clock,
     queues: Vec<String>,
     sums: BTreeMap<Vec<usize>, Sum>,
+    /// What belongs to no step, by queue.
+    beside: BTreeMap<usize, Sum>,
     spans: Vec<Span>,
     /// Spans that were kept of each queue.
     kept: Vec<usize>,
@@ -123,6 +138,7 @@ impl Timeline {
         self.recorder.clear();
         if let Some(told) = &mut self.told {
             told.sums.clear();
+            told.beside.clear();
             told.spans.clear();
             told.kept.fill(0);
         }
@@ -154,11 +170,15 @@ impl Timeline {
             clock: clock.clone(),
             queues: queues.iter().map(|&name| name.to_owned()).collect(),
             sums: BTreeMap::new(),
+            beside: BTreeMap::new(),
             spans: vec![],
             kept: vec![0; queues.len()],
         });
         for (span, own) in spans.iter().zip(own_seconds(spans)) {
-            let sum = told.sums.entry(span.path.clone()).or_default();
+            let sum = match span.path[..] {
+                [] => told.beside.entry(span.queue).or_default(),
+                _ => told.sums.entry(span.path.clone()).or_default(),
+            };
             sum.seconds += own;
             sum.busy_s += span.seconds;
             sum.calls += 1;
@@ -220,7 +240,7 @@ impl Timeline {
                 path: t.path,
             };
             let places = self.recorder.times().into_iter().map(place).collect();
-            return Totals { runs, places, outside_s, outside_readings };
+            return Totals { runs, places, beside: vec![], outside_s, outside_readings };
         };
         let place = |(path, sum): (&Vec<usize>, &Sum)| Total {
             path: path.clone(),
@@ -230,10 +250,16 @@ impl Timeline {
             readings: 0.0,
             workers: 1,
         };
-        let places: Vec<Total> = told.sums.iter().filter(|(path, _)| !path.is_empty()).map(place).collect();
+        let places: Vec<Total> = told.sums.iter().map(place).collect();
+        let beside = |(queue, sum): (&usize, &Sum)| {
+            let queue = told.queues.get(*queue).cloned().unwrap_or_default();
+            Beside { queue, seconds: sum.seconds, calls: sum.calls }
+        };
+        let beside: Vec<Beside> = told.beside.iter().map(beside).collect();
         // The recorder knows how long the runs were and nothing of what was in them.
-        let inside: f64 = places.iter().map(|p| p.seconds).sum();
-        Totals { runs, places, outside_s: (outside_s - inside).max(0.0), outside_readings }
+        let moved: f64 = beside.iter().map(|b| b.seconds).sum();
+        let inside = moved + places.iter().map(|p| p.seconds).sum::<f64>();
+        Totals { runs, places, beside, outside_s: (outside_s - inside).max(0.0), outside_readings }
     }
 
     /// The spans that were kept, by their beginning; those that contain others before these.
@@ -300,7 +326,9 @@ fn own_seconds(spans: &[Span]) -> Vec<f64> {
                 under_way.push(i);
             }
         }
-        let contains = |a: &Span, b: &Span| a.path.len() < b.path.len() && b.path.starts_with(&a.path);
+        // What belongs to no step contains none: it goes on beside them.
+        let contains =
+            |a: &Span, b: &Span| !a.path.is_empty() && a.path.len() < b.path.len() && b.path.starts_with(&a.path);
         let leaf = |&&i: &&usize| !under_way.iter().any(|&other| contains(&spans[i], &spans[other]));
         let leaves: Vec<usize> = under_way.iter().filter(leaf).copied().collect();
         for &i in &leaves {
@@ -336,6 +364,8 @@ mod tests {
             &[1.0, 1.5, 1.5],
         );
         near(own_seconds(&[span(&[0], 0, 0.0, 2.0), span(&[1], 1, 1.0, 2.0)]), &[1.5, 1.5]);
+        // What belongs to no step is beside them, and not around them.
+        near(own_seconds(&[span(&[], 1, 0.0, 2.0), span(&[0], 0, 1.0, 3.0)]), &[1.5, 2.5]);
         // What took no time at all has none, and nobody else has less.
         near(own_seconds(&[span(&[0], 0, 0.0, 1.0), span(&[1], 0, 0.5, 0.0)]), &[1.0, 0.0]);
         near(own_seconds(&[]), &[]);
@@ -366,8 +396,11 @@ mod tests {
         let seen: Vec<(&[usize], u64, f64)> =
             totals.places.iter().map(|p| (&p.path[..], p.calls, (p.seconds * 1e7).round() / 1e7)).collect();
         assert_eq!(seen, [(&[0][..], 3, 6e-4), (&[1], 3, 9e-4), (&[1, 0], 6, 6e-4)]);
-        // What is told of no step is outside, with all that nobody told of.
-        assert!(totals.outside_s >= 3.0 * (2e-3 - 7e-4) - 1e-6 && totals.outside_s < 3.0, "{}", totals.outside_s);
+        // What is told of no step is its queue's, and what nobody told of is outside.
+        let beside: Vec<(&str, u64, f64)> =
+            totals.beside.iter().map(|b| (b.queue.as_str(), b.calls, (b.seconds * 1e7).round() / 1e7)).collect();
+        assert_eq!(beside, [("copies", 3, 3e-4)]);
+        assert!(totals.outside_s >= 3.0 * (2e-3 - 8e-4) - 1e-6 && totals.outside_s < 3.0, "{}", totals.outside_s);
         let kept = timeline.spans();
         assert_eq!(kept.iter().map(|s| s.queue).collect::<Vec<_>>(), [1, 0, 0, 1], "two of each queue");
         assert!(kept.windows(2).all(|w| w[0].start_s <= w[1].start_s));

@@ -21,7 +21,7 @@ use crate::op::Cost;
 use crate::shape::Bindings;
 use crate::show;
 use serde::Serialize;
-use std::fmt::Write;
+use std::fmt::{self, Write};
 use std::sync::Arc;
 
 /// Where a step reads or writes.
@@ -104,6 +104,57 @@ pub struct Loop {
     pub body: Arc<Plan>,
     /// The body for the rows left over, which runs once in every step.
     pub tail: Option<Arc<Plan>>,
+    /// Where the loop is one kernel of a device: what a workgroup of it takes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub workgroup: Option<Workgroup>,
+}
+
+/// What a workgroup takes that walks a block of rows through all steps.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Workgroup {
+    /// Its threads.
+    pub threads: usize,
+    /// Bytes of the memory that its threads share, and the most that there may be.
+    pub memory_bytes: usize,
+    /// The most that there may be.
+    pub memory_most_bytes: usize,
+    /// Rows of the batch that it takes.
+    pub rows: usize,
+    /// Why it does not take more.
+    pub rows_limit: RowsLimit,
+    /// How often its threads wait for each other in a step.
+    pub barriers: usize,
+}
+
+/// Why a workgroup takes no more rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RowsLimit {
+    /// With more rows for each there would be too few workgroups to keep the device busy.
+    Batch,
+    /// Twice as many would not fit into the memory that its threads share.
+    Memory,
+    /// More bring nothing: each weight that is loaded serves all of these already.
+    Enough,
+}
+
+impl fmt::Display for Workgroup {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let why = match self.rows_limit {
+            RowsLimit::Batch => "the batch has no more for each",
+            RowsLimit::Memory => "more would not fit into the workgroup's memory",
+            RowsLimit::Enough => "more would bring nothing",
+        };
+        let rows = if self.rows == 1 { "1 row".into() } else { format!("{} rows", self.rows) };
+        let waits = if self.barriers == 1 { "1 barrier".into() } else { format!("{} barriers", self.barriers) };
+        write!(
+            f,
+            "one kernel: a workgroup has {} threads, {} of {} memory, {rows} ({why}); {waits} a step (derived)",
+            self.threads,
+            bytes(self.memory_bytes as u64),
+            bytes(self.memory_most_bytes as u64),
+        )
+    }
 }
 
 /// A schedule with its memory.
@@ -125,6 +176,9 @@ pub struct Plan {
     pub live_bytes: usize,
     /// Bytes of the weights as they are kept for running, packed copies included.
     pub weight_bytes: usize,
+    /// Of a device: whether the host reaches its memory itself, so that nothing is copied on the way to it and back.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub unified_memory: Option<bool>,
 }
 
 impl Plan {
@@ -177,6 +231,13 @@ impl Plan {
                 count(cost.transcendentals),
                 bytes(cost.bytes())
             );
+            match self.unified_memory {
+                Some(true) => {
+                    out.push_str("memory shared with the host: inputs and results are not copied on the way\n")
+                }
+                Some(false) => out.push_str("memory of its own: inputs and results are copied to it and back\n"),
+                None => {}
+            }
             if let Some(forecast) = forecast {
                 let _ = writeln!(out, "{}", forecast.line());
             }
@@ -208,12 +269,15 @@ impl Plan {
             );
             if let Some(looped) = &step.looped {
                 let rows = looped.block_rows.map_or("all rows at once".into(), |r| format!("blocks of {r} rows"));
-                let _ = writeln!(
-                    out,
-                    "{pad}      {} steps, {rows}; arena {} a worker:",
-                    looped.steps,
-                    bytes(looped.body.arena_bytes as u64)
-                );
+                let _ = match &looped.workgroup {
+                    Some(workgroup) => writeln!(out, "{pad}      {} steps, {workgroup}:", looped.steps),
+                    None => writeln!(
+                        out,
+                        "{pad}      {} steps, {rows}; arena {} a worker:",
+                        looped.steps,
+                        bytes(looped.body.arena_bytes as u64)
+                    ),
+                };
                 looped.body.explain_into(out, forecast, &within(i));
             }
         }

@@ -366,7 +366,8 @@ fn every_backend_tells_of_every_place_of_its_plan_in_seconds() {
                 assert_eq!(calls(&[i, j]), Some(3 * (inner.steps * inner.blocks) as u64), "{name}: {i}, {j}");
             }
         }
-        let sum: f64 = totals.places.iter().map(|p| p.seconds).sum::<f64>() + totals.outside_s;
+        let beside: f64 = totals.beside.iter().map(|b| b.seconds).sum();
+        let sum: f64 = totals.places.iter().map(|p| p.seconds).sum::<f64>() + beside + totals.outside_s;
         // Two clocks, read at slightly other moments.
         assert!(sum > 0.0 && sum <= took * 1.5 + 1e-3, "{name}: {sum} of {took}");
         assert_eq!(timeline.clock().origin, Provenance::Measured, "{name}");

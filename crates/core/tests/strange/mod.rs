@@ -133,7 +133,14 @@ fn plan(graph: &Graph, bindings: &Bindings) -> Result<Plan> {
                 let sequence = node.inputs[scan.states];
                 let steps = graph.ty(sequence).shape.dims()[scan.axis].eval(bindings)?;
                 let body = plan(&scan.body, bindings)?;
-                Some(Box::new(Loop { steps, block_rows: None, blocks: 1, body: body.into(), tail: None }))
+                Some(Box::new(Loop {
+                    steps,
+                    block_rows: None,
+                    blocks: 1,
+                    body: body.into(),
+                    tail: None,
+                    workgroup: None,
+                }))
             }
             _ => None,
         };
@@ -158,6 +165,7 @@ fn plan(graph: &Graph, bindings: &Bindings) -> Result<Plan> {
         arena_bytes: 0,
         live_bytes: 0,
         weight_bytes: graph.weights().values().map(|t| t.bytes().len()).sum(),
+        unified_memory: None,
     })
 }
 

@@ -470,6 +470,7 @@ impl Lowering<'_> {
             buffers,
             arena_bytes,
             weight_bytes: graph.weights().values().map(|t| t.bytes().len()).sum(),
+            unified_memory: None,
         };
         Ok(Layout {
             plan,

@@ -1,35 +1,14 @@
 //! Tests that need a GPU; a driver that plays one on the processor will do.
 
+use crate::opened::open;
 use crate::promises::{at, compile, every_case_agrees, leaky, numbers, row};
 use schwann_core::backend::Choice;
 use schwann_core::{Changing, CompileOptions, Error, Program, Tensor};
 use schwann_gpu::device::Device;
 use schwann_gpu::wgpu_device::{Wgpu, adapters};
 use schwann_gpu::{Gpu, register};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, PoisonError};
-
-/// The GPU of this machine, opened once for all tests.
-pub(crate) fn open() -> Option<Arc<Wgpu>> {
-    both().into_iter().next()
-}
-
-/// The GPU in two ways: looking into the memory that it shares with the host, if it does, and not.
-#[expect(clippy::print_stdout, reason = "a test that cannot run says so")]
-pub(crate) fn both() -> Vec<Arc<Wgpu>> {
-    static OPEN: Mutex<Vec<Arc<Wgpu>>> = Mutex::new(vec![]);
-    let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
-    if open.is_empty() {
-        match (Wgpu::open(None), Wgpu::open_as(None, false)) {
-            (Ok(device), Ok(apart)) => open.extend([device, apart].map(Arc::new)),
-            (Err(why), _) | (_, Err(why)) => {
-                assert!(std::env::var_os("SCHWANN_REQUIRE_GPU").is_none(), "a GPU is required: {why}");
-                println!("skipped: {why}");
-            }
-        }
-    }
-    open.clone()
-}
 
 #[test]
 fn after_warm_up_nothing_is_made_on_a_gpu_and_changed_weights_are_seen() {

@@ -385,7 +385,7 @@ impl Calibration {
         let gain = self.limits(threads).map(|l| l.bf16_flops_per_s / l.product_flops_per_s);
         let how = "products of bfloat16 over those of f32, both in cache";
         let bf16_gain = gain.map(|g| Figure::derived(g, "×", source(how)));
-        Roof { device, flops, functions, bandwidth, step_overhead, bf16_gain }
+        Roof { device, flops, functions, bandwidth, step_overhead, bf16_gain, run_overhead: None }
     }
 
     /// Everything that was measured, as figures.

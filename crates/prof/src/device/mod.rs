@@ -16,6 +16,7 @@ pub mod measured;
 mod outlook;
 pub mod predict;
 pub mod roof;
+pub mod roof_of_backend;
 pub mod settings;
 pub mod solve;
 mod store;

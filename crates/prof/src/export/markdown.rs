@@ -19,7 +19,8 @@ fn write(p: &Profile, out: &mut String) -> std::fmt::Result {
     writeln!(out, "# {}\n", cell(&title(p)))?;
     writeln!(out, "{}  ", cell(&p.model.description))?;
     let m = &p.machine;
-    writeln!(out, "on {} ({}), {} cores, {}  ", cell(&m.cpu), cell(&m.isa), count(&m.cores), cell(&m.os))?;
+    let on = if p.workload.on_cpu() { &m.isa } else { &p.roof.device };
+    writeln!(out, "on {} ({}), {} cores, {}  ", cell(&m.cpu), cell(on), count(&m.cores), cell(&m.os))?;
     let commit = p.commit.as_deref().map_or("no commit".to_owned(), |c| format!("commit {}", cell(c)));
     writeln!(out, "{}, Schwann {}, {commit}, profile {}\n", cell(&p.created), cell(&p.version), cell(&p.id))?;
 

@@ -181,11 +181,11 @@ pub fn title(profile: &Profile) -> String {
     let threads = count(&w.threads);
     let plural = if threads == "1" { "" } else { "s" };
     let (batch, steps) = (count(&w.batch), count(&w.steps));
-    let on = if w.backend == schwann_core::backend::CPU { String::new() } else { format!(", on {}", w.backend) };
-    format!(
-        "{}, batch {batch}, {steps} steps, {threads} thread{plural}, {}, {}{on}",
-        profile.model.name, w.dtype, w.compilation
-    )
+    let (threads, on) = match w.on_cpu() {
+        true => (format!(", {threads} thread{plural}"), String::new()),
+        false => (String::new(), format!(", on {}", w.backend)),
+    };
+    format!("{}, batch {batch}, {steps} steps{threads}, {}, {}{on}", profile.model.name, w.dtype, w.compilation)
 }
 
 /// A figure for people: three digits with the unit's prefix; `–` where it is not known.

@@ -131,8 +131,15 @@ struct Taken {
     calls: f64,
 }
 
-/// Means of the middle half of watched runs, without what the readings cost: in no call, and at each path.
-fn taken(samples: &Samples) -> (Taken, HashMap<Vec<usize>, Taken>) {
+/// What a run took: in no call, beside the steps by queue, and at each path.
+struct Parts {
+    outside: Taken,
+    beside: Vec<(String, Taken)>,
+    places: HashMap<Vec<usize>, Taken>,
+}
+
+/// Means of the middle half of watched runs, without what the readings cost.
+fn taken(samples: &Samples) -> Parts {
     let cost = samples.reading_cost();
     let blocks: Vec<&Block> = samples.usual_blocks().collect();
     let runs: f64 = blocks.iter().map(|b| b.taken.runs as f64).sum();
@@ -147,7 +154,18 @@ fn taken(samples: &Samples) -> (Taken, HashMap<Vec<usize>, Taken>) {
     }
     let taken = |(seconds, readings, calls)| Taken { seconds: each(seconds, readings), calls: calls / runs };
     let places = sums.into_iter().map(|(path, sum)| (path.to_vec(), taken(sum))).collect();
-    (Taken { seconds: outside, calls: 1.0 }, places)
+    let mut queues: BTreeMap<&str, (usize, f64, f64)> = BTreeMap::new();
+    for block in &blocks {
+        for (order, beside) in block.taken.beside.iter().enumerate() {
+            let sum = queues.entry(&beside.queue).or_insert((order, 0.0, 0.0));
+            *sum = (sum.0, sum.1 + beside.seconds, sum.2 + beside.calls as f64);
+        }
+    }
+    let mut queues: Vec<_> = queues.into_iter().collect();
+    queues.sort_by_key(|(_, (order, ..))| *order);
+    let beside =
+        queues.into_iter().map(|(queue, (_, seconds, calls))| (queue.to_owned(), taken((seconds, 0.0, calls))));
+    Parts { outside: Taken { seconds: outside, calls: 1.0 }, beside: beside.collect(), places }
 }
 
 /// What measuring a workload gives.
@@ -160,6 +178,7 @@ pub(super) struct Seen {
 }
 
 const FROM_SHAPES: &str = "the compiled plan's shapes";
+const INSIDE: &str = "its loop is one kernel, and a device has no times of what is inside a kernel";
 
 impl Profiler<'_> {
     /// Measures times, work and operations; also what the counters read meanwhile, and doubts.
@@ -198,7 +217,10 @@ impl Profiler<'_> {
         let percent = |s: stats::Spread| stats::Spread { low: s.low * 100.0, high: s.high * 100.0, ..s };
         let watching = with(watching, stats::median_spread(&overhead).map(percent));
         let seconds: f64 = samples.usual_blocks().map(|b| b.seconds).sum();
-        let in_blocks = |b: &Block| b.taken.outside_s + b.taken.places.iter().map(|p| p.seconds).sum::<f64>();
+        let in_blocks = |b: &Block| {
+            let beside: f64 = b.taken.beside.iter().map(|b| b.seconds).sum();
+            b.taken.outside_s + beside + b.taken.places.iter().map(|p| p.seconds).sum::<f64>()
+        };
         let attributed = samples.usual_blocks().map(in_blocks).sum::<f64>() / seconds * 100.0;
         let name = &samples.clock.source;
         let source = format!("{name} of all operations over the system clock, middle half of watched runs");
@@ -244,8 +266,9 @@ impl Profiler<'_> {
 
     /// Each operation, and the least seconds of all of them where limits are known.
     fn ops(&self, plan: &Plan, samples: &Samples) -> Result<(Vec<Op>, Option<f64>)> {
-        let (outside, mut places) = taken(samples);
-        let total: f64 = outside.seconds + places.values().map(|t| t.seconds).sum::<f64>();
+        let Parts { outside, beside, mut places } = taken(samples);
+        let moved: f64 = beside.iter().map(|(_, taken)| taken.seconds).sum();
+        let total: f64 = outside.seconds + moved + places.values().map(|t| t.seconds).sum::<f64>();
         let clock = &samples.clock;
         let source = format!("{}, mean of the middle half of watched runs, without what watching cost", clock.source);
         let measured = |taken: Taken| {
@@ -259,40 +282,69 @@ impl Profiler<'_> {
         let mut ops = vec![];
         let lanes = self.options.isa.unwrap_or_else(Isa::detect).lanes();
         // The limit of arithmetic is that of f32; narrower products may be faster.
-        let gain = self.ceiling().and_then(|c| c.roof.bf16_gain.as_ref()?.value);
+        let ceiling = self.ceiling();
+        let gain = ceiling.as_ref().and_then(|c| c.roof.bf16_gain.as_ref()?.value);
         let narrow = gain.filter(|g| self.options.dtype == DType::Bf16 && *g > 1.0).unwrap_or(1.0);
-        let mut least_of_all = self.ceiling().is_some().then_some(0.0);
-        for site in sites(plan) {
+        let mut least_of_all = ceiling.is_some().then_some(0.0);
+        let all = sites(plan);
+        // A loop that is one kernel: the device is told once, and has no times of what is inside.
+        let whole = |path: &[usize]| {
+            let mut inside = all.iter().filter(|s| s.path.len() > path.len() && s.path.starts_with(path)).peekable();
+            inside.peek().is_some() && inside.all(|s| !places.contains_key(&s.path))
+        };
+        let wholes: Vec<Vec<usize>> =
+            all.iter().filter(|s| s.step.looped.is_some() && whole(&s.path)).map(|s| s.path.clone()).collect();
+        for site in all {
             let step = site.step;
-            let taken = places
-                .remove(&site.path)
-                .ok_or_else(|| Error::Internal(format!("step `{}` at {:?} was not watched", step.name, site.path)))?;
-            let (self_time, share, calls) = measured(taken);
-            let cost = site.own_cost();
+            let one_kernel = wholes.contains(&site.path);
+            let in_one = wholes.iter().any(|path| site.path.len() > path.len() && site.path.starts_with(path));
+            let taken = places.remove(&site.path);
+            let cost = if one_kernel { step.cost.times(site.calls) } else { site.own_cost() };
+            let (taken, (self_time, share, calls)) = match taken {
+                Some(taken) => (taken, measured(taken)),
+                None if in_one => {
+                    let none = |unit: &str| Figure::unavailable(unit, clock.source.clone(), INSIDE);
+                    let calls = Figure::derived(site.calls as f64, "calls", FROM_SHAPES);
+                    let taken = Taken { seconds: f64::NAN, calls: site.calls as f64 };
+                    (taken, (none("s"), none("%"), calls))
+                }
+                None => {
+                    let what = format!("step `{}` at {:?} was not watched", step.name, site.path);
+                    return Err(Error::Internal(what).into());
+                }
+            };
             let counted = |n: u64, unit: &str| Figure::derived(n as f64, unit, FROM_SHAPES);
             let (flops, functions) = (counted(cost.flops, "flop"), counted(cost.transcendentals, "functions"));
-            let is_loop = step.looped.is_some();
-            let bytes = match is_loop {
-                false => counted(cost.bytes(), "B"),
-                true => Figure::unavailable(
+            let is_loop = step.looped.is_some() && !one_kernel;
+            let bytes = match (is_loop, one_kernel) {
+                (false, false) => counted(cost.bytes(), "B"),
+                (_, true) => Figure::unavailable(
+                    "B",
+                    FROM_SHAPES,
+                    "what the one kernel of a loop keeps near its threads, and what it reads again, is not counted",
+                ),
+                (true, _) => Figure::unavailable(
                     "B",
                     FROM_SHAPES,
                     "what a loop itself moves is not counted: rows are read in place, copied or turned as its body needs",
                 ),
             };
-            let least = if is_loop {
+            let least = if is_loop || in_one {
                 None
             } else {
-                let least = self.ceiling().and_then(|c| c.least(&step.cost, taken.calls));
-                least.map(|l| Least { compute: l.compute / narrow, ..l })
+                let least = ceiling.as_ref().and_then(|c| c.least(&step.cost, taken.calls));
+                let memory = |l: &Least| if one_kernel { 0.0 } else { l.memory };
+                least.map(|l| Least { compute: l.compute / narrow, memory: memory(&l), ..l })
             };
-            if !is_loop {
+            if !is_loop && !in_one {
                 least_of_all = least_of_all.zip(least).map(|(sum, l)| sum + l.work());
             }
             let (dtype, shape) = step.out.split_at(step.out.find('[').unwrap_or(step.out.len()));
             let none = |unit: &str| {
                 if is_loop {
                     Figure::unavailable(unit, "roofline", "a loop's own work is not counted")
+                } else if in_one {
+                    Figure::unavailable(unit, "roofline", INSIDE)
                 } else {
                     unknown(unit)
                 }
@@ -302,7 +354,7 @@ impl Profiler<'_> {
                 op: step.op.clone(),
                 kernel: step.kernel.to_string(),
                 kind: KernelKind::of(&step.kernel),
-                idle_lanes: idle_lanes(&step.kernel, lanes),
+                idle_lanes: idle_lanes(&step.kernel, lanes).filter(|_| self.options.backend.is_cpu()),
                 shape: shape.into(),
                 dtype: dtype.into(),
                 within: site.within.map(|s| s.name.clone()),
@@ -328,7 +380,14 @@ impl Profiler<'_> {
                 bytes,
             });
         }
-        ops.insert(0, run_op(measured(outside)));
+        for (queue, taken) in beside.into_iter().rev() {
+            ops.insert(0, beside_op(&queue, measured(taken)));
+        }
+        let mut run = run_op(measured(outside));
+        if !self.options.backend.is_cpu() {
+            run.kernel = "the call itself: checks, and the wait until the device's end is seen".into();
+        }
+        ops.insert(0, run);
         Ok((ops, least_of_all))
     }
 
@@ -390,6 +449,17 @@ fn idle_lanes(kernel: &Kernel, lanes: usize) -> Option<Figure> {
     };
     let idle = 1.0 - used as f64 / (registers * lanes).max(1) as f64;
     Some(Figure::derived(idle * 100.0, "%", format!("{what} where registers have {lanes} lanes")))
+}
+
+/// What a queue does beside the steps.
+fn beside_op(queue: &str, figures: (Figure, Figure, Figure)) -> Op {
+    let (kernel, kind) = match queue {
+        "upload" => ("inputs to the device, as the host saw it", KernelKind::Move),
+        "download" => ("results to the host, as the host saw it", KernelKind::Move),
+        "submission" => ("handing kernels to the driver", KernelKind::Call),
+        _ => ("what belongs to no step", KernelKind::Move),
+    };
+    Op { name: format!("({queue})"), op: queue.into(), kernel: kernel.into(), kind, ..run_op(figures) }
 }
 
 /// What a run does outside its steps.

@@ -54,7 +54,7 @@ impl Profiler<'_> {
             rss_peak: reading("rss_peak", "B"),
             page_faults: reading("page_faults", "faults"),
             allocations,
-            bandwidth_utilization: utilization(self.ceiling(), plan, &compute.time_p50),
+            bandwidth_utilization: utilization(self.ceiling(), plan, &compute.time_p50, self.options.backend.is_cpu()),
             bandwidth,
             timeline: timeline(plan),
         })
@@ -62,10 +62,13 @@ impl Profiler<'_> {
 }
 
 /// The least time for every operation's bytes, each from as near as it can be, over the median time.
-fn utilization(ceiling: Option<&Ceiling>, plan: &Plan, time: &Figure) -> Figure {
+fn utilization(ceiling: Option<Ceiling>, plan: &Plan, time: &Figure, is_cpu: bool) -> Figure {
     let source = "the least time for the bytes of every operation over the median time";
     let none = |why: &str| Figure::unavailable("%", source, why);
     let Some(ceiling) = ceiling else { return none("this machine's limits were not measured for this profile") };
+    if !is_cpu {
+        return none("what a kernel keeps near its threads on this device is not counted");
+    }
     let places = sites(plan).into_iter().filter(|site| site.step.looped.is_none());
     let least = places.map(|site| Some(site.calls as f64 * ceiling.memory(site.step.cost.bytes())?)).sum();
     match least {

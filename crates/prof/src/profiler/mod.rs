@@ -240,6 +240,7 @@ pub struct Profiler<'a> {
     options: Options,
     machine: Option<Machine>,
     ceiling: Option<Ceiling>,
+    device_roof: Option<Roof>,
     counters: Option<Box<dyn Counters + 'a>>,
     allocations: Option<fn() -> u64>,
     cancel: Arc<AtomicBool>,
@@ -267,6 +268,7 @@ impl<'a> Profiler<'a> {
             options: Options::default(),
             machine: None,
             ceiling: None,
+            device_roof: None,
             counters: None,
             allocations: None,
             cancel: Arc::default(),
@@ -303,6 +305,11 @@ impl<'a> Profiler<'a> {
     /// Compared with these limits, which are this machine's processor's: a profile of another backend has none.
     pub fn under(mut self, ceiling: Ceiling) -> Self {
         self.ceiling = Some(ceiling);
+        self
+    }
+    /// Compared with the limits of the device that the backend is, where that is not this machine's processor.
+    pub fn under_device(mut self, roof: Roof) -> Self {
+        self.device_roof = Some(roof);
         self
     }
     /// With counters to read while it runs.
@@ -370,8 +377,11 @@ impl<'a> Profiler<'a> {
     }
 
     /// The limits that count for what is profiled.
-    fn ceiling(&self) -> Option<&Ceiling> {
-        self.ceiling.as_ref().filter(|_| self.options.backend.is_cpu())
+    fn ceiling(&self) -> Option<Ceiling> {
+        match self.options.backend.is_cpu() {
+            true => self.ceiling.clone(),
+            false => self.device_roof.clone().map(|roof| Ceiling { roof, level_bytes: vec![] }),
+        }
     }
 
     fn check_cancelled(&self) -> Result<()> {
@@ -459,14 +469,15 @@ impl<'a> Profiler<'a> {
         };
         let roof = self.ceiling().map_or_else(
             || Roof {
-                device: machine.cpu.clone(),
+                device: if self.options.backend.is_cpu() { machine.cpu.clone() } else { rig.plan().backend.clone() },
                 flops: none("flop/s"),
                 functions: none("1/s"),
                 bandwidth: vec![],
                 step_overhead: none("s"),
                 bf16_gain: None,
+                run_overhead: None,
             },
-            |c| c.roof.clone(),
+            |c| c.roof,
         );
         let mut profile = Profile {
             schema: SCHEMA,

@@ -22,7 +22,8 @@ const STRETCH: f64 = 0.05;
 /// One call.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct OpEvent {
-    /// Its place in the plan: step, and in loops the step of the body. A scope's place among the scopes.
+    /// Its place in the plan: step, and in loops the step of the body; empty for what belongs to no step. A scope's place
+    /// among the scopes.
     pub path: Vec<usize>,
     /// The node it computes, or the scope.
     pub name: String,
@@ -60,6 +61,9 @@ pub struct Recording {
     pub memory: Vec<(f64, u64)>,
     /// Runs recorded.
     pub runs: usize,
+    /// The names of the threads or queues; empty in documents from before they were kept.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub queues: Vec<String>,
     /// Whether calls are missing, because there were more than are kept.
     pub truncated: bool,
 }
@@ -122,14 +126,18 @@ impl Profiler<'_> {
             sites(plan).into_iter().map(|s| (s.path, s.step.name.as_str())).collect();
         let mut memory = vec![];
         let mut events = vec![];
-        // What belongs to no step is in no call.
-        for Span { path, queue, start_s, seconds } in timeline.spans().into_iter().filter(|s| !s.path.is_empty()) {
+        let queues = timeline.queues();
+        for Span { path, queue, start_s, seconds } in timeline.spans() {
             if let [step] = path[..] {
                 memory.push((start_s, live(plan, step).map(|b| b.bytes as u64).sum()));
             }
-            let name = names.get(&path).copied().unwrap_or_default().to_owned();
+            // What belongs to no step is called as its queue is: moving inputs, submitting, moving results.
+            let beside = || queues.get(queue).map(String::as_str);
+            let name = if path.is_empty() { beside() } else { names.get(&path).copied() };
+            let name = name.unwrap_or_default().to_owned();
             events.push(OpEvent { path, name, thread: queue, start_s, duration_s: seconds });
         }
-        Ok(Recording { truncated: (events.len() as u64) < total, events, memory, runs: stretches.len(), stretches })
+        let calls = events.iter().filter(|e| !e.path.is_empty()).count() as u64;
+        Ok(Recording { truncated: calls < total, events, memory, runs: stretches.len(), stretches, queues })
     }
 }

@@ -106,11 +106,13 @@ fn head(profiles: &[Profile]) -> String {
     );
     if same {
         let memory = if m.unified_memory { "unified memory" } else { "memory" };
+        // An instruction set says nothing where another device computed.
+        let on_cpu = profiles.iter().all(|p| p.workload.on_cpu());
+        let isa = if on_cpu { format!("<span>{}</span>", escape(&m.isa)) } else { String::new() };
         let _ = write!(
             out,
-            "<span>{}</span><span>{}</span><span>{}</span><span>{} {memory}</span>",
+            "<span>{}</span>{isa}<span>{}</span><span>{} {memory}</span>",
             escape(&m.os),
-            escape(&m.isa),
             figure(&m.cores),
             figure(&m.memory)
         );
@@ -153,16 +155,16 @@ fn model(index: usize, profile: &Profile) -> String {
     let (m, w) = (&profile.model, &profile.workload);
     let mut out = format!(
         "<section class=\"model\" id=\"model{index}\"><h2>{}</h2><p class=\"facts\"><span>{}</span><span>{}</span>\
-         <span>{}</span><span>{}</span><span>{}</span><span>{}, {}, {}</span></p>",
+         <span>{}</span><span>{}</span>{}<span>{}, {}, {}</span></p>",
         escape(&m.name),
         escape(&m.description),
         figure(&m.parameters),
         figure(&w.batch),
         figure(&w.steps),
-        figure(&w.threads),
+        if w.on_cpu() { format!("<span>{}</span>", figure(&w.threads)) } else { String::new() },
         escape(&w.dtype),
         escape(&w.compilation),
-        escape(&w.backend)
+        escape(if w.on_cpu() { &w.backend } else { &profile.roof.device })
     );
     let mut all = vec![summary::summary(profile)];
     all.extend(panels::panels(profile));

@@ -36,13 +36,14 @@ pub(super) fn summary(profile: &Profile) -> Panel {
             format!("<p class=\"lead\">How long a run takes is {}: {}.</p>", figure(&c.time_p50), reason(&c.time_p50))
         }
         Some(_) => format!(
-            "<p class=\"lead\">A run of {} × {} takes {} on {}: {}, {} of this machine's limit.</p>",
+            "<p class=\"lead\">A run of {} × {} takes {} on {}: {}, {} of this {}'s limit.</p>",
             figure(&w.batch),
             figure(&w.steps),
             figure(&c.time_p50),
-            figure(&w.threads),
+            if w.on_cpu() { figure(&w.threads) } else { escape(&profile.roof.device) },
             figure(&c.throughput),
-            figure(&c.of_roof)
+            figure(&c.of_roof),
+            if w.on_cpu() { "machine" } else { "device" }
         ),
     };
     let mean = match &c.time_mean.spread {

@@ -236,6 +236,7 @@ pub(crate) fn full() -> Profile {
                 .into(),
             step_overhead: Figure::measured(27e-9, "s", "calibration: ten empty steps"),
             bf16_gain: None,
+            run_overhead: None,
         },
         compute: Compute {
             time_mean: measured(mean, "s").with_spread(spread).with_resolution(1e-9),

@@ -640,6 +640,7 @@ impl Lower<'_> {
             arena_bytes,
             live_bytes: memory::largest_live_set(&lifetimes),
             weight_bytes: constants + self.packed.values().sum::<usize>() + in_bodies,
+            unified_memory: None,
         };
         let tape = Tape::new(target.machine(), threads, self.memory, self.calls).map_err(Error::Internal)?;
         debug_assert_eq!(ARENA_ALIGN, memory::ALIGN);

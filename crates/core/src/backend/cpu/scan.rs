@@ -344,7 +344,7 @@ pub(super) fn lower(l: &mut Lower<'_>, id: u32, scan: &Scan) -> Result<()> {
     tail_plan.iter().for_each(|tail| inside += tail.cost());
     let inside = inside.times(steps as u64);
     (cost.flops, cost.transcendentals) = (inside.flops, inside.transcendentals);
-    let looped = Loop { steps, block_rows, blocks: whole, body: plan, tail: tail_plan };
+    let looped = Loop { steps, block_rows, blocks: whole, body: plan, tail: tail_plan, workgroup: None };
     let kernel = Kernel::Scan(kernel::Scan {
         steps,
         blocks: blocks.map(|(rows, block_rows)| Blocks { rows, block_rows, threads: workers }),

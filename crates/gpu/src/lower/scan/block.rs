@@ -13,7 +13,7 @@ use schwann_core::{DType, Dim, Error, Op, Result, Value};
 use std::collections::HashMap;
 
 /// Rows of a block at most.
-const BLOCK_ROWS_MOST: u32 = 16;
+pub(super) const BLOCK_ROWS_MOST: u32 = 16;
 /// Rows that a thread multiplies with each weight that it loads.
 pub(super) const ROWS_AT_ONCE: u32 = 4;
 /// Threads of a workgroup: as many as the widest value has elements, within these.

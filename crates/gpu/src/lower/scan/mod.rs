@@ -3,6 +3,7 @@
 //! kernels of its body, dispatched once for each step.
 
 mod block;
+mod occupancy;
 mod walk;
 
 use super::site::word;
@@ -90,7 +91,7 @@ impl Lowering<'_> {
             self.copy(state, out, place)?;
         }
         let body = self.body_plan(body)?;
-        Ok(Box::new(Loop { steps, block_rows: None, blocks: 1, body, tail: None }))
+        Ok(Box::new(Loop { steps, block_rows: None, blocks: 1, body, tail: None, workgroup: None }))
     }
 
     /// The plan of a loop's body.
@@ -104,6 +105,7 @@ impl Lowering<'_> {
             arena_bytes: 0,
             live_bytes: 0,
             weight_bytes: 0,
+            unified_memory: None,
         }))
     }
 

@@ -243,7 +243,8 @@ impl Lowering<'_> {
         self.dispatch(site, groups, place, Some(walk))?;
         let body = self.block_plan(block)?;
         let block_rows = Some(block.rows as usize);
-        Ok(Box::new(Loop { steps, block_rows, blocks, body, tail: None }))
+        let workgroup = Some(self.workgroup(block, batch));
+        Ok(Box::new(Loop { steps, block_rows, blocks, body, tail: None, workgroup }))
     }
 
     /// The plan of the body for one block of rows.

@@ -1,0 +1,27 @@
+//! The GPU of this machine, if it has one; a driver that plays one on the processor will do.
+#![allow(dead_code, reason = "each test that includes it uses another part")]
+
+use schwann_gpu::wgpu_device::Wgpu;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// The GPU of this machine, opened once for all tests.
+pub(crate) fn open() -> Option<Arc<Wgpu>> {
+    both().into_iter().next()
+}
+
+/// The GPU in two ways: looking into the memory that it shares with the host, if it does, and not.
+#[expect(clippy::print_stdout, reason = "a test that cannot run says so")]
+pub(crate) fn both() -> Vec<Arc<Wgpu>> {
+    static OPEN: Mutex<Vec<Arc<Wgpu>>> = Mutex::new(vec![]);
+    let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
+    if open.is_empty() {
+        match (Wgpu::open(None), Wgpu::open_as(None, false)) {
+            (Ok(device), Ok(apart)) => open.extend([device, apart].map(Arc::new)),
+            (Err(why), _) | (_, Err(why)) => {
+                assert!(std::env::var_os("SCHWANN_REQUIRE_GPU").is_none(), "a GPU is required: {why}");
+                println!("skipped: {why}");
+            }
+        }
+    }
+    open.clone()
+}
