@@ -30,7 +30,7 @@ For Macs, the GPU stands beside the CPU: where should this model run, and at whi
 
 Examples:
   schwann predict wired-cfc --batch 32 --steps 16    every device that is known
-  schwann predict wired-cfc --device 'M1 Max'        one, operation by operation, on CPU and GPU
+  schwann predict wired-cfc --device 'M1 Max'        one, in detail: CPU and GPU
   schwann predict wired-cfc --device host            beside a measurement
   schwann predict net.safetensors --set B=32 --device m4 --json"
 )]

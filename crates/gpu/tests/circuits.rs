@@ -4,6 +4,7 @@
 //!
 //! Random graphs are 50, always the same; `SCHWANN_LONG=n` draws n of them anew.
 
+#[cfg(feature = "wgpu")]
 #[path = "../../core/tests/drawn/mod.rs"]
 mod drawn;
 #[path = "../../nn/tests/met/mod.rs"]
