@@ -1,7 +1,7 @@
 //! Operations of the user's own: functions of some numbers, applied element by element.
 //!
 //! A [`Custom`] is its definition in `f64` (a closure), and its text for GPUs. It is registered under a name, for the whole
-//! program, as backends are; [`Op::Custom`](super::Op::Custom) holds the name alone. So a file can say that it wants an
+//! program, as backends are; [`Op::Custom`] holds the name alone. So a file can say that it wants an
 //! operation, but never brings code, and one that nobody registered is refused.
 //!
 //! Nothing trusts the text. Before a program that uses the operation is first compiled for a backend, that backend runs it
