@@ -5,19 +5,62 @@ mod backward;
 mod interpreted;
 mod mistakes;
 
-use interpreted::{kernels, run, run_watched};
+use interpreted::{kernels, run, run_close, run_watched};
 use mistakes::{Ledger, graphs};
 use schwann_core::backend::reference::{self, Precision};
 use schwann_core::cases::random::Random;
 use schwann_core::cases::{self, Case, Tolerance, compare};
+use schwann_core::op::Scan;
 use schwann_core::pass::{PassOptions, optimize};
-use schwann_core::{Bindings, Error, Graph, Tensor};
+use schwann_core::{Bindings, DType, Error, Graph, GraphBuilder, Tensor};
 use schwann_gpu::device::Limits;
 use std::collections::BTreeMap;
 
-/// With few workgroups at a time, so that a block of a loop has several rows; and with as many as there are rows.
-fn limits() -> [Limits; 2] {
-    [Limits { parallel_groups: 1, ..Limits::default() }, Limits::default()]
+type Run = fn(&Graph, &BTreeMap<String, Tensor>, &Limits) -> Result<Vec<Tensor>, Error>;
+
+/// With few workgroups at a time, so that a block of a loop has several rows; and with as many as there are rows. With gaps
+/// between values, and in memory that is used again.
+fn ways() -> [(Limits, Run); 4] {
+    let several = Limits { parallel_groups: 1, ..Limits::default() };
+    [(several.clone(), run), (several, run_close), (Limits::default(), run), (Limits::default(), run_close)]
+}
+
+/// The last state of a loop, as an element of what a loop around it gives: of every step, in both directions, and with the
+/// steps along either axis.
+#[test]
+fn the_last_state_of_a_loop_is_where_the_loop_around_wants_it() {
+    for (axis, reverse) in [(0, false), (0, true), (1, false), (1, true)] {
+        let mut sums = GraphBuilder::new();
+        let (s, x) = (sums.input("s", DType::F32, [3]).unwrap(), sums.input("x", DType::F32, [3]).unwrap());
+        let sum = sums.add(s, x).unwrap();
+        sums.output("s_next", sum).unwrap();
+        sums.output("y", sum).unwrap();
+        let mut rows = GraphBuilder::new();
+        let start = rows.input("start", DType::F32, [3]).unwrap();
+        let row = rows.input("row", DType::F32, [4, 3]).unwrap();
+        let outs = rows.scan(sums.build().unwrap(), &[start], &[row], &[], 0).unwrap();
+        rows.output("start", start).unwrap();
+        rows.output("last", outs[0]).unwrap();
+        rows.output("all", outs[1]).unwrap();
+        let mut b = GraphBuilder::new();
+        let shape = if axis == 0 { [5, 4, 3] } else { [4, 5, 3] };
+        let inputs = [b.input("x0", DType::F32, [3]).unwrap(), b.input("x1", DType::F32, shape).unwrap()];
+        let scan = Scan { body: rows.build().unwrap().into(), states: 1, sequences: 1, axis, reverse };
+        for (i, value) in b.push_scan(scan, &inputs).unwrap().into_iter().enumerate() {
+            b.output(&format!("y{i}"), value).unwrap();
+        }
+        let graph = b.build().unwrap();
+        let mut random = Random::new(7);
+        let inputs = [("x0", random.floats(&[3], -1.0, 1.0)), ("x1", random.floats(&shape, -1.0, 1.0))];
+        let inputs: BTreeMap<String, Tensor> = inputs.map(|(name, data)| (name.to_owned(), data)).into();
+        let expected = reference::run(&graph, &inputs, Precision::Storage).unwrap();
+        for (limits, run) in ways() {
+            let got = run(&graph, &inputs, &limits).unwrap();
+            for (want, got) in expected.iter().zip(&got) {
+                compare(want, got, Tolerance::CHAIN).unwrap_or_else(|e| panic!("axis {axis}, reverse {reverse}: {e}"));
+            }
+        }
+    }
 }
 
 #[test]
@@ -27,7 +70,7 @@ fn every_gradient_agrees_with_the_reference() {
         for (name, graph, inputs) in backward::gradients(case) {
             let expected = reference::run(&graph, &inputs, Precision::Storage).unwrap();
             let (graph, _) = optimize(&graph, &PassOptions::default()).unwrap();
-            for limits in limits() {
+            for (limits, run) in ways() {
                 let got = match run(&graph, &inputs, &limits) {
                     Ok(got) => got,
                     Err(e) => {
@@ -63,7 +106,7 @@ fn every_case_agrees_with_the_reference() {
         let expected = reference::run(&case.graph, &case.inputs, Precision::Storage).unwrap();
         for options in [PassOptions::default(), PassOptions::none()] {
             let (graph, _) = optimize(&case.graph, &options).unwrap();
-            for limits in limits() {
+            for (limits, run) in ways() {
                 match run(&graph, &case.inputs, &limits) {
                     Err(e) => failed.push(format!("{}: {e}", case.name)),
                     Ok(got) => {

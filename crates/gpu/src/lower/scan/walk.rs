@@ -132,6 +132,13 @@ impl Lowering<'_> {
                 words
             });
         }
+        // Final states are written row by row, and copied to where they are wanted if that is anything else: an element of a
+        // sequence of a loop around, say.
+        let mut finals = vec![];
+        for out in &outs[..scan.states] {
+            let as_it_is = out.per_word() == 1 && out.is_whole()?;
+            finals.push(if as_it_is { out.clone() } else { self.slot(&node.name, out.dtype, &out.dims)? });
+        }
         let first_sequence = &operands[scan.states];
         let batch_dim = first_sequence.dims[1 - scan.axis].clone();
         let batch = batch_dim.eval(self.bindings)?;
@@ -144,7 +151,7 @@ impl Lowering<'_> {
         let rows_in_all = site.size(&batch_dim)?;
         let mut carry = vec![];
         let mut places = vec![];
-        for (state, out) in states.iter().zip(outs) {
+        for (state, out) in states.iter().zip(&finals) {
             let (written, write_at) = site.own_place(out);
             if let Home::Number(bits) = state.home {
                 // Nowhere at the beginning; a later piece finds it where the one before it wrote it.
@@ -244,6 +251,9 @@ impl Lowering<'_> {
         })?;
         let walk = Walk { steps: word(steps)?, from: from_number, to: to_number, carry };
         self.dispatch(site, groups, place, Some(walk))?;
+        for (last, out) in finals.iter().zip(outs).filter(|(last, out)| last.home != out.home) {
+            self.copy(last, out, place)?;
+        }
         let body = self.block_plan(block)?;
         let block_rows = Some(block.rows as usize);
         Ok(Box::new(Loop { steps, block_rows, blocks, body, tail: None }))
