@@ -49,16 +49,39 @@ fn the_last_state_of_a_loop_is_where_the_loop_around_wants_it() {
         for (i, value) in b.push_scan(scan, &inputs).unwrap().into_iter().enumerate() {
             b.output(&format!("y{i}"), value).unwrap();
         }
-        let graph = b.build().unwrap();
-        let mut random = Random::new(7);
-        let inputs = [("x0", random.floats(&[3], -1.0, 1.0)), ("x1", random.floats(&shape, -1.0, 1.0))];
-        let inputs: BTreeMap<String, Tensor> = inputs.map(|(name, data)| (name.to_owned(), data)).into();
-        let expected = reference::run(&graph, &inputs, Precision::Storage).unwrap();
-        for (limits, run) in ways() {
-            let got = run(&graph, &inputs, &limits).unwrap();
-            for (want, got) in expected.iter().zip(&got) {
-                compare(want, got, Tolerance::CHAIN).unwrap_or_else(|e| panic!("axis {axis}, reverse {reverse}: {e}"));
-            }
+        agrees(&b.build().unwrap(), &format!("axis {axis}, reverse {reverse}"));
+    }
+}
+
+/// What all rows share, stretched to them, as a result of each step.
+#[test]
+fn a_row_that_all_rows_share_is_stretched_to_each() {
+    let mut body = GraphBuilder::new();
+    let x = body.input("x", DType::F32, [5, 2]).unwrap();
+    let row = body.input("row", DType::F32, [3]).unwrap();
+    let (rows, both) = (body.broadcast(row, [5, 3]).unwrap(), body.tanh(x).unwrap());
+    let both = body.concat(&[both, rows], 1).unwrap();
+    body.output("rows", rows).unwrap();
+    body.output("both", both).unwrap();
+    let mut b = GraphBuilder::new();
+    let (x, row) = (b.input("x0", DType::F32, [4, 5, 2]).unwrap(), b.input("x1", DType::F32, [3]).unwrap());
+    for (i, value) in b.scan(body.build().unwrap(), &[], &[x], &[row], 0).unwrap().into_iter().enumerate() {
+        b.output(&format!("y{i}"), value).unwrap();
+    }
+    agrees(&b.build().unwrap(), "shared row");
+}
+
+/// Runs a graph without passes on random inputs, in every way.
+fn agrees(graph: &Graph, name: &str) {
+    let mut random = Random::new(7);
+    let mut given = |value| random.floats(&graph.ty(value).shape.eval(&Bindings::new()).unwrap(), -1.0, 1.0);
+    let inputs: BTreeMap<String, Tensor> =
+        graph.inputs().map(|(name, value)| (name.to_owned(), given(value))).collect();
+    let expected = reference::run(graph, &inputs, Precision::Storage).unwrap();
+    for (limits, run) in ways() {
+        let got = run(graph, &inputs, &limits).unwrap_or_else(|e| panic!("{name}: {e}"));
+        for (want, got) in expected.iter().zip(&got) {
+            compare(want, got, Tolerance::CHAIN).unwrap_or_else(|e| panic!("{name}: {e}"));
         }
     }
 }
