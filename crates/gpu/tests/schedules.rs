@@ -10,7 +10,7 @@ use mistakes::{Ledger, graphs};
 use schwann_core::backend::reference::{self, Precision};
 use schwann_core::cases::random::Random;
 use schwann_core::cases::{self, Case, Tolerance, compare};
-use schwann_core::op::Scan;
+use schwann_core::op::{Activation, Op, Scan};
 use schwann_core::pass::{PassOptions, optimize};
 use schwann_core::{Bindings, DType, Error, Graph, GraphBuilder, Tensor};
 use schwann_gpu::device::Limits;
@@ -69,6 +69,33 @@ fn a_row_that_all_rows_share_is_stretched_to_each() {
         b.output(&format!("y{i}"), value).unwrap();
     }
     agrees(&b.build().unwrap(), "shared row");
+}
+
+/// A state that is unfolded several times, and that a thread with other rows reads as what is added in each of them.
+#[test]
+fn threads_wait_for_each_other_before_a_state_that_an_unfolding_reads_is_written() {
+    let rows = 16;
+    let mut body = GraphBuilder::new();
+    let s = body.input("s", DType::F32, [rows, 3]).unwrap();
+    let x = body.input("x", DType::F32, [rows, 3]).unwrap();
+    let ends = Tensor::new(&[4], &[0, 2, 1, 0]).unwrap();
+    let numbers = Tensor::new(&[4], &[0.5f32, -1.0, 0.25, 2.0]).unwrap();
+    let (ends, numbers) = (body.constant(ends).unwrap(), body.constant(numbers).unwrap());
+    let weights = Tensor::new(&[3, 3], &[0.5f32, -0.25, 0.75, 0.125, 1.0, -0.5, 0.25, -1.0, 0.375]).unwrap();
+    let (weights, fifty) = (body.constant(weights).unwrap(), body.scalar(50.0).unwrap());
+    let product = body.matmul(s, weights).unwrap();
+    let below = body.sigmoid(x).unwrap();
+    let below = body.add(below, fifty).unwrap();
+    let op = Op::SynapseRatio { activation: Activation::Sigmoid, axis: 1, times: 2 };
+    let next = body.push(op, &[x, ends, ends, numbers, numbers, numbers, numbers, s, product, below]).unwrap();
+    body.output("s_next", next).unwrap();
+    body.output("y", product).unwrap();
+    let mut b = GraphBuilder::new();
+    let (s, x) = (b.input("x0", DType::F32, [rows, 3]).unwrap(), b.input("x1", DType::F32, [4, rows, 3]).unwrap());
+    for (i, value) in b.scan(body.build().unwrap(), &[s], &[x], &[], 0).unwrap().into_iter().enumerate() {
+        b.output(&format!("y{i}"), value).unwrap();
+    }
+    agrees(&b.build().unwrap(), "unfolded state");
 }
 
 /// Runs a graph without passes on random inputs, in every way.

@@ -405,6 +405,22 @@ impl Walker<'_> {
         for slot in 0..node.outs.len() as u16 {
             outs.push(self.hold(s, Value { node: id, slot })?);
         }
+        let by_rows = self.several_rows(&call, &node.inputs);
+        let dealt = (width, by_rows);
+        // Operands from here on are read where the result is written, element by element.
+        let by_element = match &node.op {
+            op if op.is_elementwise() => 0,
+            Op::MatMulMap { .. } => 2,
+            Op::SynapseSum { sums, .. } => 5 + sums,
+            Op::SynapseRatio { .. } => 7,
+            _ => inputs.len(),
+        };
+        let mut accesses = vec![];
+        for (i, held) in inputs.iter().enumerate() {
+            // A thread reads what it wrote itself where all is dealt alike.
+            let alike = i >= by_element && held.view.dims == outs[0].view.dims && held.view.steps == outs[0].view.steps;
+            accesses.push(held.access(false, if alike { Some(dealt) } else { None }));
+        }
         if let Op::SynapseRatio { activation, axis, times } = &node.op
             && *times > 1
         {
@@ -414,7 +430,8 @@ impl Walker<'_> {
             for time in 0..*times {
                 // The last one ends where it is wanted.
                 let to = if (times - 1 - time) % 2 == 0 { outs[0].clone() } else { other.clone() };
-                self.since.meet(s, &[x.access(false, None), to.access(true, Some((width, false)))]);
+                accesses[0] = x.access(false, None);
+                self.since.meet(s, &[&accesses[..], &[to.access(true, Some(dealt))]].concat());
                 self.elements(s, value, |s, at, _| {
                     let result = synapse_ratio(s, &call, &x.view, *activation, *axis, at)?;
                     s.store(&to.view, at, &result)
@@ -422,22 +439,6 @@ impl Walker<'_> {
                 x = to;
             }
             return Ok(());
-        }
-        let by_rows = self.several_rows(&call, &node.inputs);
-        let dealt = (width, by_rows);
-        let mut accesses = vec![];
-        // Operands from here on are read where the result is written, element by element.
-        let by_element = match &node.op {
-            op if op.is_elementwise() => 0,
-            Op::MatMulMap { .. } => 2,
-            Op::SynapseSum { sums, .. } => 5 + sums,
-            Op::SynapseRatio { .. } => 7,
-            _ => inputs.len(),
-        };
-        for (i, held) in inputs.iter().enumerate() {
-            // A thread reads what it wrote itself where all is dealt alike.
-            let alike = i >= by_element && held.view.dims == outs[0].view.dims && held.view.steps == outs[0].view.steps;
-            accesses.push(held.access(false, if alike { Some(dealt) } else { None }));
         }
         accesses.extend(outs.iter().map(|out| out.access(true, Some(dealt))));
         self.since.meet(s, &accesses);
