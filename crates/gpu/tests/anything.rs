@@ -54,8 +54,9 @@ fn agree(graph: &Graph, seed: u64, ways: &[(PassOptions, u32)]) -> Result<Compar
         };
         for expected in &expected {
             let limits = Limits { parallel_groups: *parallel_groups, groups: 3, ..Limits::default() };
-            let got = interpreted::run(&lowered, &expected.inputs, &limits);
-            compared.add(expected.judge(got).map_err(&fail)?);
+            for run in [interpreted::run, interpreted::run_close] {
+                compared.add(expected.judge(run(&lowered, &expected.inputs, &limits)).map_err(&fail)?);
+            }
         }
     }
     Ok(compared)

@@ -5,19 +5,112 @@ mod backward;
 mod interpreted;
 mod mistakes;
 
-use interpreted::{kernels, run, run_watched};
+use interpreted::{kernels, run, run_close, run_watched};
 use mistakes::{Ledger, graphs};
 use schwann_core::backend::reference::{self, Precision};
 use schwann_core::cases::random::Random;
 use schwann_core::cases::{self, Case, Tolerance, compare};
+use schwann_core::op::{Activation, Op, Scan};
 use schwann_core::pass::{PassOptions, optimize};
-use schwann_core::{Bindings, Error, Graph, Tensor};
+use schwann_core::{Bindings, DType, Error, Graph, GraphBuilder, Tensor};
 use schwann_gpu::device::Limits;
 use std::collections::BTreeMap;
 
-/// With few workgroups at a time, so that a block of a loop has several rows; and with as many as there are rows.
-fn limits() -> [Limits; 2] {
-    [Limits { parallel_groups: 1, ..Limits::default() }, Limits::default()]
+type Run = fn(&Graph, &BTreeMap<String, Tensor>, &Limits) -> Result<Vec<Tensor>, Error>;
+
+/// With few workgroups at a time, so that a block of a loop has several rows; and with as many as there are rows. With gaps
+/// between values, and in memory that is used again.
+fn ways() -> [(Limits, Run); 4] {
+    let several = Limits { parallel_groups: 1, ..Limits::default() };
+    [(several.clone(), run), (several, run_close), (Limits::default(), run), (Limits::default(), run_close)]
+}
+
+/// The last state of a loop, as an element of what a loop around it gives: of every step, in both directions, and with the
+/// steps along either axis.
+#[test]
+fn the_last_state_of_a_loop_is_where_the_loop_around_wants_it() {
+    for (axis, reverse) in [(0, false), (0, true), (1, false), (1, true)] {
+        let mut sums = GraphBuilder::new();
+        let (s, x) = (sums.input("s", DType::F32, [3]).unwrap(), sums.input("x", DType::F32, [3]).unwrap());
+        let sum = sums.add(s, x).unwrap();
+        sums.output("s_next", sum).unwrap();
+        sums.output("y", sum).unwrap();
+        let mut rows = GraphBuilder::new();
+        let start = rows.input("start", DType::F32, [3]).unwrap();
+        let row = rows.input("row", DType::F32, [4, 3]).unwrap();
+        let outs = rows.scan(sums.build().unwrap(), &[start], &[row], &[], 0).unwrap();
+        rows.output("start", start).unwrap();
+        rows.output("last", outs[0]).unwrap();
+        rows.output("all", outs[1]).unwrap();
+        let mut b = GraphBuilder::new();
+        let shape = if axis == 0 { [5, 4, 3] } else { [4, 5, 3] };
+        let inputs = [b.input("x0", DType::F32, [3]).unwrap(), b.input("x1", DType::F32, shape).unwrap()];
+        let scan = Scan { body: rows.build().unwrap().into(), states: 1, sequences: 1, axis, reverse };
+        for (i, value) in b.push_scan(scan, &inputs).unwrap().into_iter().enumerate() {
+            b.output(&format!("y{i}"), value).unwrap();
+        }
+        agrees(&b.build().unwrap(), &format!("axis {axis}, reverse {reverse}"));
+    }
+}
+
+/// What all rows share, stretched to them, as a result of each step.
+#[test]
+fn a_row_that_all_rows_share_is_stretched_to_each() {
+    let mut body = GraphBuilder::new();
+    let x = body.input("x", DType::F32, [5, 2]).unwrap();
+    let row = body.input("row", DType::F32, [3]).unwrap();
+    let (rows, both) = (body.broadcast(row, [5, 3]).unwrap(), body.tanh(x).unwrap());
+    let both = body.concat(&[both, rows], 1).unwrap();
+    body.output("rows", rows).unwrap();
+    body.output("both", both).unwrap();
+    let mut b = GraphBuilder::new();
+    let (x, row) = (b.input("x0", DType::F32, [4, 5, 2]).unwrap(), b.input("x1", DType::F32, [3]).unwrap());
+    for (i, value) in b.scan(body.build().unwrap(), &[], &[x], &[row], 0).unwrap().into_iter().enumerate() {
+        b.output(&format!("y{i}"), value).unwrap();
+    }
+    agrees(&b.build().unwrap(), "shared row");
+}
+
+/// A state that is unfolded several times, and that a thread with other rows reads as what is added in each of them.
+#[test]
+fn threads_wait_for_each_other_before_a_state_that_an_unfolding_reads_is_written() {
+    let rows = 16;
+    let mut body = GraphBuilder::new();
+    let s = body.input("s", DType::F32, [rows, 3]).unwrap();
+    let x = body.input("x", DType::F32, [rows, 3]).unwrap();
+    let ends = Tensor::new(&[4], &[0, 2, 1, 0]).unwrap();
+    let numbers = Tensor::new(&[4], &[0.5f32, -1.0, 0.25, 2.0]).unwrap();
+    let (ends, numbers) = (body.constant(ends).unwrap(), body.constant(numbers).unwrap());
+    let weights = Tensor::new(&[3, 3], &[0.5f32, -0.25, 0.75, 0.125, 1.0, -0.5, 0.25, -1.0, 0.375]).unwrap();
+    let (weights, fifty) = (body.constant(weights).unwrap(), body.scalar(50.0).unwrap());
+    let product = body.matmul(s, weights).unwrap();
+    let below = body.sigmoid(x).unwrap();
+    let below = body.add(below, fifty).unwrap();
+    let op = Op::SynapseRatio { activation: Activation::Sigmoid, axis: 1, times: 2 };
+    let next = body.push(op, &[x, ends, ends, numbers, numbers, numbers, numbers, s, product, below]).unwrap();
+    body.output("s_next", next).unwrap();
+    body.output("y", product).unwrap();
+    let mut b = GraphBuilder::new();
+    let (s, x) = (b.input("x0", DType::F32, [rows, 3]).unwrap(), b.input("x1", DType::F32, [4, rows, 3]).unwrap());
+    for (i, value) in b.scan(body.build().unwrap(), &[s], &[x], &[], 0).unwrap().into_iter().enumerate() {
+        b.output(&format!("y{i}"), value).unwrap();
+    }
+    agrees(&b.build().unwrap(), "unfolded state");
+}
+
+/// Runs a graph without passes on random inputs, in every way.
+fn agrees(graph: &Graph, name: &str) {
+    let mut random = Random::new(7);
+    let mut given = |value| random.floats(&graph.ty(value).shape.eval(&Bindings::new()).unwrap(), -1.0, 1.0);
+    let inputs: BTreeMap<String, Tensor> =
+        graph.inputs().map(|(name, value)| (name.to_owned(), given(value))).collect();
+    let expected = reference::run(graph, &inputs, Precision::Storage).unwrap();
+    for (limits, run) in ways() {
+        let got = run(graph, &inputs, &limits).unwrap_or_else(|e| panic!("{name}: {e}"));
+        for (want, got) in expected.iter().zip(&got) {
+            compare(want, got, Tolerance::CHAIN).unwrap_or_else(|e| panic!("{name}: {e}"));
+        }
+    }
 }
 
 #[test]
@@ -27,7 +120,7 @@ fn every_gradient_agrees_with_the_reference() {
         for (name, graph, inputs) in backward::gradients(case) {
             let expected = reference::run(&graph, &inputs, Precision::Storage).unwrap();
             let (graph, _) = optimize(&graph, &PassOptions::default()).unwrap();
-            for limits in limits() {
+            for (limits, run) in ways() {
                 let got = match run(&graph, &inputs, &limits) {
                     Ok(got) => got,
                     Err(e) => {
@@ -63,7 +156,7 @@ fn every_case_agrees_with_the_reference() {
         let expected = reference::run(&case.graph, &case.inputs, Precision::Storage).unwrap();
         for options in [PassOptions::default(), PassOptions::none()] {
             let (graph, _) = optimize(&case.graph, &options).unwrap();
-            for limits in limits() {
+            for (limits, run) in ways() {
                 match run(&graph, &case.inputs, &limits) {
                     Err(e) => failed.push(format!("{}: {e}", case.name)),
                     Ok(got) => {

@@ -157,7 +157,9 @@ pub(crate) fn element(s: &mut Site<'_>, call: &Call<'_>, at: &[Expr]) -> Result<
             let at = coordinates(s, &number, &call.inputs[0].dims)?;
             s.load(&call.inputs[0], &at)?
         }
-        Op::Transpose { .. } | Op::Slice { .. } | Op::Broadcast { .. } => s.load(&call.inputs[0], at)?,
+        Op::Transpose { perm } => s.load(&call.inputs[0].transposed(perm), at)?,
+        Op::Slice { axis, start, .. } => s.load(&call.inputs[0].sliced(*axis, start, &call.dims[*axis])?, at)?,
+        Op::Broadcast { .. } => operand(s, 0)?,
         _ => return Err(call.unsupported("there is no kernel for it")),
     }])
 }

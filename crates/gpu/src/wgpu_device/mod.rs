@@ -231,8 +231,11 @@ impl Wgpu {
         let mapped = || {
             self.guarded(what, || buffer.map_async(mode, from..to, move |result| *locked(&answer) = Some(result)))?;
             self.poll(PollType::Poll)?;
-            if locked(&state).is_none() {
+            // Another thread may have taken the answer with a look of its own, and be about to give it to us.
+            let since = std::time::Instant::now();
+            while locked(&state).is_none() && since.elapsed().as_secs() < 10 {
                 self.poll(PollType::wait_indefinitely())?;
+                std::thread::yield_now();
             }
             match locked(&state).take() {
                 Some(Ok(())) => act().map_err(|e| self.said(format!("{what}: {e}"))),

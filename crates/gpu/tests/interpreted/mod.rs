@@ -31,7 +31,14 @@ pub(crate) fn run(graph: &Graph, inputs: &BTreeMap<String, Tensor>, limits: &Lim
     run_watched(graph, inputs, limits, None)
 }
 
-/// The same, with somebody who looks at each dispatch.
+/// The same without gaps, and with values in memory that others had before them, as on a device.
+pub(crate) fn run_close(graph: &Graph, inputs: &BTreeMap<String, Tensor>, limits: &Limits) -> Result<Vec<Tensor>> {
+    let prepared = Prepared::new(Arc::new(graph.clone()), limits)?;
+    let bindings = bindings(graph, inputs)?;
+    dispatch(graph, inputs, limits, &prepared, &prepared.lay_out(&bindings)?, None)
+}
+
+/// The results, with somebody who looks at each dispatch.
 pub(crate) fn run_watched(
     graph: &Graph,
     inputs: &BTreeMap<String, Tensor>,
@@ -39,13 +46,28 @@ pub(crate) fn run_watched(
     watch: Watch<'_>,
 ) -> Result<Vec<Tensor>> {
     let prepared = Prepared::apart(Arc::new(graph.clone()), limits)?;
+    let bindings = bindings(graph, inputs)?;
+    dispatch(graph, inputs, limits, &prepared, &prepared.lay_out_apart(&bindings)?, watch)
+}
+
+fn bindings(graph: &Graph, inputs: &BTreeMap<String, Tensor>) -> Result<Bindings> {
     let mut bindings = Bindings::new();
     graph.bind(|name| inputs.get(name).map(Tensor::shape), &mut bindings)?;
-    let layout = prepared.lay_out_apart(&bindings)?;
+    Ok(bindings)
+}
+
+fn dispatch(
+    graph: &Graph,
+    inputs: &BTreeMap<String, Tensor>,
+    limits: &Limits,
+    prepared: &Prepared,
+    layout: &Layout,
+    watch: Watch<'_>,
+) -> Result<Vec<Tensor>> {
     let mut arena = Words::new(layout.scratch_words as usize);
     let mut taken: Vec<(usize, usize)> = layout.plan.buffers.iter().map(|b| (b.offset / 4, b.bytes / 4)).collect();
     let mut places = [vec![], vec![]];
-    let sizes = schwann_core::backend::Sizes::of(graph, &bindings)?;
+    let sizes = schwann_core::backend::Sizes::of(graph, &layout.plan.bindings)?;
     for (i, (name, _)) in graph.inputs().enumerate() {
         let (dtype, shape) = &sizes.inputs[i];
         let zeros = Tensor::zeros(*dtype, shape)?;
@@ -74,7 +96,7 @@ pub(crate) fn run_watched(
         programs: layout.kernels.iter().map(|k| Program::new(k).map_err(found)).collect::<Result<_>>()?,
         buffers: [arena, constants, Words::of(vec![0; layout.faults.len().max(1)])],
         places,
-        layout: &layout,
+        layout,
         watch,
     };
     for kernel in &layout.kernels {
@@ -110,9 +132,7 @@ pub(crate) fn run_watched(
 /// The kernels of a graph, by number.
 pub(crate) fn kernels(graph: &Graph, inputs: &BTreeMap<String, Tensor>, limits: &Limits) -> Result<Vec<Arc<Kernel>>> {
     let prepared = Prepared::new(Arc::new(graph.clone()), limits)?;
-    let mut bindings = Bindings::new();
-    graph.bind(|name| inputs.get(name).map(Tensor::shape), &mut bindings)?;
-    Ok(prepared.lay_out(&bindings)?.kernels)
+    Ok(prepared.lay_out(&bindings(graph, inputs)?)?.kernels)
 }
 
 fn word(bytes: &[u8]) -> u32 {

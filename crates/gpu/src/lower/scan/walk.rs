@@ -118,6 +118,13 @@ impl Lowering<'_> {
     ) -> Result<Box<Loop>> {
         let path = [&scope.path[..], &[id]].concat();
         let graph = &block.body.body;
+        // Final states are written row by row, and copied to where they are wanted if that is anything else: an element of a
+        // sequence of a loop around, say.
+        let mut finals = vec![];
+        for out in &outs[..scan.states] {
+            let as_it_is = out.per_word() == 1 && out.is_whole()?;
+            finals.push(if as_it_is { out.clone() } else { self.slot("state", out.dtype, &out.dims)? });
+        }
         let first_sequence = &operands[scan.states];
         let batch_dim = first_sequence.dims[1 - scan.axis].clone();
         let batch = batch_dim.eval(self.bindings)?;
@@ -130,7 +137,7 @@ impl Lowering<'_> {
         let rows_in_all = site.size(&batch_dim)?;
         let mut carry = vec![];
         let mut places = vec![];
-        for (state, out) in operands[..scan.states].iter().zip(outs) {
+        for (state, out) in operands[..scan.states].iter().zip(&finals) {
             let in_arena = matches!(state.home, Home::Slot(_) | Home::Input(_) | Home::Output(_));
             let as_written = in_arena && state.per_word() == 1 && state.is_whole()? && state.strides.is_empty();
             let read = as_written.then(|| site.own_place(state));
@@ -241,6 +248,9 @@ impl Lowering<'_> {
         })?;
         let walk = Walk { steps: word(steps)?, from: from_number, to: to_number, carry };
         self.dispatch(site, groups, place, Some(walk))?;
+        for (last, out) in finals.iter().zip(outs).filter(|(last, out)| last.home != out.home) {
+            self.copy(last, out, place)?;
+        }
         let body = self.block_plan(block)?;
         let block_rows = Some(block.rows as usize);
         let workgroup = Some(self.workgroup(block, batch));
@@ -393,6 +403,22 @@ impl Walker<'_> {
         for slot in 0..node.outs.len() as u16 {
             outs.push(self.hold(s, Value { node: id, slot })?);
         }
+        let by_rows = self.several_rows(&call, &node.inputs);
+        let dealt = (width, by_rows);
+        // Operands from here on are read where the result is written, element by element.
+        let by_element = match &node.op {
+            op if op.is_elementwise() => 0,
+            Op::MatMulMap { .. } => 2,
+            Op::SynapseSum { sums, .. } => 5 + sums,
+            Op::SynapseRatio { .. } => 7,
+            _ => inputs.len(),
+        };
+        let mut accesses = vec![];
+        for (i, held) in inputs.iter().enumerate() {
+            // A thread reads what it wrote itself where all is dealt alike.
+            let alike = i >= by_element && held.view.dims == outs[0].view.dims && held.view.steps == outs[0].view.steps;
+            accesses.push(held.access(false, if alike { Some(dealt) } else { None }));
+        }
         if let Op::SynapseRatio { activation, axis, times } = &node.op
             && *times > 1
         {
@@ -402,7 +428,8 @@ impl Walker<'_> {
             for time in 0..*times {
                 // The last one ends where it is wanted.
                 let to = if (times - 1 - time) % 2 == 0 { outs[0].clone() } else { other.clone() };
-                self.since.meet(s, &[x.access(false, None), to.access(true, Some((width, false)))]);
+                accesses[0] = x.access(false, None);
+                self.since.meet(s, &[&accesses[..], &[to.access(true, Some(dealt))]].concat());
                 self.elements(s, value, |s, at, _| {
                     let result = synapse_ratio(s, &call, &x.view, *activation, *axis, at)?;
                     s.store(&to.view, at, &result)
@@ -410,22 +437,6 @@ impl Walker<'_> {
                 x = to;
             }
             return Ok(());
-        }
-        let by_rows = self.several_rows(&call, &node.inputs);
-        let dealt = (width, by_rows);
-        let mut accesses = vec![];
-        // Operands from here on are read where the result is written, element by element.
-        let by_element = match &node.op {
-            op if op.is_elementwise() => 0,
-            Op::MatMulMap { .. } => 2,
-            Op::SynapseSum { sums, .. } => 5 + sums,
-            Op::SynapseRatio { .. } => 7,
-            _ => inputs.len(),
-        };
-        for (i, held) in inputs.iter().enumerate() {
-            // A thread reads what it wrote itself where all is dealt alike.
-            let alike = i >= by_element && held.view.dims == outs[0].view.dims && held.view.steps == outs[0].view.steps;
-            accesses.push(held.access(false, if alike { Some(dealt) } else { None }));
         }
         accesses.extend(outs.iter().map(|out| out.access(true, Some(dealt))));
         self.since.meet(s, &accesses);
