@@ -53,6 +53,21 @@ pub struct Kernel {
     pub body: Vec<Stmt>,
 }
 
+impl Kernel {
+    /// How many neighbouring threads exchange values: the least size of a subgroup that it needs, and 1 where none do.
+    pub fn lanes(&self) -> u32 {
+        let mut lanes = 1;
+        crate::visit::statements(self, &mut |_, stmt| {
+            crate::visit::expressions(stmt, &mut |expr| {
+                if let Kind::Exchange(_, bit) = expr.kind() {
+                    lanes = lanes.max(bit.saturating_mul(2));
+                }
+            });
+        });
+        lanes
+    }
+}
+
 /// Words that all workgroups see.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Buffer {
@@ -207,8 +222,15 @@ pub enum Kind {
     /// The number as another type. From float to integer: cut; beyond the type's range it is the nearest end, and 0 for NaN.
     /// From a truth value: 0 or 1.
     Convert(Expr),
+    /// The `f16` in the lowest 16 bits of a word, as `f32`, by the device's own conversion; the other bits do not matter.
+    /// [`crate::math::from_f16_bits`] does the same on devices whose conversion is not exact.
+    FromHalf(Expr),
     /// A function of the kernel, by number, of operands in single precision.
     Call(u32, Vec<Expr>),
+    /// The operand's value in the thread whose number differs from this thread's in one bit: the number here, a power of
+    /// two, is that bit. All threads of the workgroup compute it together, as they come to a barrier together; it does not
+    /// order accesses to memory. A device needs subgroups of twice that many lanes for it ([`Kernel::lanes`]).
+    Exchange(Expr, u32),
 }
 
 /// Functions of one operand.
@@ -336,6 +358,10 @@ impl Expr {
             return self.clone();
         }
         Expr::new(ty, Kind::Convert(self.clone()))
+    }
+    /// The `f16` in the lowest 16 bits.
+    pub fn from_half(&self) -> Expr {
+        Expr::new(Ty::F32, Kind::FromHalf(self.clone()))
     }
     /// a mod b
     pub fn rem(&self, other: impl Into<Expr>) -> Expr {
@@ -544,6 +570,19 @@ impl Maker {
         Var(self.kernel.vars.len() as u32 - 1)
     }
 
+    /// The sum over `lanes` neighbouring threads (a power of two), which all of them get: in steps over 1, 2, 4 … threads, so
+    /// that the order of additions is always the same. All threads of the workgroup come here together.
+    pub fn sum_over_lanes(&mut self, value: impl Into<Expr>, lanes: u32) -> Expr {
+        let mut sum = self.name("sum", value);
+        let mut bit = 1;
+        while bit < lanes {
+            let other = Expr::new(sum.ty(), Kind::Exchange(sum.clone(), bit));
+            sum = self.name("sum", sum + other);
+            bit *= 2;
+        }
+        sum
+    }
+
     /// A name for a value that is computed here, once. What is a name or a number already stays as it is.
     pub fn name(&mut self, name: &str, value: impl Into<Expr>) -> Expr {
         let value = value.into();
@@ -582,6 +621,12 @@ impl Maker {
     /// All threads wait for each other.
     pub fn barrier(&mut self) {
         self.push(Stmt::Barrier);
+    }
+    /// All threads wait for each other before the loop that was begun last and has not ended yet.
+    pub fn barrier_before_loop(&mut self) {
+        if let [.., around, _] = &mut self.open[..] {
+            around.push(Stmt::Barrier);
+        }
     }
     /// Says that the run went wrong in this way.
     pub fn fault(&mut self, memory: Memory, index: impl Into<Expr>) {

@@ -101,9 +101,17 @@ pub enum Wrong {
     /// A loop's variable that others may set.
     #[error("the loop's variable `{name}` is one that changes: expected one that only the loop sets")]
     LoopVariable { name: String },
-    /// A barrier that not all threads may come to.
-    #[error("threads may part before this barrier, at {around}: expected that what decides there is the same for all")]
+    /// A barrier or an exchange that not all threads may come to.
+    #[error(
+        "threads may part before this barrier or exchange, at {around}: expected that what decides there is the same for all"
+    )]
     Parted { around: Place },
+    /// An exchange with a thread that there is not.
+    #[error(
+        "values are exchanged over {bit} threads in a workgroup of {threads}: expected a power of two, and threads in \
+        multiples of twice that"
+    )]
+    Exchange { bit: u32, threads: u32 },
 }
 
 /// Checks a kernel, and says what it takes.
@@ -372,6 +380,18 @@ impl Checker<'_> {
                 }
                 operands.iter().try_for_each(|operand| expect("an operand of a function", operand.ty(), Ty::F32))?;
                 expect("the result of a function", ty, Ty::F32)
+            }
+            Kind::FromHalf(a) => {
+                expect("what holds an f16", a.ty(), Ty::U32)?;
+                expect("an f16 as another type", ty, Ty::F32)
+            }
+            Kind::Exchange(a, bit) => {
+                let threads = self.kernel.threads;
+                if !bit.is_power_of_two() || !threads.is_multiple_of(bit.saturating_mul(2)) {
+                    return Err(Wrong::Exchange { bit: *bit, threads });
+                }
+                one_of("what is exchanged", a.ty(), &[Ty::F32, Ty::U32, Ty::I32], "f32, u32 or i32")?;
+                expect("what an exchange gives", ty, a.ty())
             }
             Kind::Convert(_) => one_of("what is converted to", ty, &[Ty::F32, Ty::U32, Ty::I32], "f32, u32 or i32"),
         }

@@ -134,7 +134,8 @@ pub fn operands(expr: &Expr) -> impl Iterator<Item = &Expr> {
         Kind::Const(_) | Kind::Var(_) | Kind::Arg(_) | Kind::Thread | Kind::Group(_) | Kind::Call(..) => {
             [None, None, None]
         }
-        Kind::Load(_, a) | Kind::Unary(_, a) | Kind::Bits(a) | Kind::Convert(a) => [Some(a), None, None],
+        Kind::Load(_, a) | Kind::Unary(_, a) | Kind::Bits(a) => [Some(a), None, None],
+        Kind::Convert(a) | Kind::FromHalf(a) | Kind::Exchange(a, _) => [Some(a), None, None],
         Kind::Binary(_, a, b) => [Some(a), Some(b), None],
         Kind::Fma(a, b, c) | Kind::Select(a, b, c) => [Some(a), Some(b), Some(c)],
     };
@@ -195,6 +196,8 @@ pub fn rebuild(expr: &Expr, change: &mut dyn FnMut(Expr, &Expr) -> Expr) -> Expr
             Kind::Select(a, b, c) => Kind::Select(go(a), go(b), go(c)),
             Kind::Bits(a) => Kind::Bits(go(a)),
             Kind::Convert(a) => Kind::Convert(go(a)),
+            Kind::FromHalf(a) => Kind::FromHalf(go(a)),
+            Kind::Exchange(a, bit) => Kind::Exchange(go(a), *bit),
             Kind::Call(function, operands) => Kind::Call(*function, operands.iter().map(go).collect()),
         };
         let new = change(Expr::new(expr.ty(), kind), expr);

@@ -79,6 +79,10 @@ pub struct Launch<K> {
 pub struct Limits {
     /// Threads of a workgroup.
     pub threads: u32,
+    /// Neighbouring threads that can exchange values directly, a power of two; 1 if none can.
+    pub lanes: u32,
+    /// Whether the device's own conversion from `f16` is exact, for every one of them.
+    pub exact_halves: bool,
     /// Bytes of the arrays that a workgroup shares, all together.
     pub shared_bytes: u32,
     /// Workgroups of a launch along each axis.
@@ -98,6 +102,8 @@ impl Default for Limits {
     fn default() -> Limits {
         Limits {
             threads: 256,
+            lanes: 1,
+            exact_halves: false,
             shared_bytes: 16384,
             groups: 65535,
             buffer_bytes: 128 << 20,
@@ -116,6 +122,7 @@ impl Limits {
             (u64::from(kernel.threads), u64::from(self.threads), "threads in a workgroup"),
             (shared, u64::from(self.shared_bytes), "bytes of workgroup memory"),
             (kernel.args.len() as u64, u64::from(self.args), "arguments"),
+            (u64::from(kernel.lanes()), u64::from(self.lanes), "threads that exchange values"),
         ];
         match wants.iter().find(|(wanted, most, _)| wanted > most) {
             Some((wanted, most, what)) => Err(problem(

@@ -6,6 +6,8 @@ pub mod device;
 pub mod lower;
 mod memory;
 mod pieces;
+#[cfg(any(test, feature = "wgpu"))]
+mod probe;
 pub mod program;
 #[cfg(feature = "wgpu")]
 mod registered;

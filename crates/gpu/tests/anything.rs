@@ -53,7 +53,9 @@ fn agree(graph: &Graph, seed: u64, ways: &[(PassOptions, u32)]) -> Result<Compar
             Err(e) => return Err(fail(e.to_string())),
         };
         for expected in &expected {
-            let limits = Limits { parallel_groups: *parallel_groups, groups: 3, ..Limits::default() };
+            // Threads exchange values where blocks have one row.
+            let lanes = if *parallel_groups > 1 { 8 } else { 1 };
+            let limits = Limits { parallel_groups: *parallel_groups, lanes, groups: 3, ..Limits::default() };
             for run in [interpreted::run, interpreted::run_close] {
                 compared.add(expected.judge(run(&lowered, &expected.inputs, &limits)).map_err(&fail)?);
             }

@@ -18,7 +18,7 @@ const STORAGE_BUFFERS: usize = 4;
 
 /// What WebGPU promises on every device, and what Apple's have; with blocks of one row and of several.
 fn limits() -> Vec<Limits> {
-    let apple = Limits { threads: 1024, shared_bytes: 32 << 10, ..Limits::default() };
+    let apple = Limits { threads: 1024, lanes: 32, exact_halves: true, shared_bytes: 32 << 10, ..Limits::default() };
     let several = |limits: &Limits| Limits { parallel_groups: 1, ..limits.clone() };
     vec![several(&Limits::default()), Limits::default(), several(&apple), apple]
 }
@@ -52,24 +52,28 @@ fn every_kernel_keeps_to_the_limits_of_every_device() {
 #[test]
 fn every_kernel_is_read_by_compilers_of_other_languages() {
     use naga::valid::{Capabilities, ValidationFlags, Validator};
-    // Blocks of several rows have all that those of one row have.
-    for kernel in every_kernel(&limits()[0]) {
-        let text = wgsl(&kernel, &Options::default());
+    // Blocks of several rows, and blocks of one row with threads that exchange values.
+    let [several, .., one] = &limits()[..] else { panic!("no limits") };
+    for kernel in every_kernel(several).union(&every_kernel(one)) {
+        let text = wgsl(kernel, &Options::default());
         let module = naga::front::wgsl::parse_str(&text);
         let module = module.unwrap_or_else(|error| panic!("{}\n{text}", error.emit_to_string(&text)));
-        let info = Validator::new(ValidationFlags::all(), Capabilities::empty()).validate(&module);
+        let info =
+            Validator::new(ValidationFlags::all(), Capabilities::SUBGROUP | Capabilities::SHADER_FLOAT16_IN_FLOAT32)
+                .validate(&module);
         let info = info.unwrap_or_else(|error| panic!("{}\n{text}", error.emit_to_string(&text)));
-        let options = naga::back::msl::Options { fake_missing_bindings: true, ..Default::default() };
+        let options =
+            naga::back::msl::Options { fake_missing_bindings: true, lang_version: (2, 4), ..Default::default() };
         let metal = naga::back::msl::write_string(&module, &info, &options, &Default::default());
         let (metal, _) = metal.unwrap_or_else(|error| panic!("{error}\n{text}"));
-        assert!(metal.contains(&format!("kernel void {}", entry(&kernel))), "{metal}");
+        assert!(metal.contains(&format!("kernel void {}", entry(kernel))), "{metal}");
         let spirv = naga::back::spv::write_vec(&module, &info, &Default::default(), None);
         assert_eq!(spirv.unwrap_or_else(|error| panic!("{error}\n{text}"))[0], 0x0723_0203);
-        let text = cuda(&kernel, &Options::default());
+        let text = cuda(kernel, &Options::default());
         for [open, close] in [['{', '}'], ['(', ')'], ['[', ']']] {
             assert_eq!(text.matches(open).count(), text.matches(close).count(), "{text}");
         }
-        assert!(text.contains(&entry(&kernel)), "{text}");
+        assert!(text.contains(&entry(kernel)), "{text}");
     }
 }
 

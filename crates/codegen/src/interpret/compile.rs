@@ -29,6 +29,9 @@ pub(super) enum Op {
     Convert(Ty, Ty, usize),
     /// A function of the kernel, by number.
     Call(usize, Vec<usize>),
+    FromHalf(usize),
+    /// The operand of the thread whose number differs in this bit.
+    Exchange(usize, u32),
 }
 
 /// A statement: first the values that it needs, and then what it does with them.
@@ -262,6 +265,14 @@ impl Compiler<'_> {
                 self.tally.operations += 1;
                 self.tally.functions += 1;
                 Op::Call(*function as usize, operands.iter().map(|operand| self.value(operand)).collect())
+            }
+            Kind::FromHalf(a) => {
+                self.tally.operations += 1;
+                Op::FromHalf(self.value(a))
+            }
+            Kind::Exchange(a, bit) => {
+                self.tally.operations += 1;
+                Op::Exchange(self.value(a), *bit)
             }
         };
         let slot = self.step(op);

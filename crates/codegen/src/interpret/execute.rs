@@ -273,13 +273,19 @@ impl<'p> Machine<'p, '_, '_> {
         add(&mut self.counts.own, tally.own);
     }
 
-    fn barrier(&mut self, active: &[u16]) -> Result<(), Halt> {
-        if active.len() != self.threads {
-            // The list is in order, so the first thread that is missing is the first that is not at its own number.
-            let missing = active.iter().zip(0u16..).take_while(|(thread, number)| *thread == number).count();
-            let wrong = Wrong::Parted { arrived: active.len() as u32, threads: self.threads as u32 };
-            return Err(Halt { thread: missing as u32, wrong });
+    /// An error if not all threads are here.
+    fn together(&self, active: &[u16]) -> Result<(), Halt> {
+        if active.len() == self.threads {
+            return Ok(());
         }
+        // The list is in order, so the first thread that is missing is the first that is not at its own number.
+        let missing = active.iter().zip(0u16..).take_while(|(thread, number)| *thread == number).count();
+        let wrong = Wrong::Parted { arrived: active.len() as u32, threads: self.threads as u32 };
+        Err(Halt { thread: missing as u32, wrong })
+    }
+
+    fn barrier(&mut self, active: &[u16]) -> Result<(), Halt> {
+        self.together(active)?;
         self.counts.barriers += 1;
         self.clock.now += 1;
         Ok(())
@@ -316,6 +322,14 @@ impl<'p> Machine<'p, '_, '_> {
                 let operands: Vec<&[u32]> = operands.iter().map(|&operand| slot(operand)).collect();
                 lanes::call(run, &mut to, &operands, active);
                 Ok(())
+            }
+            Op::FromHalf(a) => {
+                lanes::from_half(&mut to, slot(a), active);
+                Ok(())
+            }
+            Op::Exchange(a, bit) => {
+                lanes::exchange(&mut to, slot(a), bit);
+                self.together(active)
             }
         };
         self.slots[step.to] = to;

@@ -141,10 +141,10 @@ pub enum Wrong {
         /// What this thread does.
         now: Access,
     },
-    /// A barrier that some threads do not come to; the thread is the first of these.
-    #[error("the thread is not at this barrier, where {arrived} threads are: expected all {threads}")]
+    /// A barrier or an exchange that some threads do not come to; the thread is the first of these.
+    #[error("the thread is not at this barrier or exchange, where {arrived} threads are: expected all {threads}")]
     Parted {
-        /// Threads at the barrier.
+        /// Threads that came.
         arrived: u32,
         /// Threads of the workgroup.
         threads: u32,

@@ -94,6 +94,18 @@ pub(super) fn call(run: &Run, to: &mut [u32], operands: &[&[u32]], active: &[u16
     }
 }
 
+/// The `f16` in the lowest 16 bits, as `f32`.
+pub(super) fn from_half(to: &mut [u32], a: &[u32], active: &[u16]) {
+    map(to, a, active, |a| half::f16::from_bits(a as u16).to_f32().to_bits());
+}
+
+/// What the thread has whose number differs in a bit; the verifier saw to it that there is one.
+pub(super) fn exchange(to: &mut [u32], a: &[u32], bit: u32) {
+    for (thread, to) in to.iter_mut().enumerate() {
+        *to = a[thread ^ bit as usize];
+    }
+}
+
 pub(super) fn select(to: &mut [u32], operands: [&[u32]; 3], active: &[u16]) {
     map3(to, operands, active, |condition, a, b| if condition != 0 { a } else { b });
 }

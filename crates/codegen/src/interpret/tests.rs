@@ -592,3 +592,33 @@ fn words_know_their_ends() {
     assert!(words.is_known(2) && !words.is_known(5) && !words.is_known(6));
     assert_eq!((words.len(), words.is_empty()), (6, false));
 }
+
+#[test]
+fn sums_over_lanes_are_the_same_in_all_of_them() {
+    let x = [1, 20, 300, 4000, 5, 60, 700, 8000];
+    let sum = |lanes| computed(|m, x| m.sum_over_lanes(m.load(x, m.thread(), Ty::U32), lanes), &x);
+    assert_eq!(sum(1), x);
+    assert_eq!(sum(2), [21, 21, 4300, 4300, 65, 65, 8700, 8700]);
+    assert_eq!(sum(4), [4321, 4321, 4321, 4321, 8765, 8765, 8765, 8765]);
+    assert_eq!(sum(8), [13086; 8]);
+}
+
+#[test]
+fn an_exchange_that_some_threads_do_not_come_to_is_found() {
+    let found = wrong(|m, y| {
+        m.when(m.thread().lt(6u32), |m| {
+            let other = Expr::new(Ty::U32, Kind::Exchange(m.thread(), 1));
+            m.store(y, m.thread(), other);
+        })
+    });
+    assert_eq!(found, Some(Wrong::Parted { arrived: 6, threads: 8 }));
+}
+
+#[test]
+fn halves_are_what_they_stand_for_whatever_the_other_bits_are() {
+    // 1, −2, the largest, the smallest normal and subnormal ones, infinity, and zeros.
+    let x = [0x3c00, 0xffff_c000, 0x1_7bff, 0x0400, 0x0001, 0xfc00, 0x8000, 0xabcd_0000];
+    let got = computed(|m, x| m.load(x, m.thread(), Ty::U32).from_half().bits(Ty::U32), &x);
+    let want = [1.0, -2.0, 65504.0, 2f32.powi(-14), 2f32.powi(-24), f32::NEG_INFINITY, -0.0, 0.0];
+    assert_eq!(got, want.map(f32::to_bits));
+}

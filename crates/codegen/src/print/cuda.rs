@@ -12,8 +12,17 @@ pub fn cuda(kernel: &Kernel, options: &Options) -> String {
 
 struct Cuda;
 
-/// What the hardware has for 2ᵃ and 1/a, as one instruction each.
-const FUNCTIONS: [Helper; 2] = [
+/// What the hardware has for 2ᵃ, 1/a and the value of an f16, as one instruction each.
+const FUNCTIONS: [Helper; 3] = [
+    Helper {
+        name: "half_to_float(",
+        text: "static __device__ __forceinline__ float half_to_float(unsigned short x) {
+    float y;
+    asm(\"cvt.f32.f16 %0, %1;\" : \"=f\"(y) : \"h\"(x));
+    return y;
+}
+",
+    },
     Helper {
         name: "exp2_fast(",
         text: "static __device__ __forceinline__ float exp2_fast(float x) {
@@ -110,6 +119,14 @@ impl Language for Cuda {
 
     fn select(&self, condition: &str, a: &str, b: &str) -> String {
         format!("({condition} ? {a} : {b})")
+    }
+
+    fn from_half(&self, x: &str) -> String {
+        format!("half_to_float((unsigned short)({x}))")
+    }
+
+    fn exchange(&self, x: &str, bit: u32) -> String {
+        format!("__shfl_xor_sync(0xffffffffu, {x}, {bit})")
     }
 
     fn thread(&self) -> String {

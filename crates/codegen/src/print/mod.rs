@@ -65,6 +65,10 @@ trait Language {
     fn fma(&self, a: &str, b: &str, c: &str) -> String;
     /// a where the condition holds, else b.
     fn select(&self, condition: &str, a: &str, b: &str) -> String;
+    /// The `f16` in the lowest 16 bits of a word.
+    fn from_half(&self, x: &str) -> String;
+    /// The value of the thread whose number differs in this bit.
+    fn exchange(&self, x: &str, bit: u32) -> String;
     /// The thread's number.
     fn thread(&self) -> String;
     /// The workgroup's number along an axis.
@@ -379,6 +383,11 @@ impl<L: Language> Walk<'_, L> {
                 let [text] = self.operands([a]);
                 language.convert(a.ty(), value.ty(), &text)
             }
+            Kind::FromHalf(a) => {
+                let [text] = self.operands([a]);
+                language.from_half(bare(&text))
+            }
+            Kind::Exchange(a, bit) => language.exchange(bare(&self.value(a)), *bit),
             Kind::Call(function, operands) => {
                 let operands: Vec<String> = operands.iter().map(|operand| self.value(operand)).collect();
                 format!("{}({})", self.functions[*function as usize], operands.join(", "))

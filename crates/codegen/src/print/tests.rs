@@ -130,6 +130,12 @@ fn everything() -> Kernel {
         put(&mut m, known[3].binary(op, &le));
         put(&mut m, known[3].binary(op, &known[3]));
     }
+    for value in [&f, &u, &i, &known[1]] {
+        put(&mut m, Expr::new(value.ty(), Kind::Exchange((*value).clone(), 2)));
+    }
+    for value in [&u, &known[1]] {
+        put(&mut m, value.from_half());
+    }
     put(&mut m, f.fma(2.0, &f));
     put(&mut m, known[0].fma(2.0, 3.0));
     for value in loaded.iter().chain(&known) {
@@ -259,7 +265,7 @@ fn wgsl_is_valid_and_becomes_metal_and_spirv() {
             let module = naga::front::wgsl::parse_str(&text)
                 .unwrap_or_else(|error| panic!("{}\n{text}", error.emit_to_string(&text)));
             let mut validator =
-                naga::valid::Validator::new(naga::valid::ValidationFlags::all(), naga::valid::Capabilities::empty());
+                naga::valid::Validator::new(naga::valid::ValidationFlags::all(), naga::valid::Capabilities::all());
             let info =
                 validator.validate(&module).unwrap_or_else(|error| panic!("{}\n{text}", error.emit_to_string(&text)));
             let (options, pipeline) =

@@ -112,6 +112,15 @@ impl Language for Wgsl {
         format!("select({b}, {a}, {condition})")
     }
 
+    fn from_half(&self, x: &str) -> String {
+        format!("unpack2x16float({x}).x")
+    }
+
+    // The standard wants `enable subgroups;` at the top for it; naga does not know that line and does without.
+    fn exchange(&self, x: &str, bit: u32) -> String {
+        format!("subgroupShuffleXor({x}, {bit}u)")
+    }
+
     fn thread(&self) -> String {
         "thread".into()
     }

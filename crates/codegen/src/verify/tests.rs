@@ -423,7 +423,7 @@ fn a_barrier_deep_inside_is_found_and_the_parting_is_named() {
     let problem = verify(&kernel).unwrap_err();
     assert_eq!(
         problem.to_string(),
-        "kernel `some`, body[0].then[0].loop[0].otherwise[0] (barrier): threads may part before this barrier, at body[0] \
+        "kernel `some`, body[0].then[0].loop[0].otherwise[0] (barrier): threads may part before this barrier or exchange, at body[0] \
          (branch): expected that what decides there is the same for all"
     );
 }
@@ -464,4 +464,47 @@ fn a_function_takes_as_many_floats_as_it_says() {
     assert_eq!(fails(with(vec![value(Ty::F32)])), few);
     assert!(matches!(fails(with(vec![value(Ty::F32), value(Ty::U32)])), Wrong::Differs { .. }));
     assert!(!right(Ty::F32, Kind::Call(0, vec![])), "there is no such function");
+}
+
+fn exchange(bit: u32) -> Expr {
+    Expr::new(Ty::U32, Kind::Exchange(arg(), bit))
+}
+
+#[test]
+fn values_are_exchanged_with_threads_that_there_are_and_by_all_together() {
+    passes(|m, _| {
+        m.variable("v", exchange(16));
+    });
+    for bit in [0, 3, 32, 1 << 31] {
+        assert_eq!(
+            fails(|m, _| {
+                m.variable("v", exchange(bit));
+            }),
+            Wrong::Exchange { bit, threads: 32 }
+        );
+    }
+    passes(|m, _| {
+        m.when(arg().lt(3u32), |m| {
+            m.variable("v", exchange(1));
+        })
+    });
+    let parted = fails(|m, _| {
+        m.when(m.thread().lt(3u32), |m| {
+            m.variable("v", exchange(1));
+        })
+    });
+    assert!(matches!(parted, Wrong::Parted { .. }), "{parted}");
+    for ty in TYPES {
+        assert_eq!(right(ty, Kind::Exchange(value(ty), 1)), ty != Ty::Bool);
+        assert_eq!(right(Ty::F32, Kind::FromHalf(value(ty))), ty == Ty::U32);
+    }
+}
+
+#[test]
+fn a_kernel_says_how_many_threads_exchange_values() {
+    assert_eq!(kernel(|_, _| ()).lanes(), 1);
+    let sum = kernel(|m, _| {
+        m.sum_over_lanes(arg(), 8);
+    });
+    assert_eq!(sum.lanes(), 8);
 }

@@ -1,4 +1,4 @@
-//! That all threads of a workgroup come to each barrier, or none does.
+//! That all threads of a workgroup come to each barrier and each exchange of values between threads, or none does.
 //!
 //! A value is uniform if all threads of a workgroup have the same one: numbers, arguments, the workgroup's number, what is
 //! loaded at a uniform index from a buffer that the kernel does not write, and what is computed of these. A variable is
@@ -8,7 +8,7 @@
 
 use super::{Problem, Wrong};
 use crate::lang::{Expr, Kernel, Kind, Memory, Stmt};
-use crate::visit::{Block, Part, Place, identity, operands};
+use crate::visit::{Block, Part, Place, expressions, identity, operands};
 use std::collections::HashMap;
 
 pub(super) fn check(kernel: &Kernel) -> Result<(), Problem> {
@@ -42,14 +42,26 @@ struct Walk<'a> {
     /// What is known of nodes; forgotten when a variable is struck off.
     known: HashMap<*const Kind, bool>,
     parts: Vec<Part>,
-    /// The first barrier that not all threads may come to, and the statement where they part.
+    /// The first barrier or exchange that not all threads may come to, and the statement where they part.
     parted: Option<(Place, Place)>,
+}
+
+/// Whether a statement exchanges values between threads.
+fn exchanges(stmt: &Stmt) -> bool {
+    let mut found = false;
+    expressions(stmt, &mut |expr| found |= matches!(expr.kind(), Kind::Exchange(..)));
+    found
 }
 
 impl Walk<'_> {
     fn block(&mut self, block: Block, body: &[Stmt], around: Option<Around<'_>>) {
         for (index, stmt) in body.iter().enumerate() {
             self.parts.push(Part { block, index });
+            let together = matches!(stmt, Stmt::Barrier) || exchanges(stmt);
+            if let (true, Some((parts, parting)), None) = (together, around, &self.parted) {
+                let place = Place::new(self.kernel, &self.parts, stmt);
+                self.parted = Some((place, Place::new(self.kernel, parts, parting)));
+            }
             match stmt {
                 Stmt::Set { var, value } => {
                     if around.is_some() || !self.same(value) {
@@ -72,13 +84,7 @@ impl Walk<'_> {
                     self.block(Block::Then, then, around.or(here));
                     self.block(Block::Otherwise, otherwise, around.or(here));
                 }
-                Stmt::Barrier => {
-                    if let (Some((parts, parting)), None) = (around, &self.parted) {
-                        let place = Place::new(self.kernel, &self.parts, stmt);
-                        self.parted = Some((place, Place::new(self.kernel, parts, parting)));
-                    }
-                }
-                Stmt::Store { .. } | Stmt::Fault { .. } => (),
+                Stmt::Barrier | Stmt::Store { .. } | Stmt::Fault { .. } => (),
             }
             self.parts.pop();
         }

@@ -118,6 +118,10 @@ pub struct Workgroup {
     pub memory_bytes: usize,
     /// The most that there may be.
     pub memory_most_bytes: usize,
+    /// Bytes of the weights that each step reads.
+    pub weight_bytes: usize,
+    /// Bytes of those weights that were copied into that memory before the first step; the others come through caches.
+    pub resident_bytes: usize,
     /// Rows of the batch that it takes.
     pub rows: usize,
     /// Why it does not take more.
@@ -149,10 +153,13 @@ impl fmt::Display for Workgroup {
         let waits = if self.barriers == 1 { "1 barrier".into() } else { format!("{} barriers", self.barriers) };
         write!(
             f,
-            "one kernel: a workgroup has {} threads, {} of {} memory, {rows} ({why}); {waits} a step (derived)",
+            "one kernel: a workgroup has {} threads, {} of {} memory, {rows} ({why}); {waits} a step; {} of {} of weights \
+             stay in its memory (derived)",
             self.threads,
             bytes(self.memory_bytes as u64),
             bytes(self.memory_most_bytes as u64),
+            bytes(self.resident_bytes as u64),
+            bytes(self.weight_bytes as u64),
         )
     }
 }

@@ -141,7 +141,8 @@ impl Constants {
             return Ok(());
         }
         let at = self.add(Part::Lists { tables, ends: [sources, destinations] }, words)?;
-        self.lists.insert(key, Lists { at, destinations: word(destinations)?, count: word(count)? });
+        let (destinations, count, words) = (word(destinations)?, word(count)?, word(words)?);
+        self.lists.insert(key, Lists { at, destinations, count, words, copy: None });
         Ok(())
     }
 

@@ -6,7 +6,7 @@
 use super::grid::coordinates;
 use super::site::Site;
 use super::view::{Home, View, register};
-use schwann_codegen::lang::{Expr, Function, Run, Ty, Var};
+use schwann_codegen::lang::{Expr, Function, Memory, Run, Ty, Var};
 use schwann_codegen::math;
 use schwann_core::op::{Activation, Binary, Compare, Map, MapInstr, Op, Reduction, Unary, custom};
 use schwann_core::{DType, Dim, Error, Result};
@@ -33,6 +33,10 @@ pub(crate) struct Lists {
     pub(crate) at: u32,
     pub(crate) destinations: u32,
     pub(crate) count: u32,
+    /// All words of them.
+    pub(crate) words: u32,
+    /// Where a workgroup has a copy of its own of all but the places where lists begin, if it has one.
+    pub(crate) copy: Option<Memory>,
 }
 
 impl Call<'_> {
@@ -676,21 +680,25 @@ pub(crate) fn synapse_sums(
         Ok(())
     };
     if let Some(lists) = call.synapses {
-        let base = s.arg("lists", Home::Constant(lists.at), &[]);
-        let (constants, count) = (s.constants, lists.count);
-        let word = |s: &Site<'_>, index: Expr, ty: Ty| s.maker.load(constants, &base + index, ty);
-        let begin = word(s, destination.clone(), Ty::U32);
-        let begin = s.maker.name("begin", begin);
-        let end = word(s, &destination + 1u32, Ty::U32);
-        let end = s.maker.name("end", end);
-        let body = lists.destinations + 1;
+        let (constants, base) = (s.constants, s.arg("lists", Home::Constant(lists.at), &[]));
+        let place = |s: &mut Site<'_>, index: Expr| {
+            let word = s.maker.load(constants, &base + index, Ty::U32);
+            s.maker.name("place", word)
+        };
+        let (begin, end) = (place(s, destination.clone()), place(s, &destination + 1u32));
+        let (count, first) = (lists.count, lists.destinations + 1);
+        // Shared arrays hold words, whatever they stand for.
+        let word = |s: &Site<'_>, index: Expr, ty: Ty| match lists.copy {
+            Some(copy) => s.maker.load(copy, index, Ty::U32).bits(ty),
+            None => s.maker.load(constants, &base + index + first, ty),
+        };
         return s
             .counted("e", begin, end, |s, e| {
-                let source = word(s, &e + body, Ty::U32);
+                let source = word(s, e.clone(), Ty::U32);
                 let source = s.maker.name("source", source);
-                let scale = word(s, &e + (body + count), Ty::F32);
-                let shift = word(s, &e + (body + 2 * count), Ty::F32);
-                let weights = (0..sums.len() as u32).map(|k| word(s, &e + (body + (3 + k) * count), Ty::F32)).collect();
+                let scale = word(s, &e + count, Ty::F32);
+                let shift = word(s, &e + 2 * count, Ty::F32);
+                let weights = (0..sums.len() as u32).map(|k| word(s, &e + (3 + k) * count, Ty::F32)).collect();
                 step(s, source, scale, shift, weights)
             })
             .map(|()| sums.iter().map(|sum| s.maker.get(*sum)).collect());

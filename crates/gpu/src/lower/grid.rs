@@ -80,7 +80,7 @@ impl Lowering<'_> {
         let (outs, inputs) = views.split_at(outs.len());
         let inputs = if elementwise { inputs } else { call.inputs };
         let call = Call { inputs, dims: &dims, ..*call };
-        let mut site = Site::new(call.op.name(), THREADS, self.bindings);
+        let mut site = Site::new(call.op.name(), THREADS, self);
         let groups = self.groups(work, THREADS)?;
         let (number, has_work) = Self::thread_number(&mut site, work, groups)?;
         site.guarded(has_work, |s| {
@@ -105,7 +105,7 @@ impl Lowering<'_> {
         merge_axes(&mut dims, &mut views)?;
         let [from, to] = views;
         let name = if per_word > 1 { "pack" } else { "copy" };
-        let mut site = Site::new(name, THREADS, self.bindings);
+        let mut site = Site::new(name, THREADS, self);
         let groups = self.groups(work, THREADS)?;
         let (number, has_work) = Self::thread_number(&mut site, work, groups)?;
         let total = site.size(&product(&dims)?)?;

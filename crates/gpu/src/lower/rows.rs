@@ -81,7 +81,7 @@ impl Lowering<'_> {
     fn normalized(&mut self, call: &Call<'_>, out: &View, place: &[usize]) -> Result<()> {
         let rank = call.dims.len();
         let (rows, x) = (self.count(&call.dims[..rank - 1])?, &call.inputs[0]);
-        let mut site = Site::new(call.op.name(), THREADS, self.bindings);
+        let mut site = Site::new(call.op.name(), THREADS, self);
         let shared = site.maker.shared("parts", Ty::F32, THREADS);
         let length = site.size(&call.dims[rank - 1])?;
         let groups = self.a_group_each(&mut site, rows, |s, row| {
@@ -149,7 +149,7 @@ impl Lowering<'_> {
     ) -> Result<()> {
         let x = &call.inputs[0];
         let ty = register(x.dtype);
-        let mut site = Site::new(kind.name(), THREADS, self.bindings);
+        let mut site = Site::new(kind.name(), THREADS, self);
         let shared = site.maker.shared("parts", ty, THREADS);
         let reduced: Vec<Dim> = axes.iter().map(|&a| x.dims[a].clone()).collect();
         let length = site.size(&product(&reduced)?)?;
@@ -181,7 +181,7 @@ impl Lowering<'_> {
         let (a, b) = factors(call, transposed[0], transposed[1]);
         let rank = call.dims.len();
         let name = if matches!(call.op, Op::MatMulMap { .. }) { "product_map" } else { "product" };
-        let mut site = Site::new(name, THREADS, self.bindings);
+        let mut site = Site::new(name, THREADS, self);
         let left = site.maker.shared("left", Ty::F32, TILE * TILE_DEPTH);
         let right = site.maker.shared("right", Ty::F32, TILE * TILE_DEPTH);
         let [m, n, k] = [&call.dims[rank - 2], &call.dims[rank - 1], &a.dims[rank - 1]];
@@ -286,7 +286,7 @@ impl Lowering<'_> {
         let fixed = |dim: &Dim| dim.as_fixed().filter(|&w| w <= ATTENTION_WIDTH_MOST);
         let words = ATTENTION_WORDS.min(self.limits.shared_bytes as usize / 4);
         let widths = fixed(&q.dims[3]).zip(fixed(&v.dims[3])).filter(|(wide, out)| wide.max(&1) + out.max(&1) <= words);
-        let mut site = Site::new("attention", THREADS, self.bindings);
+        let mut site = Site::new("attention", THREADS, self);
         let (length, keys) = (site.size(&q.dims[2])?, site.size(&k.dims[2])?);
         let sharing = {
             let sizes = [&q.dims[1], &k.dims[1]].map(|d| d.eval(self.bindings));

@@ -29,7 +29,7 @@ impl Lowering<'_> {
         if numbers < LEAST || sums < LEAST || !product(call.dims)?.eq(&call.dims[axis]) {
             return Ok(false);
         }
-        let mut site = Site::new("segment_sum", THREADS, self.bindings);
+        let mut site = Site::new("segment_sum", THREADS, self);
         let flags = site.maker.shared("has", Ty::U32, THREADS);
         let (size, count) = (site.size(&x.dims[axis])?, site.size(&call.dims[axis])?);
         let at = |e: &schwann_codegen::lang::Expr| {

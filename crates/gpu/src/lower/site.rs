@@ -1,5 +1,6 @@
 //! A kernel while it is made: its arguments, what they will be, and the sizes that it asks for.
 
+use super::Lowering;
 use super::view::{Home, View};
 use crate::program::{Argument, Base};
 use schwann_codegen::lang::{Expr, Kernel, Maker, Memory};
@@ -19,6 +20,8 @@ pub(crate) struct Site<'a> {
     pub(crate) args: Vec<Pending>,
     /// What symbols stand for. The kernel's text does not depend on it, only its arguments do.
     pub(crate) bindings: &'a Bindings,
+    /// Whether the device converts `f16` exactly by itself.
+    pub(crate) exact_halves: bool,
     /// Sizes that a kernel of fixed sizes knows anyway, such as the rows of a block.
     pub(crate) fixed: HashMap<Dim, u32>,
     sizes: HashMap<Dim, Expr>,
@@ -39,13 +42,14 @@ pub(crate) fn too_large(value: usize) -> Error {
 
 impl<'a> Site<'a> {
     /// A kernel of this name, whose workgroups have so many threads.
-    pub(crate) fn new(name: &str, threads: u32, bindings: &'a Bindings) -> Site<'a> {
+    pub(crate) fn new(name: &str, threads: u32, lowering: &Lowering<'a>) -> Site<'a> {
         let mut maker = Maker::new(name, threads);
         let arena = maker.buffer("arena", true);
         let constants = maker.buffer("constants", false);
         let faults = maker.buffer("faults", true);
         let (args, sizes, places) = (vec![], HashMap::new(), HashMap::new());
-        Site { maker, args, bindings, fixed: HashMap::new(), sizes, places, arena, constants, faults }
+        let (bindings, exact_halves) = (lowering.bindings, lowering.limits.exact_halves);
+        Site { maker, args, bindings, exact_halves, fixed: HashMap::new(), sizes, places, arena, constants, faults }
     }
 
     /// An argument.

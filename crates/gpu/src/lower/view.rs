@@ -162,7 +162,11 @@ impl Site<'_> {
         let bits = 32 / per_word;
         let shift = index.rem(per_word) * bits;
         let mask = (1u32 << bits) - 1;
-        let narrow = self.maker.name("n", word.shr(shift).and(mask));
+        let shifted = word.shr(shift);
+        if view.dtype == DType::F16 && self.exact_halves {
+            return Ok(self.maker.name("h", shifted.from_half()));
+        }
+        let narrow = self.maker.name("n", shifted.and(mask));
         Ok(match view.dtype {
             DType::F16 => math::from_f16_bits(&mut self.maker, &narrow),
             DType::Bf16 => math::from_bf16_bits(&mut self.maker, &narrow),

@@ -9,6 +9,7 @@ mod adapters;
 pub use adapters::adapters;
 
 use crate::device::{Device, Launch, Limits, Tally, problem};
+use crate::probe;
 use adapters::Found;
 use schwann_codegen::lang::Kernel;
 use schwann_codegen::print;
@@ -95,7 +96,7 @@ impl Wgpu {
         let name = format!("{} ({name})", adapters::NAME);
         let (info, most) = (adapter.get_info(), adapter.limits());
         let shared = shared && matches!(info.device_type, wgpu::DeviceType::IntegratedGpu | wgpu::DeviceType::Cpu);
-        let mut wants = wgpu::Features::TIMESTAMP_QUERY;
+        let mut wants = wgpu::Features::TIMESTAMP_QUERY | wgpu::Features::SUBGROUP;
         if shared {
             wants |= wgpu::Features::MAPPABLE_PRIMARY_BUFFERS;
         }
@@ -129,7 +130,7 @@ impl Wgpu {
             parallel_groups: if is_cpu { cores } else { usual.parallel_groups },
             ..usual
         };
-        let made = Wgpu {
+        let mut made = Wgpu {
             name,
             limits,
             unified: features.contains(wgpu::Features::MAPPABLE_PRIMARY_BUFFERS),
@@ -143,6 +144,12 @@ impl Wgpu {
             tick_s: Mutex::new(None),
             trouble,
         };
+        if features.contains(wgpu::Features::SUBGROUP) {
+            // Whatever goes wrong with them, kernels do without.
+            made.limits.lanes = info.subgroup_min_size;
+            made.limits.lanes = probe::lanes(&made, info.subgroup_min_size).unwrap_or(1);
+        }
+        made.limits.exact_halves = probe::exact_halves(&made).unwrap_or(false);
         if features.contains(wgpu::Features::TIMESTAMP_QUERY) {
             // A device whose clock cannot be tried has none; anything worse shows at the first call.
             *locked(&made.tick_s) = made.try_clock().unwrap_or(None);

@@ -1,6 +1,7 @@
 //! How the rows of a loop are cut into blocks, and where values are in a workgroup's memory.
 
 use super::is_view;
+use super::products::is_product_of_rows;
 use crate::lower::site::word;
 use crate::lower::view::{Home, View};
 use crate::lower::{Lowering, UNFOLDED_MOST, times};
@@ -16,6 +17,9 @@ use std::collections::HashMap;
 pub(super) const BLOCK_ROWS_MOST: u32 = 16;
 /// Rows that a thread multiplies with each weight that it loads.
 pub(super) const ROWS_AT_ONCE: u32 = 4;
+/// Neighbouring threads that share the sum of one element, where there are few rows. More would wait for each other longer than
+/// they save.
+const LANES_MOST: u32 = 4;
 /// Threads of a workgroup: as many as the widest value has elements, within these.
 const THREADS: std::ops::RangeInclusive<u32> = 32..=256;
 
@@ -24,6 +28,8 @@ pub(super) struct Block {
     pub(super) body: Independent,
     pub(super) rows: u32,
     pub(super) threads: u32,
+    /// Neighbouring threads that share the sum of one element of a product; 1 if none do.
+    pub(super) lanes: u32,
     /// For each value that has rows, its elements in one of them.
     pub(super) widths: HashMap<Value, u32>,
     /// Where a value begins in shared memory, in words.
@@ -181,8 +187,11 @@ impl Lowering<'_> {
         }
         let (offsets, words) = plan(rows);
         let widest = widths.values().copied().max().unwrap_or(1);
-        let most = THREADS.end().min(&self.limits.threads);
-        let threads = (widest * rows.div_ceil(ROWS_AT_ONCE)).next_multiple_of(32).clamp(*THREADS.start(), *most);
+        let most = *THREADS.end().min(&self.limits.threads);
+        let product = if rows < ROWS_AT_ONCE { widest_product(&body, &widths) } else { 0 };
+        let lanes = lanes_for(product * rows, self.limits.lanes, most);
+        let wanted = (widest * rows.div_ceil(ROWS_AT_ONCE)).max(product * rows * lanes);
+        let threads = wanted.next_multiple_of(32).clamp(*THREADS.start(), most);
         let mut at = HashMap::new();
         for (value, offset) in values.iter().zip(&offsets) {
             at.insert(*value, word(*offset)?);
@@ -195,7 +204,7 @@ impl Lowering<'_> {
         for (id, offset) in unfolded_of.iter().zip(&offsets[values.len() + aside_of.len()..]) {
             unfolded.insert(*id, word(*offset)?);
         }
-        Ok(Some(Block { body, rows, threads, widths, at, aside, unfolded, words: word(words)?.max(1) }))
+        Ok(Some(Block { body, rows, threads, lanes, widths, at, aside, unfolded, words: word(words)?.max(1) }))
     }
 }
 
@@ -213,4 +222,30 @@ fn viewable(body: &Independent, node: &Node, id: u32) -> Result<bool> {
         Op::Broadcast { .. } => Ok(body.row_axis(from).is_some()),
         _ => Ok(true),
     }
+}
+
+/// The elements of a row in the widest product of rows; 0 if there is none.
+fn widest_product(body: &Independent, widths: &HashMap<Value, u32>) -> u32 {
+    let graph = &body.body;
+    let rank = |value: Value| graph.ty(value).shape.dims().len();
+    let width = |(id, node): (usize, &Node)| {
+        let value = Value { node: id as u32, slot: 0 };
+        let ranks = match node.inputs[..] {
+            [a, b, ..] => [rank(a), rank(b), rank(value)],
+            _ => return None,
+        };
+        let row_axis = |i: usize| body.row_axis(node.inputs[i]);
+        is_product_of_rows(&node.op, row_axis, ranks).then(|| widths.get(&value).copied())?
+    };
+    graph.nodes().iter().enumerate().filter_map(width).max().unwrap_or(0)
+}
+
+/// How many threads share the sum of one of so many elements: as many as the device lets exchange values, as long as no
+/// thread has to work on a further element for that.
+fn lanes_for(elements: u32, device: u32, threads: u32) -> u32 {
+    let mut lanes = 1;
+    while elements > 0 && 2 * lanes <= LANES_MOST.min(device) && elements.saturating_mul(2 * lanes) <= threads {
+        lanes *= 2;
+    }
+    lanes
 }

@@ -1,9 +1,11 @@
 //! Loops. Where rows are independent, a loop is one kernel: a workgroup takes a block of rows through all steps, with states
-//! and intermediate values in shared memory, and waits only where threads read what others wrote. Any other loop is the
-//! kernels of its body, dispatched once for each step.
+//! and intermediate values in shared memory (weights too, where they fit and that pays), and waits only where threads read
+//! what others wrote. Any other loop is the kernels of its body, dispatched once for each step.
 
 mod block;
 mod occupancy;
+mod products;
+mod resident;
 mod walk;
 
 use super::site::word;
@@ -34,7 +36,8 @@ impl Lowering<'_> {
             && let Ok(body) = independent(scan)?
             && let Some(block) = self.block(scan, body, operands)?
         {
-            return self.one_kernel(scope, id, scan, &block, operands, outs, place, steps);
+            let path = [&scope.path[..], &[id]].concat();
+            return self.one_kernel(&path, scan, &block, operands, outs, place, steps);
         }
         self.step_by_step(scope, id, scan, operands, outs, place, steps)
     }

@@ -1,13 +1,14 @@
 //! What a workgroup of a loop's kernel takes, for people who ask why the device is not busier.
 
 use super::block::{BLOCK_ROWS_MOST, Block};
+use super::resident::Resident;
 use crate::lower::{Lowering, Pend};
 use schwann_codegen::lang::Stmt;
 use schwann_core::plan::{RowsLimit, Workgroup};
 
 impl Lowering<'_> {
     /// What a workgroup takes of the loop that was dispatched last, for a batch of so many rows.
-    pub(super) fn workgroup(&self, block: &Block, batch: usize) -> Workgroup {
+    pub(super) fn workgroup(&self, block: &Block, resident: &Resident, batch: usize) -> Workgroup {
         let rows_limit = if batch < 2 * self.limits.parallel_groups as usize {
             RowsLimit::Batch
         } else if block.rows >= BLOCK_ROWS_MOST {
@@ -22,8 +23,10 @@ impl Lowering<'_> {
         };
         Workgroup {
             threads: block.threads as usize,
-            memory_bytes: 4 * block.words as usize,
+            memory_bytes: 4 * (block.words + resident.words) as usize,
             memory_most_bytes: self.limits.shared_bytes as usize,
+            weight_bytes: 4 * resident.all_words as usize,
+            resident_bytes: 4 * resident.words as usize,
             rows: block.rows as usize,
             rows_limit,
             barriers: kernel.map_or(0, |kernel| in_loops(&kernel.body)),

@@ -1,12 +1,13 @@
 //! A loop as one kernel: a workgroup takes a block of rows through all steps.
 
-use super::block::{Block, ROWS_AT_ONCE};
+use super::block::Block;
 use super::is_view;
-use crate::lower::element::{Call, Lists, element, epilogue, factors, gate, synapse_ratio};
+use super::resident::Resident;
+use crate::lower::element::{Call, Lists, element, synapse_ratio};
 use crate::lower::grid::coordinates;
 use crate::lower::site::{Site, word};
 use crate::lower::view::{Home, View};
-use crate::lower::{Lowering, Scope, describe};
+use crate::lower::{Lowering, describe};
 use crate::program::Walk;
 use schwann_codegen::lang::{Expr, Memory, Ty};
 use schwann_core::graph::Node;
@@ -21,6 +22,10 @@ use std::sync::Arc;
 #[derive(Default)]
 struct Since {
     accesses: Vec<Access>,
+    /// How many of these, the first ones, came before the loop.
+    before: usize,
+    /// Whether weights were copied to shared memory, and threads have not waited for each other since.
+    copied: bool,
     /// What a loop's body begins with, until threads wait for the first time.
     first: Vec<Access>,
     /// Whether they did, in this loop's body.
@@ -31,9 +36,22 @@ struct Since {
 struct Access {
     words: std::ops::Range<u32>,
     write: bool,
-    /// How elements are dealt to threads, where each thread only touches its own: the elements of a row, and whether several
-    /// rows go to one thread. Otherwise threads touch what others do.
-    own: Option<(u32, bool)>,
+    /// How elements are dealt to threads, where each thread only touches its own: the elements of a row, and in which way.
+    /// Otherwise threads touch what others do.
+    own: Option<(u32, Dealt)>,
+    /// Whether it reads weights that were copied before the loop.
+    copied: bool,
+}
+
+/// How the elements of all rows are dealt to threads.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Dealt {
+    /// One after the other, each to the next thread.
+    OneByOne,
+    /// A thread takes the same element of several rows.
+    ByRows,
+    /// Several threads work on one element, and the first of them writes it.
+    OverLanes,
 }
 
 impl Access {
@@ -50,10 +68,15 @@ fn clash(some: &[Access], others: &[Access]) -> bool {
 }
 
 impl Since {
-    /// Makes the threads wait if one of these accesses meets an earlier one of another thread.
+    /// Makes the threads wait if one of these accesses meets an earlier one of another thread. For weights alone they wait
+    /// before the loop, and not in each round of it.
     fn meet(&mut self, site: &mut Site<'_>, now: &[Access]) {
         if clash(now, &self.accesses) {
             self.wait(site);
+        } else if self.copied && now.iter().any(|access| access.copied) {
+            site.maker.barrier_before_loop();
+            self.accesses.drain(..self.before);
+            (self.before, self.copied) = (0, false);
         }
         if !self.waited {
             self.first.extend(now.iter().cloned());
@@ -64,12 +87,14 @@ impl Since {
     fn wait(&mut self, site: &mut Site<'_>) {
         site.maker.barrier();
         self.accesses.clear();
+        (self.before, self.copied) = (0, false);
         self.waited = true;
     }
 
     /// The beginning of a loop. Gives what was done before it, for [`Since::end_loop`].
     fn begin_loop(&mut self) -> Vec<Access> {
         (self.first, self.waited) = (vec![], false);
+        self.before = self.accesses.len();
         self.accesses.clone()
     }
 
@@ -91,11 +116,13 @@ impl Since {
 struct Held {
     view: View,
     words: Option<std::ops::Range<u32>>,
+    /// Whether it is a weight that was copied to shared memory.
+    copied: bool,
 }
 
 /// The kernel of a loop while it is made.
-struct Walker<'b> {
-    block: &'b Block,
+pub(super) struct Walker<'b> {
+    pub(super) block: &'b Block,
     shared: Memory,
     /// The parts of shared memory that have a name by now, by the value that they hold.
     parts: HashMap<Value, Memory>,
@@ -107,8 +134,7 @@ impl Lowering<'_> {
     #[expect(clippy::too_many_arguments, reason = "a node, where it is, and what it reads and writes")]
     pub(super) fn one_kernel(
         &mut self,
-        scope: &Scope<'_>,
-        id: u32,
+        path: &[u32],
         scan: &Scan,
         block: &Block,
         operands: &[View],
@@ -116,8 +142,8 @@ impl Lowering<'_> {
         place: &[usize],
         steps: usize,
     ) -> Result<Box<Loop>> {
-        let path = [&scope.path[..], &[id]].concat();
         let graph = &block.body.body;
+        let resident = self.reside(scan, block, operands, path, steps)?;
         // Final states are written row by row, and copied to where they are wanted if that is anything else: an element of a
         // sequence of a loop around, say.
         let mut finals = vec![];
@@ -128,9 +154,9 @@ impl Lowering<'_> {
         let first_sequence = &operands[scan.states];
         let batch_dim = first_sequence.dims[1 - scan.axis].clone();
         let batch = batch_dim.eval(self.bindings)?;
-        let mut site = Site::new("scan", block.threads, self.bindings);
+        let mut site = Site::new("scan", block.threads, self);
         site.fixed.insert(Dim::symbol(ROWS), block.rows);
-        let shared = site.maker.shared("values", Ty::U32, block.words);
+        let shared = site.maker.shared("values", Ty::U32, block.words + resident.words);
         let (from_number, from) = (site.args.len(), site.number("from", 0));
         let (to_number, to) = (site.args.len(), site.number("to", word(steps)?));
         let all_steps = site.size(&first_sequence.dims[scan.axis])?;
@@ -152,14 +178,15 @@ impl Lowering<'_> {
                 Walker { block, shared, parts: HashMap::new(), since: Since::default(), held: HashMap::new() };
             let inputs: Vec<Value> = graph.inputs().map(|(_, v)| v).collect();
             for (value, view) in inputs.iter().zip(operands).skip(scan.states + scan.sequences) {
-                walker.held.insert(*value, Held { view: view.clone(), words: None });
+                walker.held.insert(*value, Held { view: view.clone(), words: None, copied: false });
             }
             for (id, node) in graph.nodes().iter().enumerate() {
                 if matches!(node.op, Op::Const(_)) {
-                    let view = self.constants.view(&path, id as u32, node)?;
-                    walker.held.insert(Value { node: id as u32, slot: 0 }, Held { view, words: None });
+                    let view = self.constants.view(path, id as u32, node)?;
+                    walker.held.insert(Value { node: id as u32, slot: 0 }, Held { view, words: None, copied: false });
                 }
             }
+            let lists = walker.copy_weights(s, &resident, |id| self.constants.lists(path, id))?;
             // A row beyond the last is computed from a state of zeros and the last row's inputs, and written nowhere. Of blocks
             // of one row, none is.
             let last_row = if block.rows > 1 { s.maker.name("last_row", &rows_in_all - 1u32) } else { 0u32.into() };
@@ -170,7 +197,7 @@ impl Lowering<'_> {
             for ((value, state), (read_at, write_at)) in inputs.iter().zip(operands).zip(&places) {
                 let held = walker.hold(s, *value)?;
                 let width = block.widths[value];
-                walker.since.meet(s, &[held.access(true, Some((width, false)))]);
+                walker.since.meet(s, &[held.access(true, Some((width, Dealt::OneByOne)))]);
                 let (arena, Home::Shared(part)) = (s.arena, held.view.home.clone()) else { continue };
                 let words = |s: &mut Site<'_>, at: &Expr| {
                     walker.deal(s, width, |s, row, unit| {
@@ -204,6 +231,7 @@ impl Lowering<'_> {
                 })?;
                 s.guarded(from.ne(0u32), |s| words(s, write_at))?;
             }
+            walker.since.copied = resident.words > 0;
             let before = walker.since.begin_loop();
             s.counted("t", &from, &to, |s, t| {
                 let time = if scan.reverse { &all_steps - 1u32 - &t } else { t };
@@ -211,7 +239,7 @@ impl Lowering<'_> {
                 for (value, sequence) in inputs.iter().zip(operands).skip(scan.states).take(scan.sequences) {
                     let held = walker.hold(s, *value)?;
                     let width = block.widths[value];
-                    walker.since.meet(s, &[held.access(true, Some((width, false)))]);
+                    walker.since.meet(s, &[held.access(true, Some((width, Dealt::OneByOne)))]);
                     walker.elements(s, *value, |s, at, row| {
                         let mut from = at.to_vec();
                         from[0] = global(row);
@@ -221,8 +249,8 @@ impl Lowering<'_> {
                     })?;
                 }
                 for (id, node) in graph.nodes().iter().enumerate() {
-                    let lists = self.constants.lists(&path, id as u32);
-                    walker.node(s, id as u32, node, lists)?;
+                    let id = id as u32;
+                    walker.node(s, id, node, lists.get(&id).or(self.constants.lists(path, id)))?;
                 }
                 walker.results(s, scan, outs, &time, &first_row, &rows_in_all)?;
                 walker.next_states(s, scan, &inputs)?;
@@ -233,7 +261,7 @@ impl Lowering<'_> {
             for (value, (_, write_at, ..)) in inputs[..scan.states].iter().zip(&places) {
                 let held = walker.get(*value)?;
                 let width = block.widths[value];
-                walker.since.meet(s, &[held.access(false, Some((width, false)))]);
+                walker.since.meet(s, &[held.access(false, Some((width, Dealt::OneByOne)))]);
                 let (arena, Home::Shared(part)) = (s.arena, held.view.home.clone()) else { continue };
                 walker.deal(s, width, |s, row, unit| {
                     let to = s.maker.name("to_row", &first_row + row);
@@ -253,7 +281,7 @@ impl Lowering<'_> {
         }
         let body = self.block_plan(block)?;
         let block_rows = Some(block.rows as usize);
-        let workgroup = Some(self.workgroup(block, batch));
+        let workgroup = Some(self.workgroup(block, &resident, batch));
         Ok(Box::new(Loop { steps, block_rows, blocks, body, tail: None, workgroup }))
     }
 
@@ -282,8 +310,8 @@ impl Lowering<'_> {
 
 impl Held {
     /// An access to all of it; to nothing where it is not in shared memory.
-    fn access(&self, write: bool, own: Option<(u32, bool)>) -> Access {
-        Access { words: self.words.clone().unwrap_or(0..0), write, own }
+    fn access(&self, write: bool, own: Option<(u32, Dealt)>) -> Access {
+        Access { words: self.words.clone().unwrap_or(0..0), write, own, copied: self.copied }
     }
 }
 
@@ -293,16 +321,49 @@ impl Walker<'_> {
         let (at, len) = (self.block.at[&value], self.block.widths[&value] * self.block.rows);
         let shared = self.shared;
         let part = *self.parts.entry(value).or_insert_with(|| s.maker.part("value", shared, at, len));
-        let held = Held { view: self.block.view(value, part)?, words: Some(at..at + len) };
+        let held = Held { view: self.block.view(value, part)?, words: Some(at..at + len), copied: false };
         self.held.insert(value, held.clone());
         Ok(held)
+    }
+
+    /// Copies what is resident into shared memory, from where steps read it. Gives the synapses among it.
+    fn copy_weights<'c>(
+        &mut self,
+        s: &mut Site<'_>,
+        resident: &Resident,
+        lists: impl Fn(u32) -> Option<&'c Lists>,
+    ) -> Result<HashMap<u32, Lists>> {
+        let (thread, threads, shared) = (s.maker.thread(), self.block.threads, self.shared);
+        let copy = |s: &mut Site<'_>, from: &View, [at, words]: [u32; 2]| -> Result<Memory> {
+            let part = s.maker.part("weights", shared, at, words);
+            let (memory, base) = s.place(from)?;
+            s.strided("e", thread.clone(), words, threads, |s, e| {
+                let word = s.maker.load(memory, base + &e, Ty::U32);
+                s.maker.store(part, e, word);
+                Ok(())
+            })?;
+            Ok(part)
+        };
+        for (value, place) in &resident.values {
+            let view = self.get(*value)?.view;
+            let part = copy(s, &view, *place)?;
+            self.held
+                .insert(*value, Held { view: View { home: Home::Shared(part), ..view }, words: None, copied: true });
+        }
+        let mut copied = HashMap::new();
+        for (id, place) in &resident.lists {
+            let Some(lists) = lists(*id) else { continue };
+            let part = copy(s, &lists.entries()?, *place)?;
+            copied.insert(*id, lists.copied_to(part));
+        }
+        Ok(copied)
     }
 
     /// Memory beside that of the values, for one like this.
     fn beside(&self, s: &mut Site<'_>, value: Value, at: u32) -> Result<Held> {
         let len = self.block.widths[&value] * self.block.rows;
         let part = s.maker.part("beside", self.shared, at, len);
-        Ok(Held { view: self.block.view(value, part)?, words: Some(at..at + len) })
+        Ok(Held { view: self.block.view(value, part)?, words: Some(at..at + len), copied: false })
     }
 
     fn get(&self, value: Value) -> Result<Held> {
@@ -383,7 +444,7 @@ impl Walker<'_> {
                 op: node.op.name().into(),
                 problem: "a value inside a loop in another shape".into(),
             })?;
-            self.held.insert(value, Held { view, words: from.words.clone() });
+            self.held.insert(value, Held { view, words: from.words.clone(), copied: from.copied });
             return Ok(());
         }
         let views: Vec<View> = inputs.iter().map(|held| held.view.clone()).collect();
@@ -403,8 +464,8 @@ impl Walker<'_> {
         for slot in 0..node.outs.len() as u16 {
             outs.push(self.hold(s, Value { node: id, slot })?);
         }
-        let by_rows = self.several_rows(&call, &node.inputs);
-        let dealt = (width, by_rows);
+        let manner = self.dealt(&call, &node.inputs);
+        let dealt = (width, manner);
         // Operands from here on are read where the result is written, element by element.
         let by_element = match &node.op {
             op if op.is_elementwise() => 0,
@@ -414,9 +475,14 @@ impl Walker<'_> {
             _ => inputs.len(),
         };
         let mut accesses = vec![];
+        if lists.is_some_and(|lists| lists.copy.is_some()) {
+            accesses.push(Access { words: 0..0, write: false, own: None, copied: true });
+        }
+        let synapses = accesses.len();
         for (i, held) in inputs.iter().enumerate() {
-            // A thread reads what it wrote itself where all is dealt alike.
-            let alike = i >= by_element && held.view.dims == outs[0].view.dims && held.view.steps == outs[0].view.steps;
+            // A thread reads what it wrote itself where all is dealt alike; of threads that share an element, one wrote it.
+            let own = i >= by_element && manner != Dealt::OverLanes;
+            let alike = own && held.view.dims == outs[0].view.dims && held.view.steps == outs[0].view.steps;
             accesses.push(held.access(false, if alike { Some(dealt) } else { None }));
         }
         if let Op::SynapseRatio { activation, axis, times } = &node.op
@@ -428,7 +494,7 @@ impl Walker<'_> {
             for time in 0..*times {
                 // The last one ends where it is wanted.
                 let to = if (times - 1 - time) % 2 == 0 { outs[0].clone() } else { other.clone() };
-                accesses[0] = x.access(false, None);
+                accesses[synapses] = x.access(false, None);
                 self.since.meet(s, &[&accesses[..], &[to.access(true, Some(dealt))]].concat());
                 self.elements(s, value, |s, at, _| {
                     let result = synapse_ratio(s, &call, &x.view, *activation, *axis, at)?;
@@ -440,89 +506,15 @@ impl Walker<'_> {
         }
         accesses.extend(outs.iter().map(|out| out.access(true, Some(dealt))));
         self.since.meet(s, &accesses);
-        if by_rows {
-            return self.products(s, &call, &outs[0].view, width);
+        match manner {
+            Dealt::ByRows => return self.products(s, &call, &outs[0].view, width),
+            Dealt::OverLanes => return self.products_over_lanes(s, &call, &outs[0].view, width),
+            Dealt::OneByOne => {}
         }
         self.elements(s, value, |s, at, _| {
             let results = element(s, &call, at)?;
             for (out, result) in outs.iter().zip(&results) {
                 s.store(&out.view, at, result)?;
-            }
-            Ok(())
-        })
-    }
-
-    /// Whether a thread can multiply several rows with each weight that it loads.
-    fn several_rows(&self, call: &Call<'_>, inputs: &[Value]) -> bool {
-        let body = &self.block.body;
-        let plain = match call.op {
-            Op::MatMul { transpose_a, .. } | Op::MatMulMap { transpose_a, .. } => !transpose_a,
-            Op::GatedCell { batch_last, .. } => !batch_last,
-            _ => false,
-        };
-        let flat = call.inputs[..inputs.len().min(2)].iter().all(|v| v.dims.len() == 2);
-        plain
-            && flat
-            && call.dims.len() == 2
-            && self.block.rows >= ROWS_AT_ONCE
-            && body.row_axis(inputs[0]) == Some(0)
-            && body.row_axis(inputs[1]).is_none()
-    }
-
-    /// A product or a gated cell with several rows at a time.
-    fn products(&self, s: &mut Site<'_>, call: &Call<'_>, out: &View, width: u32) -> Result<()> {
-        let (a, b, heads) = match call.op {
-            Op::GatedCell { by_column, heads, .. } => {
-                let w = &call.inputs[1];
-                let w = if *by_column { w.transposed(&[1, 0]) } else { w.clone() };
-                (call.inputs[0].clone(), w, heads.to_vec())
-            }
-            Op::MatMul { transpose_b, .. } | Op::MatMulMap { transpose_b, .. } => {
-                let (a, b) = factors(call, false, *transpose_b);
-                (a, b, vec![0])
-            }
-            _ => return Err(Error::Internal("a product that is none".into())),
-        };
-        let inner = s.size(&b.dims[0])?;
-        let pieces = self.block.rows / ROWS_AT_ONCE;
-        let thread = s.maker.thread();
-        s.strided("e", thread, width * pieces, self.block.threads, |s, e| {
-            let (piece, unit) = (s.maker.name("piece", &e / width), s.maker.name("unit", e.rem(width)));
-            let rows: Vec<Expr> = (0..ROWS_AT_ONCE).map(|r| s.maker.name("row", &piece * ROWS_AT_ONCE + r)).collect();
-            let columns = heads.iter().map(|&h| Ok(&unit + word(h)?)).collect::<Result<Vec<Expr>>>()?;
-            let sums: Vec<Vec<_>> =
-                rows.iter().map(|_| columns.iter().map(|_| s.maker.variable("sum", 0.0f32)).collect()).collect();
-            s.counted("k", 0u32, inner, |s, k| {
-                let weights =
-                    columns.iter().map(|c| s.load(&b, &[k.clone(), c.clone()])).collect::<Result<Vec<_>>>()?;
-                for (row, sums) in rows.iter().zip(&sums) {
-                    let x = s.load(&a, &[row.clone(), k.clone()])?;
-                    for (sum, weight) in sums.iter().zip(&weights) {
-                        let next = x.fma(weight, s.maker.get(*sum));
-                        s.maker.set(*sum, next);
-                    }
-                }
-                Ok(())
-            })?;
-            for (row, sums) in rows.iter().zip(&sums) {
-                let at = [row.clone(), unit.clone()];
-                let sums: Vec<Expr> = sums.iter().map(|sum| s.maker.get(*sum)).collect();
-                let value = match call.op {
-                    Op::MatMulMap { map, dtype, .. } => epilogue(s, call, map, *dtype, sums[0].clone(), &at)?,
-                    Op::GatedCell { .. } => {
-                        let mut totals = sums;
-                        if let Some(bias) = call.inputs.get(2)
-                            && let Some(flat) = bias.reshaped(&[b.dims[1].clone()])?
-                        {
-                            for (total, column) in totals.iter_mut().zip(&columns) {
-                                *total = &*total + s.load(&flat, std::slice::from_ref(column))?;
-                            }
-                        }
-                        gate(s, [&totals[0], &totals[1], &totals[2]])
-                    }
-                    _ => sums[0].clone(),
-                };
-                s.store(out, &at, &value)?;
             }
             Ok(())
         })
@@ -541,7 +533,7 @@ impl Walker<'_> {
         let outputs: Vec<Value> = self.block.body.body.outputs().iter().map(|o| o.value).collect();
         for (value, out) in outputs.iter().zip(outs).skip(scan.states) {
             let held = self.get(*value)?;
-            let own = self.block.at.contains_key(value).then(|| (self.block.widths[value], false));
+            let own = self.block.at.contains_key(value).then(|| (self.block.widths[value], Dealt::OneByOne));
             self.since.meet(s, &[held.access(false, own)]);
             self.elements(s, *value, |s, at, row| {
                 let to_row = s.maker.name("to_row", first_row + row);
@@ -571,7 +563,7 @@ impl Walker<'_> {
                 Some(&at) => {
                     let width = self.block.widths[&inputs[k]];
                     let aside = self.beside(s, inputs[k], at)?;
-                    self.since.meet(s, &[held.access(false, None), aside.access(true, Some((width, false)))]);
+                    self.since.meet(s, &[held.access(false, None), aside.access(true, Some((width, Dealt::OneByOne)))]);
                     self.elements(s, inputs[k], |s, at, _| {
                         let value = s.load(&held.view, at)?;
                         s.store(&aside.view, at, &value)
@@ -585,7 +577,7 @@ impl Walker<'_> {
             let state = self.get(inputs[k])?;
             let width = self.block.widths[&inputs[k]];
             let alike = from.view.steps == state.view.steps;
-            let own = (width, false);
+            let own = (width, Dealt::OneByOne);
             self.since.meet(s, &[from.access(false, alike.then_some(own)), state.access(true, Some(own))]);
             self.elements(s, inputs[k], |s, at, _| {
                 let value = s.load(&from.view, at)?;

@@ -80,7 +80,8 @@ impl Prospect {
     pub fn new(graph: &Graph) -> schwann_core::Result<Prospect> {
         let (graph, _) = optimize(graph, &PassOptions::default())?;
         let graph = Arc::new(graph);
-        let limits = Limits { shared_bytes: SHARED_BYTES, ..Limits::default() };
+        // Apple's subgroups have 32 threads, and their conversions of f16 are exact.
+        let limits = Limits { shared_bytes: SHARED_BYTES, lanes: 32, exact_halves: true, ..Limits::default() };
         let prepared = Prepared::new(Arc::clone(&graph), &limits)?;
         let constants = prepared.constants(&graph)?;
         Ok(Prospect { graph, prepared, constants })

@@ -194,7 +194,7 @@ impl Walk<'_> {
             Kind::Thread => Some(self.thread),
             Kind::Group(_) => Some(0),
             Kind::Load(Memory::Buffer(CONSTANTS), at) => of(at).and_then(|at| self.constants.get(at as usize).copied()),
-            Kind::Load(..) | Kind::Fma(..) | Kind::Call(..) => None,
+            Kind::Load(..) | Kind::Fma(..) | Kind::Call(..) | Kind::FromHalf(_) | Kind::Exchange(..) => None,
             Kind::Unary(Unary::Not, a) if expr.ty() == Ty::Bool => of(a).map(|a| u32::from(a == 0)),
             Kind::Unary(Unary::Not, a) => of(a).map(|a| !a),
             Kind::Unary(..) => None,
@@ -250,7 +250,10 @@ fn own(stmt: &Stmt) -> Tally {
             Kind::Unary(Unary::Sqrt | Unary::Exp2 | Unary::Recip, _) => done.functions += 1.0,
             Kind::Binary(Binary::Div, ..) if float => done.functions += 1.0,
             Kind::Binary(Binary::Div | Binary::Rem, ..) => plain(INTEGER_DIVISION),
-            Kind::Unary(..) | Kind::Binary(..) | Kind::Fma(..) | Kind::Select(..) | Kind::Convert(_) => plain(1.0),
+            Kind::Unary(..) | Kind::Binary(..) | Kind::Fma(..) | Kind::Select(..) => plain(1.0),
+            Kind::Convert(_) | Kind::FromHalf(_) => plain(1.0),
+            // It takes about as long as a read of the workgroup's memory.
+            Kind::Exchange(..) => done.shared += 1.0,
             // A kernel with functions of the user's own is not counted at all.
             Kind::Call(..) => {}
         }

@@ -1,0 +1,131 @@
+//! Which weights a workgroup copies into its own memory before the first step, and reads there in every step.
+//!
+//! Without that, weights come through the device's caches again in each step. With few rows, where a step waits for the one
+//! before and nothing else is there to hide how long a read takes, the nearer memory is worth more than room for further
+//! workgroups; with many rows it is the other way round, and each weight that is read serves several rows anyway.
+
+use super::block::Block;
+use crate::lower::Lowering;
+use crate::lower::element::Lists;
+use crate::lower::view::{Home, View};
+use schwann_codegen::lang::Memory;
+use schwann_core::op::Scan;
+use schwann_core::{DType, Dim, Op, Result, Value};
+use std::collections::{BTreeMap, HashSet};
+
+/// Steps from which on copying the weights first is worth it. A stream that comes step by step reads each weight once.
+const STEPS_LEAST: usize = 4;
+
+/// The weights of a loop: the words that its steps read, and those that stay in a workgroup's memory.
+#[derive(Default)]
+pub(super) struct Resident {
+    /// Words of all weights that steps read.
+    pub(super) all_words: u32,
+    /// Words of those that stay.
+    pub(super) words: u32,
+    /// Values of the body that stay: the word at which each begins, and how many it has.
+    pub(super) values: BTreeMap<Value, [u32; 2]>,
+    /// Likewise synapses, by the number of the node that sums over them.
+    pub(super) lists: BTreeMap<u32, [u32; 2]>,
+}
+
+/// Something that may stay.
+enum Weight {
+    Value(Value),
+    Lists(u32),
+}
+
+impl Lowering<'_> {
+    /// Chooses what stays of the weights of a loop whose other values are placed already: the largest first, as far as there
+    /// is room.
+    pub(super) fn reside(
+        &self,
+        scan: &Scan,
+        block: &Block,
+        operands: &[View],
+        path: &[u32],
+        steps: usize,
+    ) -> Result<Resident> {
+        let graph = &block.body.body;
+        let read = self.read_in_steps(block, path);
+        let mut weights: Vec<(u32, Weight)> = vec![];
+        let mut add = |value: Value, view: &View| -> Result<()> {
+            let fixed = view.dims.iter().all(|dim| dim.as_fixed().is_some());
+            if fixed && read.contains(&value) && !matches!(view.home, Home::Number(_)) && view.is_whole()? {
+                let elements = self.count(&view.dims)?;
+                let words = elements.div_ceil(view.per_word() as usize);
+                if let (Ok(words), true) = (u32::try_from(words), elements > 0) {
+                    weights.push((words, Weight::Value(value)));
+                }
+            }
+            Ok(())
+        };
+        let split = scan.states + scan.sequences;
+        for ((_, value), view) in graph.inputs().zip(operands).skip(split) {
+            add(value, view)?;
+        }
+        for (id, node) in graph.nodes().iter().enumerate() {
+            if matches!(node.op, Op::Const(_)) {
+                add(Value { node: id as u32, slot: 0 }, &self.constants.view(path, id as u32, node)?)?;
+            }
+        }
+        for id in 0..graph.nodes().len() as u32 {
+            if let Some(lists) = self.constants.lists(path, id) {
+                weights.push((lists.words - lists.destinations - 1, Weight::Lists(id)));
+            }
+        }
+        let all_words = weights.iter().fold(0u32, |sum, (words, _)| sum.saturating_add(*words));
+        let mut resident = Resident { all_words, ..Resident::default() };
+        if block.rows > 1 || steps < STEPS_LEAST {
+            return Ok(resident);
+        }
+        weights.sort_by_key(|(words, _)| std::cmp::Reverse(*words));
+        let mut left = (self.limits.shared_bytes / 4).saturating_sub(block.words);
+        for (words, weight) in weights.into_iter().filter(|(words, _)| *words > 0) {
+            if words > left {
+                continue;
+            }
+            let place = [block.words + resident.words, words];
+            match weight {
+                Weight::Value(value) => resident.values.insert(value, place),
+                Weight::Lists(id) => resident.lists.insert(id, place),
+            };
+            (left, resident.words) = (left - words, resident.words + words);
+        }
+        Ok(resident)
+    }
+
+    /// Values that steps read, themselves or by another view. Tables of synapses that are sorted into lists are not.
+    fn read_in_steps(&self, block: &Block, path: &[u32]) -> HashSet<Value> {
+        let graph = &block.body.body;
+        let mut read: HashSet<Value> = graph.outputs().iter().map(|output| output.value).collect();
+        for (id, node) in graph.nodes().iter().enumerate().rev() {
+            let value = Value { node: id as u32, slot: 0 };
+            if super::is_view(&node.op) && !block.at.contains_key(&value) && !read.contains(&value) {
+                continue;
+            }
+            let tables = match (&node.op, self.constants.lists(path, id as u32)) {
+                (Op::SynapseSum { sums, .. }, Some(_)) => 1..5 + sums,
+                (Op::SynapseRatio { .. }, Some(_)) => 1..7,
+                _ => 0..0,
+            };
+            let by_itself = |(i, _): &(usize, &Value)| !tables.contains(i);
+            read.extend(node.inputs.iter().enumerate().filter(by_itself).map(|(_, v)| *v));
+        }
+        read
+    }
+}
+
+impl Lists {
+    /// What the lists consist of, without the places where they begin.
+    pub(super) fn entries(&self) -> Result<View> {
+        let first = self.destinations + 1;
+        let words = Dim::fixed((self.words - first) as usize);
+        View::whole(Home::Constant(self.at + first), DType::I32, false, &[words])
+    }
+
+    /// The same lists, whose entries are read from a copy.
+    pub(super) fn copied_to(&self, copy: Memory) -> Lists {
+        Lists { copy: Some(copy), ..self.clone() }
+    }
+}
