@@ -360,7 +360,7 @@ impl Expr {
         Expr::new(ty, Kind::Convert(self.clone()))
     }
     /// The `f16` in the lowest 16 bits.
-    pub fn from_half(&self) -> Expr {
+    pub fn half_to_float(&self) -> Expr {
         Expr::new(Ty::F32, Kind::FromHalf(self.clone()))
     }
     /// a mod b

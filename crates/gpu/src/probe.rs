@@ -51,7 +51,7 @@ pub(crate) fn lanes<D: Device>(device: &D, most: u32) -> Result<u32> {
 
 /// Whether [`Kind::FromHalf`] is exact for every `f16`.
 pub(crate) fn exact_halves<D: Device>(device: &D) -> Result<bool> {
-    let got = words(device, 1 << 16, |number| number.from_half().bits(Ty::U32))?;
+    let got = words(device, 1 << 16, |number| number.half_to_float().bits(Ty::U32))?;
     let right = |(got, number): (&u32, u16)| {
         let (got, want) = (f32::from_bits(*got), f16::from_bits(number).to_f32());
         got.to_bits() == want.to_bits() || got.is_nan() && want.is_nan()

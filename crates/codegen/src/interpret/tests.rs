@@ -618,7 +618,7 @@ fn an_exchange_that_some_threads_do_not_come_to_is_found() {
 fn halves_are_what_they_stand_for_whatever_the_other_bits_are() {
     // 1, −2, the largest, the smallest normal and subnormal ones, infinity, and zeros.
     let x = [0x3c00, 0xffff_c000, 0x1_7bff, 0x0400, 0x0001, 0xfc00, 0x8000, 0xabcd_0000];
-    let got = computed(|m, x| m.load(x, m.thread(), Ty::U32).from_half().bits(Ty::U32), &x);
+    let got = computed(|m, x| m.load(x, m.thread(), Ty::U32).half_to_float().bits(Ty::U32), &x);
     let want = [1.0, -2.0, 65504.0, 2f32.powi(-14), 2f32.powi(-24), f32::NEG_INFINITY, -0.0, 0.0];
     assert_eq!(got, want.map(f32::to_bits));
 }

@@ -121,7 +121,7 @@ impl Language for Cuda {
         format!("({condition} ? {a} : {b})")
     }
 
-    fn from_half(&self, x: &str) -> String {
+    fn half_to_float(&self, x: &str) -> String {
         format!("half_to_float((unsigned short)({x}))")
     }
 

@@ -66,7 +66,7 @@ trait Language {
     /// a where the condition holds, else b.
     fn select(&self, condition: &str, a: &str, b: &str) -> String;
     /// The `f16` in the lowest 16 bits of a word.
-    fn from_half(&self, x: &str) -> String;
+    fn half_to_float(&self, x: &str) -> String;
     /// The value of the thread whose number differs in this bit.
     fn exchange(&self, x: &str, bit: u32) -> String;
     /// The thread's number.
@@ -385,7 +385,7 @@ impl<L: Language> Walk<'_, L> {
             }
             Kind::FromHalf(a) => {
                 let [text] = self.operands([a]);
-                language.from_half(bare(&text))
+                language.half_to_float(bare(&text))
             }
             Kind::Exchange(a, bit) => language.exchange(bare(&self.value(a)), *bit),
             Kind::Call(function, operands) => {

@@ -134,7 +134,7 @@ fn everything() -> Kernel {
         put(&mut m, Expr::new(value.ty(), Kind::Exchange((*value).clone(), 2)));
     }
     for value in [&u, &known[1]] {
-        put(&mut m, value.from_half());
+        put(&mut m, value.half_to_float());
     }
     put(&mut m, f.fma(2.0, &f));
     put(&mut m, known[0].fma(2.0, 3.0));

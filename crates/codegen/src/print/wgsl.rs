@@ -112,7 +112,7 @@ impl Language for Wgsl {
         format!("select({b}, {a}, {condition})")
     }
 
-    fn from_half(&self, x: &str) -> String {
+    fn half_to_float(&self, x: &str) -> String {
         format!("unpack2x16float({x}).x")
     }
 

@@ -164,7 +164,7 @@ impl Site<'_> {
         let mask = (1u32 << bits) - 1;
         let shifted = word.shr(shift);
         if view.dtype == DType::F16 && self.exact_halves {
-            return Ok(self.maker.name("h", shifted.from_half()));
+            return Ok(self.maker.name("h", shifted.half_to_float()));
         }
         let narrow = self.maker.name("n", shifted.and(mask));
         Ok(match view.dtype {
