@@ -118,7 +118,7 @@ pub struct Workgroup {
     pub memory_bytes: usize,
     /// The most that there may be.
     pub memory_most_bytes: usize,
-    /// Bytes of the weights that each step reads.
+    /// Bytes of the matrices and synapses that each step reads.
     pub weight_bytes: usize,
     /// Bytes of those weights that were copied into that memory before the first step; the others come through caches.
     pub resident_bytes: usize,

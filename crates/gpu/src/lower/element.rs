@@ -23,6 +23,16 @@ pub(crate) struct Call<'a> {
     pub(crate) synapses: Option<&'a Lists>,
     /// The word of the buffer of faults for an index that is out of range.
     pub(crate) fault: Option<u32>,
+    /// Threads that share each sum over synapses, where several do.
+    pub(crate) lanes: Option<&'a Lanes>,
+}
+
+/// Neighbouring threads that share the sum of one element.
+#[derive(Clone, Debug)]
+pub(crate) struct Lanes {
+    /// This thread's number among them.
+    pub(crate) lane: Expr,
+    pub(crate) count: u32,
 }
 
 /// Synapses as lists, one for each destination: `destinations + 1` places where lists begin, then for all synapses, list by
@@ -664,7 +674,9 @@ pub(crate) fn synapse_sums(
     from: Vec<Expr>,
     at: &[Expr],
 ) -> Result<Vec<Expr>> {
-    let sums: Vec<_> = from.into_iter().map(|start| s.maker.variable("sum", start)).collect();
+    let zeros = || vec![Expr::from(0.0f32); from.len()];
+    let starts = if call.lanes.is_some() { zeros() } else { from.clone() };
+    let sums: Vec<_> = starts.into_iter().map(|start| s.maker.variable("sum", start)).collect();
     let destination = s.maker.name("d", &at[axis]);
     let step = |s: &mut Site<'_>, source: Expr, scale: Expr, shift: Expr, weights: Vec<Expr>| -> Result<()> {
         let mut place = at.to_vec();
@@ -692,16 +704,22 @@ pub(crate) fn synapse_sums(
             Some(copy) => s.maker.load(copy, index, Ty::U32).bits(ty),
             None => s.maker.load(constants, &base + index + first, ty),
         };
-        return s
-            .counted("e", begin, end, |s, e| {
-                let source = word(s, e.clone(), Ty::U32);
-                let source = s.maker.name("source", source);
-                let scale = word(s, &e + count, Ty::F32);
-                let shift = word(s, &e + 2 * count, Ty::F32);
-                let weights = (0..sums.len() as u32).map(|k| word(s, &e + (3 + k) * count, Ty::F32)).collect();
-                step(s, source, scale, shift, weights)
-            })
-            .map(|()| sums.iter().map(|sum| s.maker.get(*sum)).collect());
+        let (begin, by) = match call.lanes {
+            Some(lanes) => (begin + &lanes.lane, lanes.count),
+            None => (begin, 1),
+        };
+        s.strided("e", begin, end, by, |s, e| {
+            let source = word(s, e.clone(), Ty::U32);
+            let source = s.maker.name("source", source);
+            let scale = word(s, &e + count, Ty::F32);
+            let shift = word(s, &e + 2 * count, Ty::F32);
+            let weights = (0..sums.len() as u32).map(|k| word(s, &e + (3 + k) * count, Ty::F32)).collect();
+            step(s, source, scale, shift, weights)
+        })?;
+        let parts: Vec<Expr> = sums.iter().map(|sum| s.maker.get(*sum)).collect();
+        let Some(lanes) = call.lanes else { return Ok(parts) };
+        let total = |(part, start): (Expr, &Expr)| s.maker.sum_over_lanes(part, lanes.count) + start;
+        return Ok(parts.into_iter().zip(&from).map(total).collect());
     }
     // Tables that are not known before the run: every synapse is looked at.
     let count = s.size(&call.inputs[1].dims[0])?;

@@ -352,6 +352,7 @@ impl Lowering<'_> {
             dims: node.outs[0].shape.dims(),
             synapses: lists,
             fault,
+            lanes: None,
         };
         if self.rows(&call, outs, place)? {
             return Ok(None);

@@ -188,9 +188,9 @@ impl Lowering<'_> {
         let (offsets, words) = plan(rows);
         let widest = widths.values().copied().max().unwrap_or(1);
         let most = *THREADS.end().min(&self.limits.threads);
-        let product = if rows < ROWS_AT_ONCE { widest_product(&body, &widths) } else { 0 };
-        let lanes = lanes_for(product * rows, self.limits.lanes, most);
-        let wanted = (widest * rows.div_ceil(ROWS_AT_ONCE)).max(product * rows * lanes);
+        let sums = if rows < ROWS_AT_ONCE { widest_sum(&body, &widths) } else { 0 };
+        let lanes = lanes_for(sums * rows, self.limits.lanes, most);
+        let wanted = (widest * rows.div_ceil(ROWS_AT_ONCE)).max(sums * rows * lanes);
         let threads = wanted.next_multiple_of(32).clamp(*THREADS.start(), most);
         let mut at = HashMap::new();
         for (value, offset) in values.iter().zip(&offsets) {
@@ -224,8 +224,8 @@ fn viewable(body: &Independent, node: &Node, id: u32) -> Result<bool> {
     }
 }
 
-/// The elements of a row in the widest product of rows; 0 if there is none.
-fn widest_product(body: &Independent, widths: &HashMap<Value, u32>) -> u32 {
+/// The elements of a row in the widest product of rows or sum over synapses; 0 if there is none.
+fn widest_sum(body: &Independent, widths: &HashMap<Value, u32>) -> u32 {
     let graph = &body.body;
     let rank = |value: Value| graph.ty(value).shape.dims().len();
     let width = |(id, node): (usize, &Node)| {
@@ -235,7 +235,8 @@ fn widest_product(body: &Independent, widths: &HashMap<Value, u32>) -> u32 {
             _ => return None,
         };
         let row_axis = |i: usize| body.row_axis(node.inputs[i]);
-        is_product_of_rows(&node.op, row_axis, ranks).then(|| widths.get(&value).copied())?
+        let synapses = matches!(node.op, Op::SynapseSum { .. } | Op::SynapseRatio { .. });
+        (synapses || is_product_of_rows(&node.op, row_axis, ranks)).then(|| widths.get(&value).copied())?
     };
     graph.nodes().iter().enumerate().filter_map(width).max().unwrap_or(0)
 }

@@ -1,8 +1,8 @@
 //! Products and gated cells of a loop's body: who multiplies what.
 
-use super::block::ROWS_AT_ONCE;
+use super::block::{Block, ROWS_AT_ONCE};
 use super::walk::{Dealt, Walker};
-use crate::lower::element::{Call, epilogue, factors, gate};
+use crate::lower::element::{Call, Lanes, epilogue, factors, gate};
 use crate::lower::site::{Site, word};
 use crate::lower::view::View;
 use schwann_codegen::lang::Expr;
@@ -75,14 +75,14 @@ pub(super) fn is_product_of_rows(op: &Op, row_axis: impl Fn(usize) -> Option<usi
 
 impl Walker<'_> {
     /// How the elements of a node's result are dealt to the threads.
-    pub(super) fn dealt(&self, call: &Call<'_>, inputs: &[Value]) -> Dealt {
+    pub(super) fn dealt(&self, call: &Call<'_>, inputs: &[Value], width: u32) -> Dealt {
+        let Block { body, rows, lanes, threads, .. } = self.block;
         let rank = |i: usize| call.inputs.get(i).map_or(0, |view| view.dims.len());
-        let row_axis = |i: usize| self.block.body.row_axis(inputs[i]);
-        if !is_product_of_rows(call.op, row_axis, [rank(0), rank(1), call.dims.len()]) {
-            Dealt::OneByOne
-        } else if self.block.rows >= ROWS_AT_ONCE {
+        let row_axis = |i: usize| body.row_axis(inputs[i]);
+        let product = is_product_of_rows(call.op, row_axis, [rank(0), rank(1), call.dims.len()]);
+        if product && *rows >= ROWS_AT_ONCE {
             Dealt::ByRows
-        } else if self.block.lanes > 1 {
+        } else if (product || call.synapses.is_some()) && *lanes > 1 && width * rows * lanes <= *threads {
             Dealt::OverLanes
         } else {
             Dealt::OneByOne
@@ -123,29 +123,22 @@ impl Walker<'_> {
         })
     }
 
-    /// A product or a gated cell of few rows: several neighbouring threads share the sum of one element, so that a step is
+    /// An element of a product or a gated cell of few rows, whose sums several neighbouring threads share, so that a step is
     /// over sooner.
-    pub(super) fn products_over_lanes(&self, s: &mut Site<'_>, call: &Call<'_>, out: &View, width: u32) -> Result<()> {
+    pub(super) fn product_over_lanes(
+        &self,
+        s: &mut Site<'_>,
+        call: &Call<'_>,
+        lanes: &Lanes,
+        at: &[Expr],
+    ) -> Result<Expr> {
         let factors = Factors::of(call)?;
         let Factors { a, b, .. } = &factors;
         let inner = s.size(&b.dims[0])?;
-        let (lanes, threads) = (self.block.lanes, self.block.threads);
-        // The block has a thread for each lane of each element. Threads beyond these compute the last element once more and do
-        // not write it, since all threads have to take part in the exchange of sums.
-        let elements = width * self.block.rows;
-        debug_assert!(elements * lanes <= threads, "{elements} elements of {lanes} lanes for {threads} threads");
-        let thread = s.maker.thread();
-        let lane = s.maker.name("lane", thread.rem(lanes));
-        let number = s.maker.name("number", thread / lanes);
-        let e = s.maker.name("e", number.min(elements - 1));
-        let (row, unit) = match self.block.rows {
-            1 => (0u32.into(), e),
-            _ => (s.maker.name("row", &e / width), s.maker.name("unit", e.rem(width))),
-        };
-        let columns = factors.columns(&unit)?;
+        let columns = factors.columns(&at[1])?;
         let sums: Vec<_> = columns.iter().map(|_| s.maker.variable("part", 0.0f32)).collect();
-        s.strided("k", lane.clone(), inner, lanes, |s, k| {
-            let x = s.load(a, &[row.clone(), k.clone()])?;
+        s.strided("k", lanes.lane.clone(), inner, lanes.count, |s, k| {
+            let x = s.load(a, &[at[0].clone(), k.clone()])?;
             for (sum, column) in sums.iter().zip(&columns) {
                 let weight = s.load(b, &[k.clone(), column.clone()])?;
                 let next = x.fma(weight, s.maker.get(*sum));
@@ -156,10 +149,8 @@ impl Walker<'_> {
         let mut totals = vec![];
         for sum in sums {
             let part = s.maker.get(sum);
-            totals.push(s.maker.sum_over_lanes(part, lanes));
+            totals.push(s.maker.sum_over_lanes(part, lanes.count));
         }
-        let at = [row, unit];
-        let value = factors.finish(s, call, totals, &at, &columns)?;
-        s.guarded(lane.eq(0u32).and(number.lt(elements)), |s| s.store(out, &at, &value))
+        factors.finish(s, call, totals, at, &columns)
     }
 }

@@ -1,4 +1,5 @@
-//! Which weights a workgroup copies into its own memory before the first step, and reads there in every step.
+//! Which weights a workgroup copies into its own memory before the first step, and reads there in every step: matrices of
+//! products and cells, and synapses. (Biases and the like are few, and a thread reads only its own.)
 //!
 //! Without that, weights come through the device's caches again in each step. With few rows, where a step waits for the one
 //! before and nothing else is there to hide how long a read takes, the nearer memory is worth more than room for further
@@ -16,10 +17,10 @@ use std::collections::{BTreeMap, HashSet};
 /// Steps from which on copying the weights first is worth it. A stream that comes step by step reads each weight once.
 const STEPS_LEAST: usize = 4;
 
-/// The weights of a loop: the words that its steps read, and those that stay in a workgroup's memory.
+/// The weights of a loop, and those that stay in a workgroup's memory.
 #[derive(Default)]
 pub(super) struct Resident {
-    /// Words of all weights that steps read.
+    /// Words of all matrices and synapses that steps read.
     pub(super) all_words: u32,
     /// Words of those that stay.
     pub(super) words: u32,
@@ -47,11 +48,11 @@ impl Lowering<'_> {
         steps: usize,
     ) -> Result<Resident> {
         let graph = &block.body.body;
-        let read = self.read_in_steps(block, path);
+        let matrices = matrices(block);
         let mut weights: Vec<(u32, Weight)> = vec![];
         let mut add = |value: Value, view: &View| -> Result<()> {
             let fixed = view.dims.iter().all(|dim| dim.as_fixed().is_some());
-            if fixed && read.contains(&value) && !matches!(view.home, Home::Number(_)) && view.is_whole()? {
+            if fixed && matrices.contains(&value) && !matches!(view.home, Home::Number(_)) && view.is_whole()? {
                 let elements = self.count(&view.dims)?;
                 let words = elements.div_ceil(view.per_word() as usize);
                 if let (Ok(words), true) = (u32::try_from(words), elements > 0) {
@@ -94,26 +95,23 @@ impl Lowering<'_> {
         }
         Ok(resident)
     }
+}
 
-    /// Values that steps read, themselves or by another view. Tables of synapses that are sorted into lists are not.
-    fn read_in_steps(&self, block: &Block, path: &[u32]) -> HashSet<Value> {
-        let graph = &block.body.body;
-        let mut read: HashSet<Value> = graph.outputs().iter().map(|output| output.value).collect();
-        for (id, node) in graph.nodes().iter().enumerate().rev() {
-            let value = Value { node: id as u32, slot: 0 };
-            if super::is_view(&node.op) && !block.at.contains_key(&value) && !read.contains(&value) {
-                continue;
+/// The values that are the second factor of a product or a cell, themselves or by another view.
+fn matrices(block: &Block) -> HashSet<Value> {
+    let mut found = HashSet::new();
+    for (id, node) in block.body.body.nodes().iter().enumerate().rev() {
+        match &node.op {
+            Op::MatMul { .. } | Op::MatMulMap { .. } | Op::GatedCell { .. } => {
+                found.extend(node.inputs.get(1).copied())
             }
-            let tables = match (&node.op, self.constants.lists(path, id as u32)) {
-                (Op::SynapseSum { sums, .. }, Some(_)) => 1..5 + sums,
-                (Op::SynapseRatio { .. }, Some(_)) => 1..7,
-                _ => 0..0,
-            };
-            let by_itself = |(i, _): &(usize, &Value)| !tables.contains(i);
-            read.extend(node.inputs.iter().enumerate().filter(by_itself).map(|(_, v)| *v));
+            op if super::is_view(op) && found.contains(&Value { node: id as u32, slot: 0 }) => {
+                found.insert(node.inputs[0]);
+            }
+            _ => {}
         }
-        read
     }
+    found
 }
 
 impl Lists {

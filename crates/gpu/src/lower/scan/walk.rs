@@ -3,7 +3,7 @@
 use super::block::Block;
 use super::is_view;
 use super::resident::Resident;
-use crate::lower::element::{Call, Lists, element, synapse_ratio};
+use crate::lower::element::{Call, Lanes, Lists, element, synapse_ratio};
 use crate::lower::grid::coordinates;
 use crate::lower::site::{Site, word};
 use crate::lower::view::{Home, View};
@@ -417,6 +417,37 @@ impl Walker<'_> {
         })
     }
 
+    /// The same by several neighbouring threads for each element, of which the first writes what all of them computed. The
+    /// block has a thread for each of them. Threads beyond these compute the last element once more and do not write it,
+    /// since all threads have to take part in exchanges.
+    fn elements_over_lanes<'s>(
+        &self,
+        s: &mut Site<'s>,
+        value: Value,
+        outs: &[View],
+        body: impl FnOnce(&mut Site<'s>, &Lanes, &[Expr]) -> Result<Vec<Expr>>,
+    ) -> Result<()> {
+        let (width, count) = (self.block.widths[&value], self.block.lanes);
+        let elements = width * self.block.rows;
+        let thread = s.maker.thread();
+        let lane = s.maker.name("lane", thread.rem(count));
+        let number = s.maker.name("number", thread / count);
+        let e = s.maker.name("e", number.min(elements - 1));
+        let (row, unit) = match self.block.rows {
+            1 => (0u32.into(), e),
+            _ => (s.maker.name("row", &e / width), s.maker.name("unit", e.rem(width))),
+        };
+        let axis = self.block.body.row_axis(value).unwrap_or(0);
+        let mut others = self.block.body.body.ty(value).shape.dims().to_vec();
+        others.remove(axis);
+        let mut at = coordinates(s, &unit, &others)?;
+        at.insert(axis, row);
+        let results = body(s, &Lanes { lane: lane.clone(), count }, &at)?;
+        s.guarded(lane.eq(0u32).and(number.lt(elements)), |s| {
+            outs.iter().zip(&results).try_for_each(|(out, result)| s.store(out, &at, result))
+        })
+    }
+
     /// Computes a node, for all rows of the block.
     fn node(&mut self, s: &mut Site<'_>, id: u32, node: &Node, lists: Option<&Lists>) -> Result<()> {
         let value = Value { node: id, slot: 0 };
@@ -458,13 +489,14 @@ impl Walker<'_> {
             dims,
             synapses: lists,
             fault: None,
+            lanes: None,
         };
         let width = self.block.widths[&value];
         let mut outs = vec![];
         for slot in 0..node.outs.len() as u16 {
             outs.push(self.hold(s, Value { node: id, slot })?);
         }
-        let manner = self.dealt(&call, &node.inputs);
+        let manner = self.dealt(&call, &node.inputs, width);
         let dealt = (width, manner);
         // Operands from here on are read where the result is written, element by element.
         let by_element = match &node.op {
@@ -496,10 +528,17 @@ impl Walker<'_> {
                 let to = if (times - 1 - time) % 2 == 0 { outs[0].clone() } else { other.clone() };
                 accesses[synapses] = x.access(false, None);
                 self.since.meet(s, &[&accesses[..], &[to.access(true, Some(dealt))]].concat());
-                self.elements(s, value, |s, at, _| {
-                    let result = synapse_ratio(s, &call, &x.view, *activation, *axis, at)?;
-                    s.store(&to.view, at, &result)
-                })?;
+                if manner == Dealt::OverLanes {
+                    self.elements_over_lanes(s, value, std::slice::from_ref(&to.view), |s, lanes, at| {
+                        let call = Call { lanes: Some(lanes), ..call };
+                        Ok(vec![synapse_ratio(s, &call, &x.view, *activation, *axis, at)?])
+                    })?;
+                } else {
+                    self.elements(s, value, |s, at, _| {
+                        let result = synapse_ratio(s, &call, &x.view, *activation, *axis, at)?;
+                        s.store(&to.view, at, &result)
+                    })?;
+                }
                 x = to;
             }
             return Ok(());
@@ -508,7 +547,13 @@ impl Walker<'_> {
         self.since.meet(s, &accesses);
         match manner {
             Dealt::ByRows => return self.products(s, &call, &outs[0].view, width),
-            Dealt::OverLanes => return self.products_over_lanes(s, &call, &outs[0].view, width),
+            Dealt::OverLanes => {
+                let views: Vec<View> = outs.iter().map(|out| out.view.clone()).collect();
+                return self.elements_over_lanes(s, value, &views, |s, lanes, at| match lists {
+                    Some(_) => element(s, &Call { lanes: Some(lanes), ..call }, at),
+                    None => Ok(vec![self.product_over_lanes(s, &call, lanes, at)?]),
+                });
+            }
             Dealt::OneByOne => {}
         }
         self.elements(s, value, |s, at, _| {
