@@ -1,16 +1,16 @@
 //! Runs kernels on the CPU, to find out what is wrong with them.
 //!
-//! All threads of a workgroup go through the kernel together, statement by statement, each variable a vector with an element
-//! for each thread; loops and branches leave some of them out. Between two barriers the order of threads is nobody's
-//! business, so a word that one thread writes and another reads or writes before the next barrier is a race, whatever order
-//! they came in here. The same goes for a buffer's words and workgroups, for the whole of a dispatch. So for the inputs of a
-//! run, no race goes unseen: if there is one in any order, then the first of it is the same in this order.
+//! All threads of a workgroup run in lockstep, statement by statement. A variable is a vector with one element for each
+//! thread; loops and branches deactivate some of the threads. Between two barriers a device may run threads in any
+//! order. So if one thread writes a word and another reads or writes it before the next barrier, that is a race,
+//! whatever order the two had here. The same holds for workgroups that share a buffer's word, for the whole of a
+//! dispatch. For the inputs of a run, no race goes unseen: up to its first race, a kernel does the same in every order.
 //!
-//! Also found: reads of words that nobody wrote, indices beyond the end, barriers that not all threads come to, loops that
-//! do not end, divisions of integers by zero and shifts by 32 or more. Arithmetic is that of `f32`, with fused products
-//! rounded once.
+//! It also finds reads of words that were never written, indices beyond the end, barriers that not all threads reach,
+//! loops that do not end, divisions of integers by zero and shifts by 32 or more. Arithmetic is that of `f32`, with
+//! fused products rounded once.
 //!
-//! The tree becomes a list of vector instructions once ([`Program::new`]), and then runs any number of times.
+//! The tree is compiled once to a list of vector instructions ([`Program::new`]), which can run any number of times.
 
 mod compile;
 mod execute;
@@ -32,7 +32,7 @@ use compile::Line;
 #[derive(Clone, Debug)]
 pub struct Program {
     kernel: Kernel,
-    /// Slots: one for each variable, then those that are filled before a run, then those of values on the way.
+    /// Slots: one for each variable, then those that are filled before a run, then those of intermediate values.
     slots: usize,
     /// The slots of the thread's number and of the workgroup's along three axes.
     numbers: [usize; 4],
@@ -46,9 +46,9 @@ pub struct Program {
 /// How a dispatch is run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// The most statements that are executed before the run is taken for endless. A statement that a workgroup executes is
-    /// one, for all its threads; the end of a round of a loop and the beginning of a workgroup count as well. There is no
-    /// use in more than 2³¹ − 2.
+    /// The most statements that are executed before the run is considered endless. A statement counts once for a
+    /// workgroup, for all its threads; the end of each round of a loop and the beginning of a workgroup count too.
+    /// Values above 2³¹ − 2 have no effect.
     pub statements: u64,
 }
 
@@ -61,9 +61,9 @@ impl Default for Options {
 /// Accesses to one kind of memory, of all threads together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Traffic {
-    /// Words that were read, each as often as it was.
+    /// Reads; a word that is read several times counts each time.
     pub loads: u64,
-    /// Words that were written, each as often as it was.
+    /// Writes; a word that is written several times counts each time.
     pub stores: u64,
 }
 
@@ -76,7 +76,7 @@ pub struct Counts {
     pub statements: u64,
     /// Barriers, each once for a workgroup.
     pub barriers: u64,
-    /// Values that threads computed, other than loads; with those below.
+    /// Values that threads computed, other than loads; `fmas` and `functions` are included.
     pub operations: u64,
     /// Fused products and sums among the operations.
     pub fmas: u64,
@@ -108,8 +108,8 @@ impl std::ops::AddAssign for Counts {
 }
 
 impl Program {
-    /// Prepares a kernel. All that [`verify::verify`] asks must hold, but barriers may be where threads part: whether they
-    /// do is found when it runs.
+    /// Prepares a kernel. Everything that [`verify::verify`] checks must hold, except that threads may diverge at
+    /// barriers: the run finds out whether they do.
     pub fn new(kernel: &Kernel) -> Result<Program, Problem> {
         verify::check(kernel)?;
         Ok(compile::compile(kernel))
@@ -120,8 +120,8 @@ impl Program {
         &self.kernel
     }
 
-    /// Runs one dispatch of so many workgroups along each axis, until it ends or something is found. The buffers are changed
-    /// in both cases.
+    /// Runs one dispatch of `groups` workgroups along each axis, until it ends or something is found. The buffers are
+    /// changed in both cases.
     pub fn run(
         &self,
         groups: [u32; 3],

@@ -1,12 +1,12 @@
-//! The kernel language: what a GPU runs, as a tree.
+//! The kernel language: programs for a GPU, as a tree.
 //!
-//! A kernel is run by workgroups of threads. A thread has variables and small arrays of its own; the threads of a workgroup
-//! share arrays, and wait for each other at barriers; all threads see the buffers, which are words of 32 bits. There are
-//! loops that count up and branches, and nothing that jumps. There are no atomic operations: which thread writes which word
-//! is settled when the kernel is made, so that the same inputs give the same bits.
+//! A kernel is run by workgroups of threads. A thread has variables and small arrays of its own; the threads of a
+//! workgroup share arrays, and wait for each other at barriers; all threads see the buffers, which are words of 32
+//! bits. There are loops that count up and branches, and nothing that jumps. There are no atomic operations: which
+//! thread writes which word is fixed when the kernel is made, so the same inputs give the same bits.
 //!
 //! The tree is made by [`Maker`], checked by [`crate::verify`], run on the CPU by [`crate::interpret`], and printed by
-//! [`crate::print`]. Nobody but the printers knows another language.
+//! [`crate::print`]. Only the printers know other languages.
 
 mod function;
 
@@ -39,11 +39,12 @@ pub struct Kernel {
     pub buffers: Vec<Buffer>,
     /// Names of its arguments, which are `u32` and the same for all threads of a dispatch.
     pub args: Vec<String>,
-    /// Arrays that the threads of a workgroup share. They hold nothing at the beginning.
+    /// Arrays that the threads of a workgroup share, uninitialized at the beginning.
     pub shared: Vec<Array>,
-    /// Parts of shared arrays, where one array has several values at a time, or one after the other. Parts may overlap.
+    /// Parts of shared arrays: one array may hold several values, at the same time or one after the other. Parts may
+    /// overlap.
     pub parts: Vec<Part>,
-    /// Arrays that each thread has for itself. They hold nothing at the beginning.
+    /// Arrays that each thread has for itself, uninitialized at the beginning.
     pub own: Vec<Array>,
     /// Functions that are given as text.
     pub functions: Vec<Function>,
@@ -88,8 +89,8 @@ pub struct Array {
     pub len: u32,
 }
 
-/// Neighbouring elements of a shared array that belong together. An index counts from the first of them, and one beyond
-/// their last is out of bounds, whatever the array has there.
+/// A range of elements of a shared array. An index counts from its first element, and one beyond its last is out of
+/// bounds, even if the array is longer.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Part {
     /// Its name.
@@ -120,7 +121,7 @@ pub struct Var(pub u32);
 /// Where elements are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Memory {
-    /// A buffer of the kernel, by number. Its words are read as the type that the access says.
+    /// A buffer of the kernel, by number. Each access says as which type it reads a word.
     Buffer(u32),
     /// A shared array, by number.
     Shared(u32),
@@ -130,10 +131,10 @@ pub enum Memory {
     Own(u32),
 }
 
-/// One thing to do.
+/// A statement.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Stmt {
-    /// Gives a variable its value: its first, or another one where it changes.
+    /// Gives a variable its first value or, if it may change, a new one.
     Set {
         /// The variable. Its first value comes before all reads, in the same block or one around it.
         var: Var,
@@ -172,12 +173,13 @@ pub enum Stmt {
         /// What is done if not.
         otherwise: Vec<Stmt>,
     },
-    /// All threads of the workgroup wait for each other; then each sees what the others wrote, in shared arrays and buffers.
-    /// All threads come to it or none does.
+    /// All threads of the workgroup wait for each other; then each sees what the others wrote, in shared arrays and
+    /// buffers. Either all threads reach it or none does.
     Barrier,
-    /// Says that the run went wrong in this way. Any number of threads may say so, and the kernel goes on.
+    /// Reports that the run went wrong, such as by an index out of range. Any number of threads may report it, and the
+    /// kernel continues.
     Fault {
-        /// The index of the buffer of faults: a buffer in which each word is 0, or 1 where somebody said so.
+        /// The number of the buffer of faults: each of its words is 0, or 1 once a thread has reported that fault.
         buffer: u32,
         /// The word.
         index: Expr,
@@ -215,12 +217,12 @@ pub enum Kind {
     Binary(Binary, Expr, Expr),
     /// a · b + c of floats, rounded once or twice.
     Fma(Expr, Expr, Expr),
-    /// The second where the first holds, else the third; both are computed.
+    /// The second where the first is true, else the third; both are computed.
     Select(Expr, Expr, Expr),
     /// The same bits as another type of 32 bits.
     Bits(Expr),
-    /// The number as another type. From float to integer: cut; beyond the type's range it is the nearest end, and 0 for NaN.
-    /// From a truth value: 0 or 1.
+    /// The number as another type. From float to integer it truncates and saturates; NaN gives 0. From a truth value: 0
+    /// or 1.
     Convert(Expr),
     /// The `f16` in the lowest 16 bits of a word, as `f32`, by the device's own conversion; the other bits do not matter.
     /// [`crate::math::from_f16_bits`] does the same on devices whose conversion is not exact.
@@ -301,7 +303,7 @@ impl Binary {
 }
 
 impl Expr {
-    /// A value of this type and kind. [`crate::verify`] says where the two do not go together.
+    /// A value of this type and kind. [`crate::verify`] refuses those that do not fit together.
     pub fn new(ty: Ty, kind: Kind) -> Expr {
         Expr(Arc::new(Node { ty, kind }))
     }
@@ -325,7 +327,7 @@ impl Expr {
     pub fn unary(&self, op: Unary) -> Expr {
         Expr::new(self.ty(), Kind::Unary(op, self.clone()))
     }
-    /// A function of it and another. Arithmetic on unsigned numbers that are known is done now.
+    /// A function of it and another. Arithmetic on unsigned constants is done immediately.
     pub fn binary(&self, op: Binary, other: impl Into<Expr>) -> Expr {
         let other = other.into();
         if self.ty() == Ty::U32
@@ -409,7 +411,7 @@ impl Expr {
     }
 }
 
-/// What is known of unsigned arithmetic without running it: two numbers, or one that changes nothing.
+/// Folds unsigned arithmetic on two constants, or with a neutral one.
 fn fold(op: Binary, a: &Expr, b: &Expr) -> Option<Expr> {
     let (zero, one) = (|e: &Expr| e.is(0), |e: &Expr| e.is(1));
     Some(match (op, a.as_const(), b.as_const()) {
@@ -483,7 +485,7 @@ pub struct Maker {
 }
 
 impl Maker {
-    /// A kernel of this name, whose workgroups have so many threads.
+    /// A kernel of this name, with this many threads in a workgroup.
     pub fn new(name: impl Into<String>, threads: u32) -> Maker {
         let (buffers, args, shared, parts) = (vec![], vec![], vec![], vec![]);
         let (own, functions, vars, body) = (vec![], vec![], vec![], vec![]);
@@ -571,7 +573,7 @@ impl Maker {
     }
 
     /// The sum over `lanes` neighbouring threads (a power of two), which all of them get: in steps over 1, 2, 4 … threads, so
-    /// that the order of additions is always the same. All threads of the workgroup come here together.
+    /// that the order of additions is always the same. All threads of the workgroup must reach it.
     pub fn sum_over_lanes(&mut self, value: impl Into<Expr>, lanes: u32) -> Expr {
         let mut sum = self.name("sum", value);
         let mut bit = 1;
@@ -583,7 +585,7 @@ impl Maker {
         sum
     }
 
-    /// A name for a value that is computed here, once. What is a name or a number already stays as it is.
+    /// Stores a value in a variable, so that it is computed once. Variables and constants stay as they are.
     pub fn name(&mut self, name: &str, value: impl Into<Expr>) -> Expr {
         let value = value.into();
         if matches!(value.kind(), Kind::Const(_) | Kind::Arg(_) | Kind::Thread | Kind::Group(_)) {
@@ -628,7 +630,7 @@ impl Maker {
             around.push(Stmt::Barrier);
         }
     }
-    /// Says that the run went wrong in this way.
+    /// Reports a fault, by its number.
     pub fn fault(&mut self, memory: Memory, index: impl Into<Expr>) {
         if let Memory::Buffer(buffer) = memory {
             self.push(Stmt::Fault { buffer, index: index.into() });
@@ -648,7 +650,8 @@ impl Maker {
         body(self, var.clone());
         self.close_count(&var, from, to, step);
     }
-    /// Begins a loop for whoever cannot use [`Maker::count`]; what follows is its body, and the number that it is given.
+    /// Begins a loop, for callers that cannot use the closure of [`Maker::count`]. What follows is its body; the result
+    /// is the loop's variable.
     pub fn open_count(&mut self, name: &str) -> Expr {
         let var = self.declare(name, Ty::U32, false);
         self.open.push(vec![]);
@@ -670,7 +673,7 @@ impl Maker {
         let then = self.open.pop().unwrap_or_default();
         self.push(Stmt::If { condition: condition.into(), then, otherwise: vec![] });
     }
-    /// Ends the two blocks that were begun last, and says when which of them is done: the first if the condition holds.
+    /// Ends the two blocks that were begun last: the first is done if the condition holds, the second if not.
     pub fn close_either(&mut self, condition: impl Into<Expr>) {
         let otherwise = self.open.pop().unwrap_or_default();
         let then = self.open.pop().unwrap_or_default();

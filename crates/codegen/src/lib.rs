@@ -1,6 +1,6 @@
-//! Kernels for GPUs: a small kernel language, its verifier, an interpreter that runs kernels on the CPU and finds races, and
-//! printers for the languages that drivers compile. There is no `unsafe` code here, and no GPU. What makes kernels of graphs
-//! and runs them is in `schwann-gpu`.
+//! Kernels for GPUs: a small kernel language, its verifier, an interpreter that runs kernels on the CPU and finds
+//! races, and printers for the languages that drivers compile. There is no `unsafe` code here, and no GPU. The crate
+//! `schwann-gpu` turns graphs into kernels and runs them.
 #![forbid(unsafe_code)]
 
 pub mod interpret;

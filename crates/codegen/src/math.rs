@@ -1,16 +1,17 @@
-//! Functions in the kernel language, with the accuracy of `f32`, whatever the hardware's own are worth.
+//! Functions in the kernel language, with the accuracy of `f32`, independent of the hardware's own functions.
 //!
-//! They are made of what every GPU does well: addition, multiplication, division, rounding to whole numbers, and integers.
-//! Three things are not taken for granted:
+//! They only use what every GPU does well: addition, multiplication, division, rounding to whole numbers, and integers.
+//! They do not rely on three things:
 //!
-//! * **NaN and infinity.** Drivers may compile under the assumption that there are none. So NaN is told by its bits and let
-//!   through as an integer, and comparisons ([`lt`] and the like) are of integers.
+//! * **NaN and infinity.** Drivers may compile under the assumption that there are none. So NaN is detected by its bits
+//!   and passed on as an integer, and comparisons ([`lt`] and the like) are of integers.
 //! * **One rounding in a · b + c.** A GPU may round twice. Where a difference must be exact (the reductions of [`exp`] and
 //!   [`sin`], the logarithm in [`pow()`]), the constants have so few bits that the product is exact by itself.
-//! * **The order of additions.** Drivers do make n · (a + b) + x of n · a + (n · b + x), and lose what the two parts were for
-//!   (Mesa's do). Such sums are kept apart by a minimum that changes nothing, which no compiler looks through.
+//! * **The order of additions.** Some drivers (Mesa's) rewrite n · a + (n · b + x) as n · (a + b) + x, which loses the
+//!   accuracy that the two parts a and b are for. A minimum that never changes the value separates such sums, and
+//!   compilers do not see through it.
 //!
-//! Subnormal numbers may be taken for 0, as the hardware has it. The polynomials are minimax fits made for this project;
+//! Subnormal numbers may count as 0, depending on the hardware. The polynomials are minimax fits made for this project;
 //! the tests say how far each function is from `f64`.
 
 mod angle;
@@ -64,7 +65,8 @@ fn poly(x: &Expr, c: &[f32]) -> Expr {
     y
 }
 
-/// The same number, which is never above the limit; but what it is made of is not mixed with what is made of it.
+/// The same number, which is never above the limit; but the compiler cannot merge its computation with that of its
+/// uses.
 fn apart(x: Expr, limit: f32) -> Expr {
     x.min(limit)
 }
@@ -82,7 +84,8 @@ fn scale(m: &mut Maker, x: &Expr, n: &Expr) -> Expr {
     x * power_of_two(&half) * power_of_two(&rest)
 }
 
-/// The float with these bits where `x` is a number, else `x`. An integer carries it, so that NaN is nothing special.
+/// `x` if it is NaN, else the float with these bits. The selection is between integers, so that a compiler that ignores
+/// NaN does no harm.
 fn unless_nan(x: &Expr, y_bits: Expr) -> Expr {
     is_nan(x).select(bits(x), y_bits).bits(Ty::F32)
 }
@@ -118,7 +121,7 @@ pub fn is_nan(x: &Expr) -> Expr {
     Expr::from(INFINITY).lt(magnitude(x))
 }
 
-/// A whole number that is as much smaller or larger than others as the float is; the same for both zeros.
+/// A signed integer with the same order as floats have; both zeros give the same.
 fn order(m: &mut Maker, x: &Expr) -> Expr {
     let size = m.name("size", magnitude(x).bits(Ty::I32));
     x.bits(Ty::I32).lt(0).select(Expr::from(0) - &size, size)
@@ -239,13 +242,13 @@ pub fn expm1(m: &mut Maker, x: &Expr) -> Expr {
     let whole = scale(m, &1.0.into(), &n) - 0.5;
     let half = scale(m, &p, &n) + apart(whole, f32::MAX);
     let half = m.name("half", half);
-    // Tiny ones are their own result; halved, they would lose their last bit, and the sign of 0.
+    // A tiny x is its own result; halving it would lose its last bit, and the sign of 0.
     let tiny = magnitude(&x).lt(1e-7f32.to_bits());
     unless_nan(&x, tiny.select(bits(&x), bits(&(&half + &half))))
 }
 
-/// The bits of a number above 0, without its sign, as 2ⁿ · m with √½ ≤ m < √2: n and m, both floats. Subnormal numbers are
-/// taken as integers, so that hardware which takes them for 0 does not find out.
+/// The bits of a number above 0, without its sign, as 2ⁿ · m with √½ ≤ m < √2: n and m, both floats. Subnormal numbers
+/// are handled as integers, so it does not matter if the hardware flushes them to 0.
 fn split(m: &mut Maker, size: &Expr) -> (Expr, Expr) {
     let tiny = m.name("tiny", size.lt(0x0080_0000u32));
     let normal = m.name("normal", tiny.select(bits(&size.to(Ty::F32)), size).bits(Ty::I32));
@@ -282,7 +285,7 @@ pub fn log(m: &mut Maker, x: &Expr) -> Expr {
     unless_nan(&x, Expr::from(SIGN).lt(bits(&x)).select(NAN, y))
 }
 
-/// tanh x; ±1 from |x| = 10 on, which some hardware's own is not.
+/// tanh x; ±1 from |x| = 10 on, unlike the tanh of some hardware.
 ///
 /// tanh x = m / (m + 2) with m = e²ˣ − 1 = 2ⁿ (e²ʳ − 1) + (2ⁿ − 1), which does not cancel near 0.
 pub fn tanh(m: &mut Maker, x: &Expr) -> Expr {

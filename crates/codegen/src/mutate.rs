@@ -1,10 +1,10 @@
 //! Kernels with one mistake each: a tool for tests of schedules.
 //!
-//! A test that runs a kernel by [`crate::interpret`] and compares what it computed is only worth what it notices. So it also
+//! A test that runs a kernel in [`crate::interpret`] and compares its results should also notice mistakes. So it also
 //! runs each of the [`mutants`] of the kernel on the same inputs, and each must either lead to a finding or to other
-//! outputs. One that does neither shows a barrier or a bound that the kernel does not need, or inputs that do not try it.
-//! (A mutant can be as right as the kernel: a bound that lies beyond what the loop's step ever reaches, say. The test names
-//! those.)
+//! outputs. A mutant that does neither shows a barrier or a bound that the kernel does not need, or inputs that do not
+//! exercise it. (A mutant can be as right as the kernel: a bound that lies beyond what the loop's step ever reaches,
+//! say. The test names those.)
 //!
 //! ```
 //! use schwann_codegen::{interpret, lang::{Maker, Ty}, mutate::mutants};
@@ -48,8 +48,8 @@ pub enum Mistake {
     EndLowered,
     /// A comparison `<` is `<=`, where it decides what is executed or which words are touched.
     ComparisonWidened,
-    /// A comparison `<` is `<=`, where it only chooses between two values, or is one of floats: a matter of the function that
-    /// is computed, and not of any bound.
+    /// A comparison `<` is `<=`, where it only chooses between two values, or is one of floats: this changes the
+    /// function that is computed, but no bound.
     ChoiceWidened,
     /// A shared array has half its elements, rounded down.
     SharedHalved,
@@ -62,7 +62,7 @@ pub struct Mutant {
     pub mistake: Mistake,
     /// What was changed, for people.
     pub description: String,
-    /// The way to the statement that was changed; empty where an array or a part of one was.
+    /// The path to the statement that was changed; empty if an array or a part of one was changed.
     pub parts: Vec<Part>,
     /// The kernel.
     pub kernel: Kernel,
@@ -149,7 +149,7 @@ fn mutant(
     Some(Mutant { mistake, description, parts: parts.to_vec(), kernel })
 }
 
-/// Makes a comparison of a statement, which is this very node, `<=`. A copy of a kernel has the same nodes.
+/// Changes a comparison of a statement to `<=`, given by its node. A copy of a kernel has the same nodes.
 fn widen(stmt: &mut Stmt, comparison: &Expr) {
     let node = identity(comparison);
     let change = |expr: &mut Expr| {

@@ -1,9 +1,9 @@
-//! What must hold of a kernel before anybody runs or prints it.
+//! Checks a kernel before it is run or printed.
 //!
-//! A kernel is made by code, so what is found here is a mistake in that code. It is found where it was made instead of in a
-//! driver's compiler, or on a device as a wrong number. The strictest rule is about barriers: all threads of a workgroup
-//! come to a barrier or none does, so conditions and bounds around one may depend only on what is the same for all of them
-//! (the file `uniform.rs`).
+//! A kernel is made by code, so an error here is a mistake in that code. It is found at once, instead of in a driver's
+//! compiler, or as a wrong number on a device. The strictest rule is about barriers: either all threads of a workgroup
+//! reach a barrier or none does, so conditions and loop bounds around one may only depend on values that are the same
+//! for all threads (`uniform.rs`).
 
 mod uniform;
 
@@ -18,7 +18,7 @@ use thiserror::Error;
 /// The most threads that a workgroup can have.
 pub const MAX_THREADS: u32 = 1024;
 
-/// What a kernel takes: what limits of devices are checked against.
+/// The resources of a kernel, which are compared with a device's limits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Resources {
     /// Threads of a workgroup.
@@ -114,14 +114,14 @@ pub enum Wrong {
     Exchange { bit: u32, threads: u32 },
 }
 
-/// Checks a kernel, and says what it takes.
+/// Checks a kernel, and gives the resources that it needs.
 pub fn verify(kernel: &Kernel) -> Result<Resources, Problem> {
     let resources = check(kernel)?;
     uniform::check(kernel)?;
     Ok(resources)
 }
 
-/// All checks but that all threads come to each barrier. The interpreter finds out about that by itself.
+/// All checks except that all threads reach each barrier, which the interpreter finds out itself.
 pub(crate) fn check(kernel: &Kernel) -> Result<Resources, Problem> {
     let fail = |wrong| Problem { kernel: kernel.name.clone(), place: None, wrong: Box::new(wrong) };
     declarations(kernel).map_err(fail)?;
@@ -191,15 +191,15 @@ fn name(what: &'static str, name: &str, lower: bool) -> Result<(), Wrong> {
 
 struct Checker<'a> {
     kernel: &'a Kernel,
-    /// The way to the statement that is looked at.
+    /// The path to the statement that is being checked.
     parts: Vec<Part>,
-    /// Of each variable, whether it was set in this block or one around it.
+    /// For each variable, whether it was set in this block or one around it.
     live: Vec<bool>,
-    /// Of each variable, whether a statement before this one sets it, wherever that is.
+    /// For each variable, whether any earlier statement sets it.
     ever: Vec<bool>,
-    /// The live variables, in the order in which they were set first; a block takes its own away at its end.
+    /// The live variables, in the order of their first values; at the end of a block its own are removed.
     opened: Vec<Var>,
-    /// Nodes of this statement that are known to be right.
+    /// Nodes of this statement that were already checked.
     seen: HashSet<*const Kind>,
     resources: Resources,
 }
@@ -223,7 +223,8 @@ impl Checker<'_> {
                 _ => (),
             }
             if let Stmt::For { var, .. } = stmt {
-                // The loop's variable ends with the loop. It was opened before the loop's block, which has closed its own.
+                // The loop's variable is not live after the loop. It was opened before the loop's block, whose own
+                // variables are already removed.
                 self.live[var.0 as usize] = false;
                 self.opened.pop();
             }
@@ -283,7 +284,7 @@ impl Checker<'_> {
         self.open(var)
     }
 
-    /// Takes note of a variable's first value.
+    /// Records a variable's first value.
     fn open(&mut self, var: Var) -> Result<(), Wrong> {
         let variable = self.variable(var)?;
         if self.ever[var.0 as usize] {

@@ -1,8 +1,8 @@
 //! Walks over kernels, and names for places in them.
 //!
-//! Expressions share parts of themselves: a part that is used twice is one node. What walks them therefore looks at each
-//! node once per statement, by its address, so that the work is proportional to what was built and not to what it would be
-//! written out.
+//! Expressions share parts of themselves: a part that is used twice is one node. Walks therefore visit each node once
+//! per statement, by its address, so that the work is proportional to the number of nodes, not to the size of the
+//! expression written out.
 
 use crate::lang::{Expr, Kernel, Kind, Memory, Stmt, Ty};
 use std::collections::{HashMap, HashSet};
@@ -21,7 +21,7 @@ pub enum Block {
     Otherwise,
 }
 
-/// A step on the way to a statement.
+/// A step on the path to a statement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Part {
     /// The list of statements.
@@ -33,7 +33,7 @@ pub struct Part {
 /// Where a statement is.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Place {
-    /// The way to it from the kernel's body.
+    /// The path to it from the kernel's body.
     pub parts: Vec<Part>,
     /// What it is, for people.
     pub what: String,
@@ -56,7 +56,7 @@ impl fmt::Display for Place {
 }
 
 impl Place {
-    /// The place of a statement that is reached this way.
+    /// The place of a statement with this path.
     pub fn new(kernel: &Kernel, parts: &[Part], stmt: &Stmt) -> Place {
         Place { parts: parts.to_vec(), what: describe(kernel, stmt) }
     }
@@ -142,12 +142,13 @@ pub fn operands(expr: &Expr) -> impl Iterator<Item = &Expr> {
     operands.into_iter().flatten().chain(many)
 }
 
-/// Which node an expression is; two that were built apart differ, even where they say the same. Valid while the kernel is.
+/// The identity of an expression's node: two nodes that were built separately differ, even if they are equal. Valid
+/// while the kernel lives.
 pub fn identity(expr: &Expr) -> *const Kind {
     std::ptr::from_ref(expr.kind())
 }
 
-/// Calls `see` for every statement, each before those in it, with the way to it.
+/// Calls `see` for every statement with its path, each before the statements inside it.
 pub fn statements<'a>(kernel: &'a Kernel, see: &mut dyn FnMut(&[Part], &'a Stmt)) {
     fn walk<'a>(block: Block, body: &'a [Stmt], parts: &mut Vec<Part>, see: &mut dyn FnMut(&[Part], &'a Stmt)) {
         for (index, stmt) in body.iter().enumerate() {
@@ -207,7 +208,7 @@ pub fn rebuild(expr: &Expr, change: &mut dyn FnMut(Expr, &Expr) -> Expr) -> Expr
     walk(expr, &mut HashMap::new(), change)
 }
 
-/// The list of statements that a way leads into, and the number in it, to change the statement there.
+/// The list of statements and the number in it to which a path leads, to change the statement there.
 pub fn find_mut<'a>(kernel: &'a mut Kernel, parts: &[Part]) -> Option<(&'a mut Vec<Stmt>, usize)> {
     let (last, around) = parts.split_last()?;
     let mut body = &mut kernel.body;

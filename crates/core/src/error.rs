@@ -1,5 +1,5 @@
-//! What can go wrong: each error says what was wrong, where, and what was expected. Names in it are shown as
-//! [`show`] has it, since they come from files.
+//! What can go wrong: each error says what was wrong, where, and what was expected. Names pass through [`show`] before
+//! they are printed, since they may come from files.
 
 use crate::show::{self, line, name};
 use std::path::PathBuf;
@@ -39,7 +39,7 @@ pub enum Error {
         /// Which check failed, and how.
         problem: String,
     },
-    /// A symbolic size without a value.
+    /// A symbolic size that has no value.
     #[error("the size `{}` is not bound: no input of this run fixes it", name(.symbol))]
     Unbound {
         /// The symbol.
@@ -60,7 +60,7 @@ pub enum Error {
         name: String,
         /// The type the graph declares.
         expected: String,
-        /// What came.
+        /// The type and shape that was given.
         got: String,
     },
     /// A name that the graph does not have.
@@ -70,7 +70,7 @@ pub enum Error {
         kind: &'static str,
         /// The name asked for.
         name: String,
-        /// The names there are.
+        /// The names that exist.
         known: Vec<String>,
     },
     /// A tensor used as another type or size than it has.
@@ -89,7 +89,7 @@ pub enum Error {
         /// What is wrong with the value.
         problem: String,
     },
-    /// An operation of the user's own that cannot be, or is not what its definition says.
+    /// A custom operation that is not valid, or whose results differ from its definition.
     #[error("custom operation `{}`: {}", show::name(.name), line(.problem))]
     Custom {
         /// Its name.
@@ -137,7 +137,7 @@ pub enum Error {
         /// Bytes asked for.
         bytes: usize,
     },
-    /// More work than a run over so few bytes may ask for.
+    /// More work than a run over this few bytes may take.
     #[error(
         "node `{node}`: the run would take {work:.1e} operations up to here, and one over {bytes} bytes of inputs, \
          results and weights may take {limit:.1e}; a loop of very many steps over (almost) no data, or a very small \
@@ -153,15 +153,15 @@ pub enum Error {
         /// Bytes of the run's inputs, results, states and weights.
         bytes: u64,
     },
-    /// Something that this system does not tell.
+    /// Something that this system cannot report or do.
     #[error("{what} is unavailable: {why}")]
     Unavailable {
         /// What was asked for.
         what: &'static str,
-        /// Why it is not known here.
+        /// Why not.
         why: String,
     },
-    /// What a backend's device refused or lost.
+    /// A backend's device refused something or was lost.
     #[error("{}: {}", name(.backend), line(.problem))]
     Device {
         /// The backend.

@@ -1,5 +1,5 @@
-//! A number with its unit and its origin. Everything that a person or a script is shown is one of these: what is not
-//! known has no value and a reason, and is never 0.
+//! A number with its unit and its origin. Every number that a person or a script is shown is a figure. An unknown one
+//! has no value but a reason, and is never 0.
 
 use serde::{Deserialize, Serialize};
 
@@ -46,7 +46,8 @@ pub enum Ends {
     /// Where a prediction expects the value, by the known errors and assumptions of its model; the samples are what
     /// those errors were found with.
     Band,
-    /// With a confidence of 99%, the ends of every answer on a page hold its true value, however often somebody looked.
+    /// With a confidence of 99%, all intervals on a page contain their true values, however often the measurements were
+    /// evaluated.
     Confidence99,
 }
 
@@ -60,7 +61,7 @@ pub struct Figure {
     pub unit: String,
     /// Where it comes from.
     pub provenance: Provenance,
-    /// What exactly: the counter, the file, the device, the rule.
+    /// The exact source: the counter, the file, the device, the rule.
     pub source: String,
     /// Why there is no value, and how to get one where that is possible.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -168,7 +169,7 @@ pub struct Series {
     pub unit: String,
     /// Where they come from.
     pub provenance: Provenance,
-    /// What exactly.
+    /// The exact source.
     pub source: String,
     /// Why there are none.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -21,16 +21,16 @@ const MOST_LAYOUTS: usize = 64;
 /// How to compile.
 #[derive(Clone, Debug, Default)]
 pub struct CompileOptions {
-    /// What is to run it: this machine's processor unless told.
+    /// The backend that runs it; by default this machine's processor.
     pub backend: Choice,
-    /// Threads; 0 for one a core.
+    /// Threads; 0 means one for each core.
     pub threads: usize,
     /// What passes may do.
     pub passes: PassOptions,
     /// The memory that sessions may use.
     pub budget: Budget,
-    /// Weights that [`Program::set_weights`] may change later. They are folded, merged and packed as any others; the
-    /// program keeps them as they were given too, to make all that of others again.
+    /// Weights that [`Program::set_weights`] may change later. They are folded, merged and packed like any others; the
+    /// program also keeps them as they were given, to compute all that again when some of them change.
     pub changing: Changing,
 }
 
@@ -40,7 +40,7 @@ impl CompileOptions {
         self.backend = backend;
         self
     }
-    /// With so many threads; 0 for one a core.
+    /// With this many threads; 0 means one for each core.
     pub fn threads(mut self, threads: usize) -> Self {
         self.threads = threads;
         self
@@ -62,8 +62,8 @@ impl CompileOptions {
     }
 }
 
-/// A compiled graph: shared between threads, laid out anew for each set of sizes it meets. Nothing of it changes but the
-/// data of weights that [may](CompileOptions::changing).
+/// A compiled graph: shared between threads, with a layout for each set of sizes. Only the data of weights that [may
+/// change](CompileOptions::changing) changes.
 pub struct Program {
     graph: Arc<Graph>,
     source: Graph,
@@ -75,19 +75,19 @@ pub struct Program {
     budget: Budget,
     layouts: Mutex<Recent<Bindings, Arc<dyn Bound>>>,
     changes: Option<Changes>,
-    /// How often layouts became stale: a session whose layout is of an earlier time wants a new one.
+    /// How many times layouts became outdated: a session whose layout has an earlier generation needs a new one.
     generation: AtomicU64,
 }
 
 /// Weights that may change.
 struct Changes {
     prelude: Prelude,
-    /// As they are now. Whoever changes some holds it for all that time.
+    /// Their current data. A change of weights holds the lock until it is done.
     weights: Mutex<BTreeMap<String, Tensor>>,
 }
 
 impl Changes {
-    /// Nothing is left half done in there: it is written once everything else went well.
+    /// A poisoned lock can be used: the map is only written after everything else succeeded.
     fn weights(&self) -> MutexGuard<'_, BTreeMap<String, Tensor>> {
         self.weights.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -105,14 +105,14 @@ impl Program {
         Program::compile_for(graph, &*options.backend.make(options.threads)?, options)
     }
 
-    /// Compiles for a backend that is at hand; that of the options does not count, nor do their threads.
+    /// Compiles for the given backend; `backend` and `threads` of the options are ignored.
     pub fn compile_for(graph: &Graph, backend: &dyn Backend, options: &CompileOptions) -> Result<Arc<Program>> {
         graph.verify()?;
         custom::agree(graph, backend)?;
         Program::compile_trusted(graph, backend, options)
     }
 
-    /// The same without a look at operations of the user's own.
+    /// The same without checking custom operations.
     pub(crate) fn compile_trusted(
         graph: &Graph,
         backend: &dyn Backend,
@@ -133,7 +133,7 @@ impl Program {
         let mut graph = Arc::new(graph);
         let prepared = backend.prepare(Arc::clone(&graph))?;
         if prelude.is_some() {
-            // The backend has it, and lets go of it when it gets other data.
+            // The backend holds this data, and drops it when it gets new data.
             graph = Arc::new(graph.without_changing_data());
         }
         Ok(Arc::new(Program {
@@ -189,7 +189,7 @@ impl Program {
         Ok(self.layout(bindings)?.1.plan().clone())
     }
 
-    /// A layout, and the generation that it is of.
+    /// A layout and its generation.
     pub(crate) fn layout(&self, bindings: &Bindings) -> Result<(u64, Arc<dyn Bound>)> {
         let generation = {
             let mut layouts = self.layouts();
@@ -200,7 +200,7 @@ impl Program {
         };
         let layout = self.prepared.bind(bindings)?;
         let mut layouts = self.layouts();
-        // One that was begun with weights which were then replaced is not for others.
+        // A layout that was begun before weights were replaced is not kept for others.
         if self.generation() == generation {
             layouts.insert(bindings.clone(), Arc::clone(&layout));
         }
@@ -211,18 +211,20 @@ impl Program {
         self.layouts.lock().expect("nothing panics while it is locked")
     }
 
-    /// What a layout has to be of to be run. It changes only while nobody looks for a layout.
+    /// The generation that a layout must have to be run. It only changes while `layouts` is locked.
     #[inline]
     pub(crate) fn generation(&self) -> u64 {
         self.generation.load(Ordering::Acquire)
     }
 
-    /// Gives weights that [may change](CompileOptions::changing) other data, all of them or, after an error, none. Whatever
-    /// was made of them ahead is made again; packed weights are rewritten where they are, and nothing is compiled or laid
-    /// out anew, unless the data does not fit how it was packed (a weight that was 0, and therefore left out, is no longer).
+    /// Gives weights that [may change](CompileOptions::changing) new data: all of them or, after an error, none.
+    /// Weights that were computed from them are computed again, and packed weights are rewritten in place. Nothing is
+    /// compiled again, and layouts stay, unless new data does not fit a packed form (such as a weight that was 0, and
+    /// therefore left out, and no longer is).
     ///
-    /// Sessions keep their states, and see the new weights in their next run. A run that is under way elsewhere ends with
-    /// the weights that it began with, and on the CPU this waits for it; so it must not be called by a run's observer.
+    /// Sessions keep their states, and see the new weights in their next run. A run that is under way in another thread
+    /// ends with the weights that it began with. On the CPU this function waits for such runs, so a run's observer must
+    /// not call it.
     ///
     /// ```
     /// use schwann_core::{Changing, CompileOptions, DType, GraphBuilder, Program, Tensor, shape};

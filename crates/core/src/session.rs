@@ -1,7 +1,7 @@
-//! One stream through a program: what it remembers, what it is given, and what came of it.
+//! One stream through a program: its states, its inputs and its results.
 //!
-//! All memory of the runs is the backend's [`Stream`]'s. A session checks what it is given, and knows for each input where
-//! its value is: with the caller, with the session (a state that somebody wrote), or with the stream.
+//! All memory of the runs belongs to the backend's [`Stream`]. A session checks the inputs it is given, and knows for
+//! each input where its value is: with the caller, in the session (a state that the caller wrote), or in the stream.
 
 use crate::backend::{Bound, Inputs, Observer, Sizes, Source, Stream, state_places};
 use crate::dtype::DType;
@@ -25,12 +25,12 @@ impl Canceller {
         self.0.store(true, Ordering::Relaxed);
     }
 
-    /// Whether somebody wants the run to stop: what a backend asks between two steps.
+    /// Whether the run is to stop; backends check this between two steps.
     pub fn is_cancelled(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// The same question for the kernels.
+    /// The flag itself, for the kernels.
     pub(crate) fn flag(&self) -> &AtomicBool {
         &self.0
     }
@@ -40,35 +40,35 @@ impl Canceller {
     }
 }
 
-/// Sizes that the stream is fitted to.
-struct Laid {
+/// The layout that the stream is fitted to.
+struct Layout {
     bindings: Bindings,
-    /// The program's generation that it is of.
+    /// The program's generation when it was made.
     generation: u64,
     bound: Arc<dyn Bound>,
     _memory: Reservation,
 }
 
-/// Where the value of an input is that a run is not given.
+/// Where the value of an input is if the run is not given one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Held {
-    /// Nowhere: a state starts at zero, anything else is missing.
+    /// Nowhere: a state starts at zero, any other input is missing.
     Nowhere,
-    /// With the session, on the host.
+    /// In the session, on the host.
     Host,
-    /// With the stream.
+    /// In the stream.
     Stream,
 }
 
 /// One stream through a program: its memory, its state and its latest results.
 pub struct Session {
     program: Arc<Program>,
-    layout: Option<Laid>,
+    layout: Option<Layout>,
     /// Made at the first run.
     stream: Option<Box<dyn Stream>>,
-    /// Types and shapes that the stream was last fitted to: those of its states.
+    /// Types and shapes that the stream was last fitted to; its states have these.
     sizes: Sizes,
-    /// Whether an input was uploaded since the sizes were last looked at.
+    /// Whether an input was uploaded since the sizes were last checked.
     uploaded: bool,
     /// Sizes of the run under way, kept so that a run allocates nothing.
     scratch: Bindings,
@@ -78,7 +78,7 @@ pub struct Session {
     given: Vec<Option<usize>>,
     /// For each input that is not given, where its value is.
     held: Vec<Held>,
-    /// For each input that is a state, room for its value on the host, where somebody wrote it.
+    /// For each input that is a state, its value on the host, if the caller wrote it.
     host: Vec<Option<Tensor>>,
     /// The shape of each input that was uploaded.
     resident: Vec<Option<Vec<usize>>>,
@@ -86,9 +86,9 @@ pub struct Session {
     states: Vec<(usize, usize)>,
     /// For each input, its number among the states, if it is one.
     state_of: Vec<Option<usize>>,
-    /// Whether there are results: of the last run, which went well.
+    /// Whether there are results, because the last run succeeded.
     ran: bool,
-    /// Whether a run was submitted that nobody waited for yet.
+    /// Whether a run was submitted and not yet waited for.
     under_way: bool,
     cancel: Canceller,
 }
@@ -99,7 +99,7 @@ impl std::fmt::Debug for Session {
     }
 }
 
-/// Equality of a few elements, in place: a call to compare memory takes longer than they do.
+/// Equality of a few elements by an inlined loop: a call of `memcmp` would take longer.
 #[inline(always)]
 fn same<T: PartialEq>(a: &[T], b: &[T]) -> bool {
     a.len() == b.len() && a.iter().zip(b).all(|(a, b)| a == b)
@@ -200,9 +200,8 @@ impl Session {
         Ok(outputs)
     }
 
-    /// Begins a run and returns; [`Session::wait`] ends it. What happens in between is up to the backend: one that
-    /// computes on a device of its own is at work there, while the CPU has done all of it before this returns. Until the
-    /// wait, the session can be asked for nothing.
+    /// Begins a run and returns; [`Session::wait`] ends it. A backend with a device computes there in between, while
+    /// the CPU runs everything before this function returns. Until the wait, nothing else can be done with the session.
     pub fn submit(&mut self, inputs: &[(&str, &Tensor)]) -> Result<()> {
         self.prepare(inputs, "another run")?;
         let given = Given { arguments: inputs, given: &self.given, host: &self.host, held: &self.held };
@@ -216,9 +215,9 @@ impl Session {
         Ok(())
     }
 
-    /// Waits for the run that was [submitted](Session::submit). Results are not copied to where the program can see them
-    /// before they are asked for, with [`Session::outputs`], [`Session::output`] or [`Session::state`]; states go on in
-    /// the next run wherever they are.
+    /// Waits for the run that was [submitted](Session::submit). Results on a device are only copied to the host when
+    /// they are asked for, with [`Session::outputs`], [`Session::output`] or [`Session::state`]; states stay where they
+    /// are for the next run.
     pub fn wait(&mut self) -> Result<()> {
         let Some(stream) = self.stream.as_mut().filter(|_| self.under_way) else {
             return Err(Error::Unavailable { what: "a run to wait for", why: "none was submitted".into() });
@@ -234,7 +233,7 @@ impl Session {
         Ok(())
     }
 
-    /// Whether a run was submitted that nobody waited for yet.
+    /// Whether a run was submitted and not yet waited for.
     pub fn is_under_way(&self) -> bool {
         self.under_way
     }
@@ -246,7 +245,7 @@ impl Session {
         problem
     }
 
-    /// Everything that comes before the run itself.
+    /// Checks the inputs and makes the layout, before the run itself.
     #[inline]
     fn prepare(&mut self, inputs: &[(&str, &Tensor)], what: &'static str) -> Result<()> {
         if self.under_way {
@@ -295,7 +294,7 @@ impl Session {
         self.read_state(input).ok().flatten()
     }
 
-    /// The value a state has now, if it has one; an error where it cannot be had.
+    /// The value a state has now, if it has one; an error if it cannot be read.
     pub fn read_state(&self, input: &str) -> Result<Option<&Tensor>> {
         let Some((state, index)) = self.state_place(input) else { return Ok(None) };
         if self.under_way {
@@ -314,7 +313,7 @@ impl Session {
         Some((self.state_of[index]?, index))
     }
 
-    /// The same for whoever wants to write; an error where there is none.
+    /// The same, for writing; an error if there is no such state.
     fn state_to_write(&self, input: &str, kind: &'static str) -> Result<(usize, usize)> {
         if self.under_way {
             return Err(Error::UnderWay { what: "writing a state" });
@@ -340,8 +339,8 @@ impl Session {
         self.held_on_host(input, index, KIND)
     }
 
-    /// A state's value to write all of, without regard to what it was: nothing is copied for it. What is not written is
-    /// whatever was there. An error before the state has a value.
+    /// A state's value to be overwritten as a whole: its old value is not copied, and elements that are not written are
+    /// unspecified. An error before the state has a value.
     pub fn overwrite_state(&mut self, input: &str) -> Result<&mut Tensor> {
         const KIND: &str = "state (that has a value)";
         let (_, index) = self.state_to_write(input, KIND)?;
@@ -377,7 +376,7 @@ impl Session {
     /// Forgets every state: the next run starts from zero. A run that is under way ends first, well or not.
     pub fn reset(&mut self) {
         if self.under_way {
-            // How it went is of no interest: what it would leave is forgotten.
+            // Its outcome does not matter, since all states are forgotten.
             let _ = self.wait();
         }
         for &(input, _) in &self.states {
@@ -385,8 +384,8 @@ impl Session {
         }
     }
 
-    /// Leaves an input with the backend, for all runs to come that are not given it: what is large and seldom changes is
-    /// then moved once. Its shape is checked when the session next runs.
+    /// Keeps a value for an input in the backend's memory, for all later runs that are not given that input: a large
+    /// input that seldom changes is then moved only once. Its shape is checked when the session next runs.
     pub fn upload(&mut self, input: &str, value: &Tensor) -> Result<()> {
         if self.under_way {
             return Err(Error::UnderWay { what: "uploading an input" });
@@ -456,14 +455,14 @@ impl Session {
                 return Err(Error::Input { name: (*name).into(), expected: "one value".into(), got });
             }
         }
-        let current = self.layout.as_ref().is_some_and(|laid| laid.generation == self.program.generation());
+        let current = self.layout.as_ref().is_some_and(|layout| layout.generation == self.program.generation());
         if !current || self.uploaded {
             return Ok(false);
         }
         Ok(self.sizes.inputs.iter().enumerate().all(|(index, (dtype, shape))| {
             match (self.given[index], self.held[index]) {
                 (Some(at), _) => same(arguments[at].1.shape(), shape),
-                // Of the size that the stream was fitted to.
+                // It has the size that the stream was fitted to.
                 (None, Held::Stream) => true,
                 (None, Held::Host) => {
                     let value = self.host[index].as_ref();
@@ -474,7 +473,7 @@ impl Session {
         }))
     }
 
-    /// Where an input is in the graph's order: by looking at each of a few, which is quicker than any table.
+    /// The position of an input in the graph's order. With few inputs a linear search is faster than a table.
     fn place_of(&self, name: &str) -> Option<usize> {
         if self.known.len() > 32 {
             return self.place_of_many(name);
@@ -482,14 +481,14 @@ impl Session {
         self.known.iter().position(|(known, _)| same(known.as_bytes(), name.as_bytes()))
     }
 
-    /// The same by a table; a function of its own, so that the short way stays short.
+    /// The same by a table; not inlined, so that the common case stays short.
     #[inline(never)]
     fn place_of_many(&self, name: &str) -> Option<usize> {
         self.program.graph().input_place(name)
     }
 
-    /// Binds sizes to the arguments' and checks the states that there are; those that are missing are made by
-    /// [`Session::lay_out`], once the budget was asked.
+    /// Binds the symbols to the arguments' sizes and checks existing states. [`Session::lay_out`] makes missing ones
+    /// after it has checked the budget.
     fn bind(&mut self, arguments: &[(&str, &Tensor)]) -> Result<()> {
         let graph = self.program.graph();
         self.scratch.clear();
@@ -520,10 +519,10 @@ impl Session {
         Ok(())
     }
 
-    /// Makes the layout fit the sizes at hand.
+    /// Makes the layout fit the current sizes.
     fn lay_out(&mut self) -> Result<()> {
         let generation = self.program.generation();
-        let fits = |laid: &Laid| laid.bindings == self.scratch && laid.generation == generation;
+        let fits = |layout: &Layout| layout.bindings == self.scratch && layout.generation == generation;
         if !self.layout.as_ref().is_some_and(fits) {
             self.fit()?;
         }
@@ -542,26 +541,26 @@ impl Session {
         let program = Arc::clone(&self.program);
         let graph: &Graph = program.graph();
         let sizes = Sizes::of(graph, &self.scratch)?;
-        // What cannot be is refused before anything is laid out for it.
+        // Sizes that can never fit the budget are refused before any work is done for them.
         let states = self.states.iter().map(|&(input, _)| Sizes::bytes(&sizes.inputs[input]));
         let kept = sizes.outputs.iter().map(Sizes::bytes).chain(states).fold(0, usize::saturating_add);
         program.budget().would_fit(kept, "a session's states and outputs")?;
         check_work(graph, &self.scratch)?;
         let (generation, bound) = program.layout(&self.scratch)?;
         self.keep_states_of_other_sizes(&sizes)?;
-        // Give back the old memory before the new is asked for.
+        // Free the old memory before the new memory is requested.
         (self.layout, self.ran) = (None, false);
         self.stream()?.release();
         let wanted = kept.saturating_add(bound.plan().arena_bytes);
         let memory = program.budget().reserve(wanted, "a session's arena, states and outputs")?;
         self.stream()?.fit(Arc::clone(&bound), &sizes)?;
         self.sizes = sizes;
-        self.layout = Some(Laid { bindings: self.scratch.clone(), generation, bound, _memory: memory });
+        self.layout = Some(Layout { bindings: self.scratch.clone(), generation, bound, _memory: memory });
         Ok(())
     }
 
-    /// The stream will have no room for states of other sizes, which stand aside because this run is given others. Should
-    /// it fail, they are still there.
+    /// Copies states of other sizes to the host, because the stream will have no room for them. Such states are not
+    /// used now, since the caller gave other values for this run, but must survive if it fails.
     fn keep_states_of_other_sizes(&mut self, sizes: &Sizes) -> Result<()> {
         let Some(stream) = &self.stream else { return Ok(()) };
         for (state, &(input, _)) in self.states.iter().enumerate() {

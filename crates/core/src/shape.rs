@@ -60,7 +60,7 @@ impl fmt::Display for Bindings {
 
 type Monomial = Vec<Arc<str>>;
 
-/// Bounds on a formula, far beyond what shapes need, so that a hostile file cannot make one explode.
+/// Limits on a formula, far beyond what shapes need, so that a hostile file cannot make one grow without end.
 const MAX_TERMS: usize = 32;
 const MAX_DEGREE: usize = 12;
 
@@ -110,7 +110,7 @@ impl Dim {
         self.as_fixed() == Some(n)
     }
 
-    /// The sum, or `None` where it overflows or grows beyond all reason.
+    /// The sum, or `None` where it overflows or exceeds the limits on a formula.
     pub fn checked_add(&self, other: &Dim) -> Option<Dim> {
         let mut terms = self.terms.clone();
         if terms.len() + other.terms.len() > 2 * MAX_TERMS {
@@ -337,7 +337,8 @@ impl Shape {
         self.0.iter().map(Dim::as_fixed).collect()
     }
 
-    /// The shape to which both stretch: axes align at the right, and a 1 stretches to the other's size.
+    /// The shape to which both broadcast ("stretch", in messages): axes are aligned at the last one, and a size of 1 is
+    /// repeated to the other's size.
     pub fn broadcast(&self, other: &Shape) -> Option<Shape> {
         let rank = self.rank().max(other.rank());
         let one = Dim::fixed(1);

@@ -1,8 +1,8 @@
-//! Names and other text from files, as people may see it.
+//! Makes names and other text from files safe to show.
 //!
-//! A name is data. Printed as it is, one could move the cursor, turn the text's direction, or begin a line of its own
-//! that looks like ours. So every character that is obeyed instead of shown becomes visible here: `\u001b`. That is also
-//! how JSON writes it, so cleaned JSON still means the same.
+//! A name is data. Printed unchanged, a name could move the cursor, reverse the text's direction, or begin a new line
+//! that looks like the program's own. So every character that controls the output instead of being shown is made
+//! visible here: `\u001b`. That is also how JSON writes it, so cleaned JSON still means the same.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
@@ -13,8 +13,8 @@ const MOST_CHARACTERS: usize = 120;
 /// A longer escape sequence is not taken for a style.
 const MOST_STYLE_BYTES: usize = 24;
 
-/// Whether a character is obeyed, or takes no room, instead of being shown: controls, marks of direction, spaces of no
-/// width, ends of lines, tags, and what no text has.
+/// Whether a character controls the output or takes no room, instead of being shown: control characters, marks of
+/// direction, spaces of no width, line ends, tags, and code points that no text has.
 pub fn is_hidden(c: char) -> bool {
     c.is_control()
         || matches!(c,
@@ -45,12 +45,13 @@ fn clean(text: &str, stays: impl Fn(usize, char) -> bool) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
-/// Text of one line: everything hidden is visible, ends of lines too.
+/// Text of one line: all hidden characters are made visible, line ends too.
 pub fn line(text: &str) -> Cow<'_, str> {
     clean(text, |_, _| false)
 }
 
-/// Text of several lines, whose names were cleaned before: everything hidden is visible but ends of lines and tabs.
+/// Text of several lines, in which names are already cleaned: all hidden characters are made visible except line ends
+/// and tabs.
 pub fn lines(text: &str) -> Cow<'_, str> {
     clean(text, |at, c| matches!(c, '\n' | '\t') || (c == '\r' && text[at..].starts_with("\r\n")))
 }
@@ -63,8 +64,8 @@ pub fn name(text: &str) -> String {
     }
 }
 
-/// A field of a spreadsheet: one line that is no formula. What a spreadsheet would calculate has a `'` before it, which
-/// makes it text; a number stays one.
+/// A field of a spreadsheet: one line that is no formula. Text that a spreadsheet would calculate gets a `'` before it,
+/// which keeps it text; a number stays a number.
 pub fn field(text: &str) -> Cow<'_, str> {
     let shown = line(text);
     let start = text.trim_start();
@@ -92,7 +93,7 @@ pub fn xml(text: &str) -> String {
     out
 }
 
-/// A cell of a Markdown table, which ends no row, and is no tag, no code, no link and no picture.
+/// A cell of a Markdown table: the text cannot end the row, nor become a tag, code, a link or a picture.
 pub fn markdown(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let text = line(text);
@@ -101,7 +102,7 @@ pub fn markdown(text: &str) -> String {
         match c {
             '<' => out += "&lt;",
             '\\' | '|' | '`' => out.extend(['\\', c]),
-            // What makes a link of brackets; the sizes of a shape stay readable.
+            // Only brackets that would begin a link are escaped, so that the sizes of a shape stay readable.
             ']' if matches!(characters.peek(), Some('(' | '[' | ':')) => out += "\\]",
             c => out.push(c),
         }
@@ -109,8 +110,8 @@ pub fn markdown(text: &str) -> String {
     out
 }
 
-/// A writer of text that lets nothing hidden through but ends of lines, tabs and styles (`ESC [ … m`). It is what stands
-/// between a program and a terminal, whatever was forgotten before.
+/// A writer of text that makes all hidden characters visible except line ends, tabs and styles (`ESC [ … m`). It stands
+/// between the program and a terminal, in case a name was not cleaned before.
 #[derive(Debug)]
 pub struct Cleaner<W: Write> {
     out: W,
@@ -124,7 +125,7 @@ impl<W: Write> Cleaner<W> {
         Cleaner { out, pending: vec![] }
     }
 
-    /// Writes what is pending, up to what may still be the start of something unless this is the end.
+    /// Writes what is pending, except a possible start of a character or style; at the end, writes everything.
     fn drain(&mut self, end: bool) -> io::Result<()> {
         let bytes = std::mem::take(&mut self.pending);
         let mut shown = String::with_capacity(bytes.len() + 16);
@@ -179,7 +180,7 @@ impl<W: Write> Cleaner<W> {
 }
 
 enum Style {
-    /// A style of so many bytes.
+    /// A style of this many bytes.
     Whole(usize),
     /// Maybe the start of one.
     Begun,
@@ -234,7 +235,7 @@ mod tests {
         let shown = line(NASTY);
         assert!(!shown.contains(is_hidden), "{shown}");
         assert!(shown.starts_with("a\\u001b]0;x\\u0007b\\u000ac\\u000dd\\u202ee\\u200bf\\u009b31m\\udb40\\udc41g"));
-        // In a JSON string it means what it was.
+        // A JSON string still means the same afterwards.
         let raw = "\"a\u{202e}\u{e0041}b\"";
         assert_eq!(serde_json::from_str::<String>(&line(raw)).unwrap(), "a\u{202e}\u{e0041}b");
         assert!(matches!(line("λ → ünïcode 漢字 🧠"), Cow::Borrowed(_)));

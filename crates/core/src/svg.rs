@@ -1,14 +1,14 @@
 //! SVG as text: the one writer of it, for graphs and plans, circuits, plots and flame graphs.
 //!
 //! Every text and attribute goes through [`show::xml`](crate::show::xml), so that no name from a file becomes markup or
-//! hides anything, and every number is finite and has one decimal. Why by hand: that is nearly all that is needed. The crate
-//! `svg` keeps a tree of boxed nodes with hashed attributes, `xmlwriter` knows neither numbers nor hidden characters, and
-//! what draws with `resvg`'s family reads SVG and writes none.
+//! hides anything, and every number is finite and has one decimal. It is written by hand because little more is needed:
+//! the crate `svg` keeps a tree of boxed nodes with hashed attributes, `xmlwriter` handles neither numbers nor hidden
+//! characters, and `resvg` and its family read SVG but write none.
 
 use crate::show::xml;
 use std::fmt::Write;
 
-/// A number in as few characters as a tenth needs; what is not finite is 0.
+/// A number with at most one decimal; 0 if it is not finite.
 pub fn number(value: f64) -> String {
     let value = if value.is_finite() { value.clamp(-1e6, 1e6) } else { 0.0 };
     let text = format!("{value:.1}");
@@ -21,7 +21,7 @@ pub fn number(value: f64) -> String {
 
 /// What an attribute may be: text, or a number in pixels.
 pub trait Value {
-    /// As it stands between the quotes.
+    /// The text between the quotes.
     fn quoted(&self) -> String;
 }
 
@@ -95,7 +95,7 @@ impl Svg {
         self.element("text").attr("x", x).attr("y", y)
     }
 
-    /// A style sheet of our own: it is written as it is.
+    /// A style sheet from the program itself, written without escaping.
     pub fn style(&mut self, sheet: &'static str) {
         self.text += "<style>";
         self.text += sheet;
@@ -111,7 +111,7 @@ impl Svg {
         }
     }
 
-    /// What was drawn elsewhere.
+    /// Appends another drawing.
     pub fn append(&mut self, other: Svg) {
         self.text += &other.finish();
     }
@@ -213,12 +213,12 @@ impl Path {
         self
     }
 
-    /// Lifted, and on from another point.
+    /// Continues from another point, without a line to it.
     pub fn jump(self, x: f64, y: f64) -> Path {
         self.step('M', &[x, y])
     }
 
-    /// Straight on to a point.
+    /// A straight line to a point.
     pub fn line(self, x: f64, y: f64) -> Path {
         self.step('L', &[x, y])
     }

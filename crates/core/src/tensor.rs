@@ -25,18 +25,18 @@ pub struct Bytes {
 }
 
 impl Bytes {
-    /// `len` zeroed bytes (the system's zero pages serve large ones), or an error where the system does not give them;
-    /// `what` is for the message.
+    /// `len` zeroed bytes (large ones come from the system's zero pages), or an error if the system has no memory for
+    /// them; `what` is for the message.
     pub fn try_zeroed(len: usize, what: &str) -> Result<Bytes> {
         let refuse = || Error::Memory { what: what.into(), bytes: len };
-        // More than the machine has is refused even where the system would promise it and break the promise later.
+        // More than the machine has is refused, even if the system would accept it now and fail when it is used.
         if crate::memory::machine_bytes().is_ok_and(|machine| len > machine) {
             return Err(refuse());
         }
         let lines = bytemuck::try_zeroed_vec(len.div_ceil(64)).map_err(|()| refuse())?;
         Ok(Bytes { lines, len })
     }
-    /// A copy of `bytes`, or an error where the system does not give the memory; `what` is for the message.
+    /// A copy of `bytes`, or an error if the system has no memory for it; `what` is for the message.
     pub fn copy_of(bytes: &[u8], what: &str) -> Result<Bytes> {
         let mut copy = Bytes::try_zeroed(bytes.len(), what)?;
         copy.copy_from_slice(bytes);
@@ -85,35 +85,35 @@ element!(f32 => F32, f16 => F16, bf16 => Bf16, i8 => I8, u8 => U8, i32 => I32);
 
 enum Storage {
     Owned(Arc<Bytes>),
-    /// Never shared, so that writing needs no look at who else has it: what a session writes in every run.
+    /// Never shared, so that writing needs no check for other users: for memory that a session writes in every run.
     Alone(Bytes),
-    /// A window of a memory-mapped file: numbers that may change at any time, if somebody writes to the file. Never
-    /// indices, see [`Tensor::from_map`].
+    /// A window of a memory-mapped file: numbers that may change at any time, if another process writes to the file.
+    /// Never indices, see [`Tensor::from_map`].
     Mapped {
         map: Arc<memmap2::Mmap>,
         start: usize,
         len: usize,
     },
-    /// Made when somebody asks for it, given up when nobody has it any more, and made again if asked for again.
+    /// Computed when it is read, freed after its last use, and computed again if it is read again.
     Later(Arc<Later>),
 }
 
-/// How a tensor is made that is only made when somebody asks for it.
+/// Computes a tensor when it is read.
 pub(crate) trait Make: Send + Sync + UnwindSafe + RefUnwindSafe {
-    /// Makes the tensor, whose data nobody else shares. It fails only where there is not enough memory.
+    /// Makes the tensor, with data that is not shared. It fails only if there is not enough memory.
     fn make(&self) -> Result<Tensor>;
     /// Bytes on the heap that are kept to make it from.
     fn held(&self) -> usize;
-    /// How deeply such tensors are nested: 1, or more where it is made from others that are made when asked for.
+    /// How deeply such tensors are nested: 1, or more if it is computed from others of this kind.
     fn depth(&self) -> usize;
 }
 
 struct Later {
     make: Box<dyn Make>,
     len: usize,
-    /// The bytes, as long as anybody has them.
+    /// The bytes, while they are in use.
     at_hand: Mutex<Weak<Bytes>>,
-    /// The bytes for good, once somebody has asked for a plain reference to them.
+    /// The bytes, kept from the first time that a plain reference to them was needed.
     kept: OnceLock<Arc<Bytes>>,
 }
 
@@ -134,8 +134,8 @@ impl Later {
         Ok(bytes)
     }
 
-    /// The bytes, from now on for good. This cannot return an error, so missing memory ends the program here, as in any
-    /// other copy; [`Tensor::at_hand`] can.
+    /// The bytes, which are kept from now on. This cannot return an error, so missing memory ends the program here, as
+    /// in any other copy; [`Tensor::at_hand`] returns an error.
     #[cold]
     fn bytes(&self) -> &[u8] {
         self.kept.get_or_init(|| {
@@ -147,7 +147,7 @@ impl Later {
 }
 
 impl Storage {
-    /// The bytes to write, of what may be shared.
+    /// The bytes, for writing; shared data is copied first.
     #[cold]
     fn make_mut(&mut self) -> &mut [u8] {
         let far = match self {
@@ -156,7 +156,8 @@ impl Storage {
             Storage::Later(later) => Some(later.bytes()),
         };
         if let Some(bytes) = far {
-            // Not checked against the budget, like the copy of shared data: it is as large as what is there already.
+            // Not checked against the budget, like the copy of shared data: it is no larger than the data that already
+            // exists.
             let mut copy = Bytes { lines: bytemuck::zeroed_vec(bytes.len().div_ceil(64)), len: bytes.len() };
             copy.copy_from_slice(bytes);
             *self = Storage::Owned(Arc::new(copy));
@@ -188,8 +189,8 @@ pub struct Tensor {
     storage: Storage,
 }
 
-/// How many elements a shape has, or `None` beyond the address space. An axis of size 0 does not excuse the others: the
-/// product without it must fit too, so that no part of a shape overflows wherever sizes are multiplied.
+/// How many elements a shape has, or `None` beyond the address space. The product without axes of size 0 must fit too,
+/// so that products of any sizes of the shape never overflow.
 pub fn count(shape: &[usize]) -> Option<usize> {
     let full = shape.iter().try_fold(1usize, |n, &d| n.checked_mul(d.max(1)))?;
     let fits = full <= isize::MAX as usize / 16;
@@ -263,7 +264,7 @@ impl Tensor {
     }
 
     /// A window of a mapped file; copied where its start is not aligned for the type, and where it may be a list of
-    /// indices (`i32`): those are checked before they are used, and a file can be changed between the one and the other.
+    /// indices (`i32`): indices are checked before they are used, and the file could change in between.
     pub fn from_map(dtype: DType, shape: &[usize], map: Arc<memmap2::Mmap>, start: usize) -> Result<Tensor> {
         let len = Self::size_of(dtype, shape)?;
         let window = start.checked_add(len).and_then(|end| map.get(start..end)).ok_or_else(|| Error::Tensor {
@@ -277,7 +278,7 @@ impl Tensor {
         Ok(Tensor { dtype, shape: shape.to_vec(), storage: Storage::Mapped { map, start, len } })
     }
 
-    /// The buffer, without a copy, if this is the last tensor that uses it; else the tensor back.
+    /// The buffer, without a copy, if this is the last tensor that uses it; else the tensor itself, as the error.
     pub fn into_buffer(self) -> Result<Bytes, Tensor> {
         let Tensor { dtype, shape, storage } = self;
         match storage {
@@ -325,8 +326,8 @@ impl Tensor {
         }
     }
 
-    /// A tensor that is made when it is asked for, and given up when nobody has it any more: for weights that are worked
-    /// on ahead only to be packed.
+    /// A tensor that is computed when it is read, and freed after its last use: for folded weights that are only read
+    /// to be packed.
     pub(crate) fn later(dtype: DType, shape: &[usize], make: Box<dyn Make>) -> Result<Tensor> {
         let len = Self::size_of(dtype, shape)?;
         let storage = Later { make, len, at_hand: Mutex::default(), kept: OnceLock::new() };
@@ -359,13 +360,14 @@ impl Tensor {
         }
     }
 
-    /// How deeply tensors that are made when asked for are nested in it; 0 where the data is there already.
+    /// How deeply tensors that are computed when they are read are nested in it; 0 if its data already exists.
     pub(crate) fn depth(&self) -> usize {
         if let Storage::Later(later) = &self.storage { later.make.depth() } else { 0 }
     }
 
-    /// Says that a part of the bytes will not be read again soon. Where it lies in a mapped file, the system may take its
-    /// memory back, and reads the file again if needed. Other data, and parts too small to be worth the call, stay.
+    /// Says that a part of the bytes will not be read again soon. If it is in a mapped file, the system may take its
+    /// memory back, and reads the file again if needed. Other data stays, and so do parts that are too small to be
+    /// worth the call.
     pub(crate) fn release(&self, part: Range<usize>) {
         const LEAST: usize = 64 << 10;
         if let (Storage::Mapped { map, start, len }, true) = (&self.storage, part.len() >= LEAST) {
@@ -380,7 +382,7 @@ impl Tensor {
         Ok(())
     }
 
-    /// Reads all bytes once, some at a time (whole elements of any type), and lets go of them.
+    /// Reads all bytes once, some at a time (whole elements of any type), and releases them.
     pub(crate) fn read_through(&self, mut read: impl FnMut(&[u8])) {
         const PIECE: usize = 1 << 20;
         for (i, piece) in self.bytes().chunks(PIECE).enumerate() {
@@ -486,7 +488,8 @@ impl AsRef<[u8]> for Tensor {
     }
 }
 impl PartialEq for Tensor {
-    /// Same type, shape and bits (so NaN equals itself, and 0 differs from −0). What is yet to be made equals itself alone.
+    /// Same type, shape and bits (so NaN equals itself, and 0 differs from −0). A tensor that is not computed yet
+    /// equals only itself.
     fn eq(&self, other: &Tensor) -> bool {
         if let Storage::Later(_) = self.storage {
             return (self.dtype, &self.shape, self.identity()) == (other.dtype, &other.shape, other.identity());

@@ -1,4 +1,4 @@
-//! Graphs on a device: the backend, and what it makes of a graph.
+//! Graphs on a device: the backend, and the graphs that it has prepared.
 
 use crate::device::{Device, Limits};
 use crate::lower;
@@ -10,10 +10,10 @@ use schwann_core::plan::Plan;
 use schwann_core::{Bindings, Graph, Result, Tensor};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// What makes layouts of one graph.
+/// A graph that can be laid out for sizes.
 pub trait Lowered: Send + Sync {
-    /// The words of the buffer of constants, where weights have the data that this graph has: the graph that was lowered, or
-    /// that graph with other data for weights that may change. Always as many words.
+    /// The words of the buffer of constants, with the weights' data from `graph`: the graph that was lowered, or the
+    /// same one with new data for weights that may change. The number of words is always the same.
     fn constants(&self, graph: &Graph) -> Result<Vec<u32>>;
     /// The graph laid out for these sizes.
     fn lay_out(&self, bindings: &Bindings) -> Result<Layout>;
@@ -28,7 +28,7 @@ impl Lowered for lower::Prepared {
     }
 }
 
-/// Makes a graph ready to be laid out for a device with these limits.
+/// Prepares a graph to be laid out for a device with these limits.
 pub type Lower = fn(Arc<Graph>, &Limits) -> Result<Box<dyn Lowered>>;
 
 /// A device as a backend.
@@ -49,7 +49,7 @@ impl<D: Device> Gpu<D> {
         Gpu::with(device, |graph, limits| Ok(Box::new(lower::Prepared::new(graph, limits)?)))
     }
 
-    /// A backend that lowers graphs in a way of its own.
+    /// A backend that lowers graphs with another function.
     pub fn with(device: Arc<D>, lower: Lower) -> Gpu<D> {
         Gpu { device, lower }
     }
@@ -77,7 +77,7 @@ impl<D: Device> Backend for Gpu<D> {
     }
 }
 
-/// The constants of a program on the device: those of today. A run keeps those that it began with.
+/// The current constants of a program on the device. A run keeps those that it began with.
 pub(crate) struct Constants<D: Device>(Mutex<Arc<D::Buffer>>);
 
 impl<D: Device> Constants<D> {
@@ -101,7 +101,7 @@ impl<D: Device> Constants<D> {
     }
 }
 
-/// Nothing is left half done behind these locks.
+/// Locks even after a panic: the data behind these locks is always consistent.
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -149,7 +149,7 @@ impl<D: Device> Prepared for OnDevice<D> {
             next.set_weight(name, data.clone())?;
         }
         let new = Constants::buffer(&*self.device, &self.lowered.constants(&next)?)?;
-        // Runs that are under way have the old buffer, which goes with the last of them.
+        // Runs that are under way hold the old buffer, which is freed with the last of them.
         *locked(&self.constants.0) = Arc::new(new);
         *graph = Arc::new(next);
         Ok(Change::InPlace)

@@ -1,9 +1,9 @@
-//! The seam to a device: what a GPU has to offer so that programs can run on it.
+//! The interface to a device: what a GPU must provide to run programs.
 //!
-//! A device obeys in order: whatever is asked of it happens after all that was asked before. Where it says that it has
-//! done something, that may still be to come; only [`Device::read`] and [`Device::wait`] are answered when it has happened.
-//! Every error is a sentence ([`Error::Device`]). A call that fails has done nothing. After it, either the next call works, or
-//! the device is lost and each further call says so.
+//! A device executes commands in the order in which it gets them. A call may return before the device has executed its
+//! command; only [`Device::read`] and [`Device::wait`] return after it has. Every error is a readable message
+//! ([`Error::Device`]). A call that fails has no effect. After it, either the next call works, or the device is lost
+//! and each further call says so.
 
 use schwann_codegen::lang::Kernel;
 use schwann_core::backend::Clock;
@@ -13,9 +13,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A device, with memory of its own.
 pub trait Device: Send + Sync + 'static {
-    /// Memory on the device. It is given back when this is dropped and no work needs it any more.
+    /// Memory on the device. It is freed when this is dropped and no submitted work needs it any more.
     type Buffer: Send + Sync;
-    /// A kernel that is ready to be launched. Clones are the same.
+    /// A compiled kernel. Clones share it.
     type Kernel: Clone + Send + Sync;
     /// Launches with their arguments, ready to be submitted any number of times.
     type List: Send;
@@ -24,30 +24,31 @@ pub trait Device: Send + Sync + 'static {
 
     /// Its name, with what tells several apart: `wgpu (llvmpipe)`.
     fn name(&self) -> String;
-    /// How large things may be.
+    /// Its limits.
     fn limits(&self) -> &Limits;
-    /// Whether the host reaches the device's memory itself, so that nothing is moved through a third place.
+    /// Whether the host can access the device's memory directly, so that no staging buffers are needed.
     fn unified(&self) -> bool;
-    /// The clock of launches, if the device has one that tells the truth.
+    /// The clock of launches, if the device has one that works.
     fn clock(&self) -> Option<Clock>;
-    /// What it was asked to do so far.
+    /// Counts of what it was asked to do so far.
     fn tally(&self) -> &Tally;
 
-    /// New memory; what it holds is nobody's business. `what` it is for goes into the error if there is none.
+    /// New memory with unspecified content. `what` it is for goes into the error if there is no memory.
     fn buffer(&self, what: &str, bytes: u64) -> Result<Self::Buffer>;
-    /// Puts bytes there. `at` is a multiple of 4; if the bytes end within a word, the rest of that word becomes 0.
+    /// Writes bytes to a buffer. `at` is a multiple of 4; if the bytes end within a word, the rest of that word becomes
+    /// 0.
     fn write(&self, to: &Self::Buffer, at: u64, bytes: &[u8]) -> Result<()>;
     /// Sets bytes to zero; both numbers are multiples of 4.
     fn zero(&self, to: &Self::Buffer, at: u64, bytes: u64) -> Result<()>;
     /// Copies between two buffers, which are not the same; all numbers are multiples of 4.
     fn copy(&self, from: (&Self::Buffer, u64), to: (&Self::Buffer, u64), bytes: u64) -> Result<()>;
-    /// Gives the host what is in some places (each a multiple of 4) of a buffer, once all that was asked before has happened.
+    /// Reads parts of a buffer to the host (each at a multiple of 4), after all earlier commands are done.
     fn read(&self, from: &Self::Buffer, parts: &mut [(u64, &mut [u8])]) -> Result<()>;
 
-    /// Makes a kernel ready. Of two equal ones, the second costs nothing.
+    /// Compiles a kernel; an equal one is compiled only once.
     fn compile(&self, kernel: &Arc<Kernel>) -> Result<Self::Kernel>;
-    /// A list of launches, which see the arena, the constants and the faults (see [`crate::program`]). What `old` has, the
-    /// new one may use, if that is large enough; submissions of the old one are not touched by that.
+    /// A list of launches, whose kernels access the arena, the constants and the faults (see [`crate::program`]). The
+    /// new list may reuse the memory of `old` if it is large enough; earlier submissions of `old` are not affected.
     fn list(
         &self,
         buffers: [&Self::Buffer; 3],
@@ -115,7 +116,7 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// Whether a kernel keeps to them; an error that says by how much it does not.
+    /// Checks a kernel; the error says which limit it exceeds, and by how much.
     pub fn admit(&self, backend: &str, kernel: &Kernel) -> Result<()> {
         let shared: u64 = kernel.shared.iter().map(|array| 4 * u64::from(array.len)).sum();
         let wants = [
@@ -133,7 +134,7 @@ impl Limits {
         }
     }
 
-    /// Whether a buffer may have this size.
+    /// Checks the size of a buffer.
     pub fn admit_buffer(&self, backend: &str, what: &str, bytes: u64) -> Result<()> {
         if bytes <= self.buffer_bytes {
             return Ok(());
@@ -143,7 +144,7 @@ impl Limits {
     }
 }
 
-/// What a device was asked to do since it was opened.
+/// Counts of what a device was asked to do since it was opened.
 #[derive(Debug, Default)]
 pub struct Tally {
     /// Buffers that were made, for lists too.
@@ -156,14 +157,14 @@ pub struct Tally {
     pub submissions: AtomicU64,
     /// Writes from the host, without those of arguments.
     pub writes: AtomicU64,
-    /// Reads to the host, each place for itself.
+    /// Reads to the host; each part counts.
     pub reads: AtomicU64,
     /// Copies on the device.
     pub copies: AtomicU64,
 }
 
 impl Tally {
-    /// One more of these, or several.
+    /// Adds `more` to a counter.
     pub fn count(counter: &AtomicU64, more: usize) {
         counter.fetch_add(more as u64, Ordering::Relaxed);
     }

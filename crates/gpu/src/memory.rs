@@ -1,10 +1,10 @@
 //! The memory of a stream on the device.
 //!
 //! All that a run computes with is in one buffer, the arena: intermediate values first, then a place for each input and
-//! output. A state has two places, one among the inputs and one among the outputs, which change places after a run that went
-//! well, so that the next one reads what this one wrote. What has to outlive the arena, or would be overwritten in it, stands
-//! aside in a buffer of its own: an upload whose size the layout does not have, and a state while a run is given another
-//! value for it.
+//! output. A state has two places, one among the inputs and one among the outputs, which are swapped after a run that
+//! succeeded, so that the next run reads what this one wrote. A value that must outlive the arena, or would be
+//! overwritten in it, is kept in a separate buffer, "aside": an upload whose size the layout does not have, and a state
+//! while a run is given another value for it.
 
 use crate::device::{Device, problem};
 use crate::pieces::Places;
@@ -14,7 +14,7 @@ use schwann_core::{Error, Result, Tensor};
 use std::collections::HashSet;
 use std::sync::Arc;
 
-/// Places begin at multiples of so many words.
+/// Places begin at multiples of this many words.
 const ALIGN_WORDS: u64 = 64;
 
 /// Where the kept value of an input is.
@@ -30,9 +30,9 @@ pub(crate) struct Room<D: Device> {
     pub(crate) arena: D::Buffer,
     pub(crate) faults: D::Buffer,
     pub(crate) places: Places,
-    /// Whether inputs and outputs of the swapped states have changed places.
-    pub(crate) turned: bool,
-    /// Whether the buffer of faults may hold some.
+    /// Whether the places of states are currently swapped.
+    pub(crate) swapped: bool,
+    /// Whether the buffer of faults may contain faults.
     pub(crate) tainted: bool,
     fault_bytes: u64,
     bytes: u64,
@@ -45,19 +45,19 @@ pub(crate) struct Memory<D: Device> {
     device: Arc<D>,
     /// For each state, its place among the inputs and among the outputs.
     states: Vec<(usize, usize)>,
-    /// Those whose two places change: all, but for those whose output another state has too.
+    /// States whose two places are swapped: all except those that share their output with another state.
     swapped: Vec<(usize, usize)>,
-    /// The others, which are copied.
+    /// The other states, whose values are copied.
     copied: Vec<(usize, usize)>,
-    /// Whether the states' values are where the last run wrote its outputs.
+    /// Whether the states' values are in the outputs, where the last run wrote them.
     fresh: bool,
     kept: Vec<Kept>,
-    /// Buffers for inputs that stand aside, with their bytes.
+    /// Separate buffers for inputs that are kept aside, with their sizes in bytes.
     aside: Vec<Option<(D::Buffer, u64)>>,
     pub(crate) room: Option<Room<D>>,
 }
 
-/// Bytes as the device counts them: whole words.
+/// Bytes rounded up to whole words.
 fn whole(bytes: usize) -> u64 {
     (bytes as u64).next_multiple_of(4)
 }
@@ -83,7 +83,7 @@ impl<D: Device> Memory<D> {
         self.room.as_ref().ok_or_else(|| self.missing("a stream that has no memory yet"))
     }
 
-    /// Where the value of an input is that the stream keeps, and how many bytes it has.
+    /// Where the stream keeps the value of an input, and how many bytes it has.
     fn value(&self, input: usize) -> Option<(&D::Buffer, u64, u64)> {
         let arena = |word: u32, bytes: u64| self.room.as_ref().map(|room| (&room.arena, 4 * u64::from(word), bytes));
         let state = self.states.iter().find(|state| state.0 == input).filter(|_| self.fresh);
@@ -95,16 +95,16 @@ impl<D: Device> Memory<D> {
         }
     }
 
-    /// A buffer for what stands aside; the one that is there, if it has the size.
+    /// Makes a separate buffer for an input; keeps the existing one if it has the right size.
     fn room_aside(&mut self, input: usize, bytes: u64) -> Result<()> {
         if self.aside[input].as_ref().is_none_or(|(_, has)| *has != bytes) {
-            let buffer = self.device.buffer("an input that stands aside", bytes.max(4))?;
+            let buffer = self.device.buffer("an input that is kept aside", bytes.max(4))?;
             self.aside[input] = Some((buffer, bytes));
         }
         Ok(())
     }
 
-    /// Copies what the arena keeps of an input aside.
+    /// Copies an input's value from the arena to its separate buffer.
     fn move_aside(&mut self, input: usize) -> Result<()> {
         let Some(bytes) = self.value(input).map(|(_, _, bytes)| bytes) else { return Ok(()) };
         self.room_aside(input, bytes)?;
@@ -114,7 +114,7 @@ impl<D: Device> Memory<D> {
         Ok(())
     }
 
-    /// Gives the arena back. What is kept stands aside from now on; if there is no memory for that, the arena stays.
+    /// Frees the arena, after moving kept values aside; if there is no memory for that, the arena stays.
     pub(crate) fn release(&mut self) {
         if self.room.is_none() {
             return;
@@ -123,14 +123,14 @@ impl<D: Device> Memory<D> {
             memory.kept[input] == Kept::InPlace || memory.fresh && memory.states.iter().any(|state| state.0 == input)
         };
         let inputs: Vec<usize> = (0..self.kept.len()).filter(|&input| in_arena(self, input)).collect();
-        // What stands aside of a fresh state is its value before the run, and no longer needed.
+        // The value of a fresh state that is kept aside is from before the run, and no longer needed.
         if inputs.iter().all(|&input| self.move_aside(input).is_ok()) {
             inputs.iter().for_each(|&input| self.kept[input] = Kept::Aside);
             (self.room, self.fresh) = (None, false);
         }
     }
 
-    /// Makes room for a layout, and brings there what is kept.
+    /// Makes room for a layout, and moves kept values there.
     pub(crate) fn fit(&mut self, layout: &Layout, sizes: &Sizes) -> Result<()> {
         self.release();
         let is_state = |input: usize| self.states.iter().any(|state| state.0 == input);
@@ -159,12 +159,12 @@ impl<D: Device> Memory<D> {
         let fault_bytes = 4 * layout.faults.len().max(4) as u64;
         let arena = self.device.buffer(what, bytes)?;
         let faults = self.device.buffer("the faults of a session", fault_bytes)?;
-        let (turned, tainted, bytes) = (false, true, bytes + fault_bytes);
-        let room = Room { arena, faults, places, turned, tainted, fault_bytes, bytes, input_bytes, output_bytes };
+        let (swapped, tainted, bytes) = (false, true, bytes + fault_bytes);
+        let room = Room { arena, faults, places, swapped, tainted, fault_bytes, bytes, input_bytes, output_bytes };
         for input in 0..self.kept.len() {
             let Some((from, at, bytes)) = self.value(input) else { continue };
             if bytes != room.input_bytes[input] {
-                // Of an arena that could not be given back, and is now.
+                // The value is still in the old arena, which could not be freed before and is freed now.
                 if self.kept[input] == Kept::InPlace {
                     self.move_aside(input)?;
                     self.kept[input] = Kept::Aside;
@@ -183,7 +183,7 @@ impl<D: Device> Memory<D> {
         Ok(())
     }
 
-    /// Makes the states' values inputs, and the outputs free to be written.
+    /// Makes the states' values inputs, so that the outputs can be written.
     pub(crate) fn settle(&mut self) -> Result<()> {
         if !self.fresh {
             return Ok(());
@@ -197,18 +197,18 @@ impl<D: Device> Memory<D> {
                 std::mem::swap(&mut room.places.inputs[input], &mut room.places.outputs[output]);
                 self.kept[input] = Kept::InPlace;
             }
-            room.turned = !room.turned;
+            room.swapped = !room.swapped;
         }
         self.fresh = false;
         Ok(())
     }
 
-    /// A run went well: what it wrote are the states now.
+    /// A run succeeded: the outputs that it wrote are the states' values now.
     pub(crate) fn written(&mut self) {
         self.fresh = !self.states.is_empty();
     }
 
-    /// What the last run wrote is no longer wanted: the states are what they were before it.
+    /// Discards what the last run wrote: the states have their values from before it.
     pub(crate) fn unwritten(&mut self) {
         self.fresh = false;
     }
@@ -220,7 +220,7 @@ impl<D: Device> Memory<D> {
             (self.kept[input], self.aside[input]) = (Kept::InPlace, None);
             return Ok(());
         }
-        // What is there stays until the new value is.
+        // The old value stays until the new one is there.
         let buffer = self.device.buffer("an uploaded input", bytes.max(4))?;
         if bytes > 0 {
             self.device.write(&buffer, 0, value.bytes())?;
@@ -271,7 +271,7 @@ impl<D: Device> Memory<D> {
         self.device.read(&room.arena, &mut parts)
     }
 
-    /// Brings the inputs of a run to their places. States keep their values, whatever becomes of the run.
+    /// Brings the inputs of a run to their places. States keep their values even if the run fails.
     pub(crate) fn take(&mut self, inputs: &dyn Inputs) -> Result<()> {
         for input in 0..self.kept.len() {
             let room = self.room()?;
@@ -303,7 +303,7 @@ impl<D: Device> Memory<D> {
         Ok(())
     }
 
-    /// Makes sure that no fault of an earlier run is taken for one of the next.
+    /// Clears the faults of an earlier run.
     pub(crate) fn wipe_faults(&mut self) -> Result<()> {
         if let Some(room) = self.room.as_mut().filter(|room| room.tainted) {
             self.device.zero(&room.faults, 0, room.fault_bytes)?;

@@ -1,21 +1,21 @@
 //! Cutting a run into submissions.
 //!
-//! A submission cannot be stopped, and one that takes seconds is taken for a hang by drivers. So no submission is meant to
-//! take more than [`PIECE_S`]. How long launches take is not known before they have run; what is unknown is tried in small
-//! amounts, and what earlier pieces took says how much fits in the next.
+//! A submission cannot be stopped, and drivers treat one that takes seconds as a hang. So no submission should take
+//! more than [`PIECE_S`]. How long launches take is not known before they have run: unknown launches are tried in small
+//! numbers, and the times of earlier pieces determine how much goes into the next.
 
 use crate::program::{Argument, Base, Dispatch, Item};
 
 /// The longest that a submission should take, in seconds.
 pub(crate) const PIECE_S: f64 = 0.05;
 
-/// Launches of a submission, at most.
+/// The most launches of a submission.
 pub(crate) const MOST_LAUNCHES: usize = 1024;
 
-/// Launches of unknown length in a submission, at most.
+/// The most launches of unknown length in a submission.
 const MOST_UNKNOWN: usize = 64;
 
-/// A layout's items as a list of instructions, so that a run can stop anywhere and go on from there.
+/// A layout's items as a list of instructions, so that a run can stop anywhere and continue from there.
 #[derive(Debug, Default)]
 pub(crate) struct Script {
     ops: Vec<Op>,
@@ -36,9 +36,9 @@ enum Op {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Cursor {
     at: usize,
-    /// Of each loop around it, the round, from the outermost in.
+    /// The current round of each loop around it, from the outermost in.
     rounds: Vec<u32>,
-    /// Steps of the walk there that are done.
+    /// Steps already done of the walk at this instruction.
     steps: u32,
 }
 
@@ -116,7 +116,7 @@ impl Script {
     }
 }
 
-/// Where a stream has things, in words.
+/// Where a stream has its inputs and outputs, in words.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Places {
     pub(crate) inputs: Vec<u32>,
@@ -135,12 +135,12 @@ impl Places {
     }
 }
 
-/// Part of a run: one launch, or a dispatch of which nothing is to be done.
+/// Part of a run: one launch, or a dispatch without work.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Part {
     /// The dispatch, by number.
     pub(crate) dispatch: usize,
-    /// What its length is in proportion to: the steps of a walk, else 1.
+    /// The units that its time is proportional to: the steps of a walk, else 1.
     pub(crate) units: u32,
     /// The rounds of the loops around it.
     pub(crate) rounds: Vec<u32>,
@@ -161,16 +161,16 @@ pub(crate) struct Cut {
 pub(crate) struct Manner {
     /// Launches at most.
     pub(crate) most: usize,
-    /// Only what belongs to one step of the plan, in one round.
+    /// Whether each step of the plan, in each round, is submitted separately.
     pub(crate) apart: bool,
 }
 
 /// What is known of how long dispatches take.
 #[derive(Debug, Default)]
 pub(crate) struct Pace {
-    /// Of each dispatch, seconds for a unit.
+    /// For each dispatch, seconds for a unit.
     seconds: Vec<Option<f64>>,
-    /// Launches of unknown length that are tried at once.
+    /// How many launches of unknown length are tried at once.
     trust: usize,
 }
 
@@ -179,7 +179,7 @@ impl Pace {
         Pace { seconds: vec![None; script.dispatches.len()], trust: 1 }
     }
 
-    /// What these parts should take, as far as is known, and how many are unknown.
+    /// The expected seconds of the parts whose pace is known, and how many are unknown.
     pub(crate) fn expect(&self, parts: &[Part]) -> (f64, usize) {
         let launched = parts.iter().filter(|part| part.args.is_some());
         launched.fold((0.0, 0), |(seconds, unknown), part| match self.seconds[part.dispatch] {
@@ -188,7 +188,7 @@ impl Pace {
         })
     }
 
-    /// Whether a cut that was made earlier is as good as one that would be made now: not too long, and not much too short.
+    /// Whether an earlier cut is still good enough: not too long, and not much too short.
     pub(crate) fn approves(&self, script: &Script, cut: &Cut, manner: Manner) -> bool {
         let (seconds, unknown) = self.expect(&cut.parts);
         let alone = cut.parts.len() == 1 && cut.parts[0].units <= 1;
@@ -217,7 +217,8 @@ impl Pace {
                 match self.seconds[number] {
                     Some(pace) => {
                         let fit = (left / pace.max(1e-9)).min(f64::from(u32::MAX)) as u32;
-                        // What does not fit here but would elsewhere is not cut for that.
+                        // A walk that would fit into a submission of its own is not cut only because it does not fit
+                        // into the rest of this one.
                         let elsewhere = fit == 0 || pace * f64::from(units) <= PIECE_S;
                         if fit < units && elsewhere && !parts.is_empty() {
                             break;
@@ -236,7 +237,7 @@ impl Pace {
             let rounds = to.rounds.clone();
             parts.push(Part { dispatch: number, units, rounds, args });
             if units < wanted {
-                // The rest of a walk: how much of it, the next cut says.
+                // The next cut takes the rest of this walk, or a part of it.
                 to.steps += units;
                 break;
             }
@@ -246,7 +247,7 @@ impl Pace {
         Cut { parts, to }
     }
 
-    /// Learns from what parts took, each by itself.
+    /// Learns from the time of each part.
     pub(crate) fn learn_each(&mut self, parts: &[Part], seconds: impl Iterator<Item = f64>) {
         for (part, took) in parts.iter().filter(|part| part.args.is_some()).zip(seconds) {
             let pace = took.max(0.0) / f64::from(part.units);
@@ -256,12 +257,12 @@ impl Pace {
         self.trust = (2 * self.trust).min(MOST_UNKNOWN);
     }
 
-    /// Learns from what parts took together. If nobody watched them end, it is only known that they took no longer.
+    /// Learns from the total time of parts. If their end was not observed, that time is only an upper bound.
     pub(crate) fn learn(&mut self, parts: &[Part], took: f64, watched: bool) {
         let (known, unknown) = self.expect(parts);
         let launched = || parts.iter().filter(|part| part.args.is_some());
         let all = launched().count().max(1);
-        // What is unknown has what the known leaves, or its share where these would leave nothing.
+        // Unknown parts get the time that known parts leave, or at least their share by number.
         let share = (took - known).max(took * unknown as f64 / all as f64) / unknown.max(1) as f64;
         let scale = if known > 0.0 { (took - share * unknown as f64).max(0.0) / known } else { 1.0 };
         let scale = if watched { scale } else { scale.min(1.0) };
@@ -367,7 +368,7 @@ mod tests {
         assert_eq!(pieces, [[0, 4, 100, 200], [4, 8, 200, 200], [8, 10, 200, 200]]);
         let (pieces, _) = launches(&script, &pace(1.0), ANY);
         assert_eq!((pieces.len(), &pieces[9]), (10, &vec![9, 10, 200, 200]));
-        // An empty one is launched once all the same: what it begins with is what it ends with.
+        // An empty walk is launched once too, since its final states are its initial ones and must be written.
         let empty = Walk { steps: 0, from: 0, to: 1, carry: vec![] };
         let script = Script::new(&[dispatch(vec![0.into(), 0.into()], Some(empty))]);
         assert_eq!(launches(&script, &Pace::new(&script), ANY), (vec![vec![0, 0]], 1));
@@ -383,7 +384,7 @@ mod tests {
         pace.learn(&first.parts, 1e-3, true);
         let next = pace.cut(&script, &first.to, &places, ANY);
         assert_eq!(next.parts[0].units, 50);
-        // It was much quicker than the first, which had the cost of a submission.
+        // Later steps are much quicker than the first one, whose time includes a submission.
         for _ in 0..20 {
             let next = pace.cut(&script, &script.start(), &places, ANY);
             pace.learn(&next.parts, 1e-4 * f64::from(next.parts[0].units), true);
@@ -394,7 +395,7 @@ mod tests {
         // A little slower, and it is still kept; much slower, and it is not.
         pace.learn(&settled.parts, 0.0499, true);
         assert!(pace.approves(&script, &settled, ANY));
-        // Nobody saw when it ended: it may have been earlier.
+        // Its end was not observed, so it may have been earlier.
         pace.learn(&settled.parts, 10.0, false);
         assert!(pace.approves(&script, &settled, ANY));
         pace.learn(&settled.parts, 10.0, true);

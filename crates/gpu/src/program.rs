@@ -1,15 +1,15 @@
 //! What a graph becomes for one set of sizes: kernels, and the order in which they are dispatched.
 //!
-//! This is all that a device is told. It has three buffers: the arena of a stream, the constants of a program, and faults.
-//! Every kernel is bound to these three, in this order ([`ARENA`], [`CONSTANTS`], [`FAULTS`]), and where its operands are is
-//! among its arguments, in words of 32 bits. So a kernel can have any number of operands, and the same kernel serves every
-//! size.
+//! A device needs nothing else. It has three buffers: the arena of a stream, the constants of a program, and faults.
+//! Every kernel is bound to these three, in this order ([`ARENA`], [`CONSTANTS`], [`FAULTS`]), and where its operands
+//! are is among its arguments, in words of 32 bits. So a kernel can have any number of operands, and the same kernel
+//! serves every size.
 
 use schwann_codegen::lang::Kernel;
 use schwann_core::plan::Plan;
 use std::sync::Arc;
 
-/// The number of the buffer that has everything which a stream computes.
+/// The number of the arena, the buffer that holds a stream's inputs, outputs and intermediate values.
 pub const ARENA: u32 = 0;
 /// The number of the buffer that has weights and literals, which kernels only read.
 pub const CONSTANTS: u32 = 1;
@@ -21,7 +21,7 @@ pub const FAULTS: u32 = 2;
 pub struct Layout {
     /// The steps for people and profilers.
     pub plan: Plan,
-    /// The kernels that are dispatched, no two alike.
+    /// The kernels that are dispatched, without duplicates.
     pub kernels: Vec<Arc<Kernel>>,
     /// What is dispatched, in order. Each sees what those before it wrote.
     pub items: Vec<Item>,
@@ -29,7 +29,7 @@ pub struct Layout {
     pub scratch_words: u32,
     /// For each input of the graph, whether a kernel reads it at all.
     pub inputs_read: Vec<bool>,
-    /// What can go wrong in a run, by the word of the buffer of faults that is then not 0.
+    /// What can go wrong in a run: fault i is reported by a word i that is not 0 in the buffer of faults.
     pub faults: Vec<Fault>,
 }
 
@@ -39,7 +39,7 @@ impl schwann_core::backend::Bound for Layout {
     }
 }
 
-/// Something that only a run can find out about its data.
+/// An error in the data that only a run can find.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
     /// The node where it happens.
@@ -48,16 +48,16 @@ pub struct Fault {
     pub problem: String,
 }
 
-/// Something to do.
+/// A dispatch, or a loop of them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Item {
     /// One kernel.
     Dispatch(Dispatch),
-    /// The same several times. Arguments of what is inside may go on from round to round ([`Argument::strides`]).
+    /// A loop. Arguments of the dispatches in it may advance from round to round ([`Argument::strides`]).
     Repeat {
-        /// How often.
+        /// How many rounds.
         rounds: u32,
-        /// What.
+        /// The items of a round.
         body: Vec<Item>,
     },
 }
@@ -67,18 +67,18 @@ pub enum Item {
 pub struct Dispatch {
     /// The kernel, by its number in [`Layout::kernels`].
     pub kernel: usize,
-    /// Workgroups along each axis; if one is 0, nothing is to be done.
+    /// Workgroups along each axis; if one is 0, there is no work.
     pub groups: [u32; 3],
     /// The arguments, in the kernel's order.
     pub args: Vec<Argument>,
     /// The plan's step that it belongs to; in a loop, the loop's step and then the body's.
     pub place: Vec<usize>,
-    /// Set where the kernel walks the steps of a sequence by itself. Whoever runs it may do so in pieces.
+    /// Set if the kernel itself walks the steps of a sequence. It can then be run in pieces.
     pub walk: Option<Walk>,
 }
 
-/// A kernel that goes through all steps of a sequence. Dispatched for `from..to` and then for `to..end`, it does the same as
-/// dispatched for `from..end`, if the later piece reads the states that the earlier one wrote.
+/// A kernel that goes through all steps of a sequence. Two dispatches for `from..to` and `to..end` do the same as one
+/// for `from..end`, if the later one reads the states that the earlier one wrote.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Walk {
     /// Steps in all.
@@ -102,7 +102,7 @@ pub struct Argument {
     pub strides: Vec<u32>,
 }
 
-/// What an argument begins with.
+/// An argument's value in the first round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Base {
     /// A number.

@@ -7,7 +7,7 @@ use schwann_core::backend::{self, Known};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
-/// Makes the backend `wgpu` known to the whole program, for all that take a backend by name. Done once, whoever calls.
+/// Makes the backend `wgpu` known to the whole program under its name. Further calls have no effect.
 pub fn register() -> Result<()> {
     static DONE: OnceLock<()> = OnceLock::new();
     let mut result = Ok(());
@@ -22,7 +22,7 @@ pub fn register() -> Result<()> {
     result
 }
 
-/// A GPU, opened once for all programs that use it at a time: compiled kernels are for all of them.
+/// A GPU, opened once for all programs that use it at the same time, so that they share compiled kernels.
 fn open(wanted: Option<&str>) -> Result<Arc<Wgpu>> {
     static OPEN: Mutex<Option<HashMap<String, Weak<Wgpu>>>> = Mutex::new(None);
     let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,7 +1,7 @@
-//! A device that is simulated: kernels run in the interpreter, which finds races, words that nobody wrote and indices beyond
-//! the end. It is for tests, where there is no GPU, and of what happens when one fails.
+//! A simulated device: kernels run in the interpreter, which finds races, reads of words that were never written and
+//! indices beyond the end. It is for tests without a GPU, and for tests of failures.
 //!
-//! What is asked of it is put on a queue, and done when somebody waits for it, in order.
+//! Commands are put on a queue, and executed in order when the host waits for one.
 
 use crate::device::{Device, Launch, Limits, Tally, problem};
 use schwann_codegen::interpret::{Options, Program, Words};
@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 const NAME: &str = "simulated";
 
-/// What a test may look at and turn.
+/// What a test may read and set.
 #[derive(Debug, Default)]
 pub struct Knobs {
     /// Calls of the device so far.
@@ -28,11 +28,11 @@ pub struct Knobs {
     pub for_good: AtomicBool,
     /// Microseconds that a launch takes beyond its work.
     pub delay_us: AtomicU64,
-    /// Bytes of memory that there are; 0 for any number.
+    /// Bytes of memory that the device has; 0 means no limit.
     pub memory_bytes: AtomicU64,
     /// Bytes in use.
     pub used_bytes: AtomicU64,
-    /// Buffers that there are now, those of lists too.
+    /// Buffers that exist now, including those of lists.
     pub live: AtomicUsize,
     /// The longest that a submission took, in microseconds.
     pub longest_us: AtomicU64,
@@ -58,7 +58,7 @@ pub struct Buffer {
     _held: Held,
 }
 
-/// Memory that counts as long as it is there.
+/// A share of the memory that counts as used while this lives.
 #[derive(Debug)]
 struct Held {
     knobs: Arc<Knobs>,
@@ -95,11 +95,11 @@ pub struct Ticket {
 #[derive(Debug, Default)]
 struct Queue {
     waiting: VecDeque<(u64, Command)>,
-    /// Commands that were put there.
+    /// Commands that were put on the queue.
     given: u64,
     /// Commands that are done.
     done: u64,
-    /// Of submissions that are done, how they went.
+    /// The outcome of submissions that are done.
     ended: HashMap<u64, Result<Vec<[f64; 2]>>>,
 }
 
@@ -143,7 +143,7 @@ impl Simulated {
         }
     }
 
-    /// What a test may look at and turn.
+    /// What a test may read and set.
     pub fn knobs(&self) -> Arc<Knobs> {
         Arc::clone(&self.knobs)
     }
@@ -182,7 +182,7 @@ impl Simulated {
         number
     }
 
-    /// Does what is on the queue, up to a command.
+    /// Executes the commands on the queue, up to this one.
     fn work_until(&self, queue: &mut Queue, last: u64) -> Result<()> {
         while queue.waiting.front().is_some_and(|(number, _)| *number <= last) {
             let Some((number, command)) = queue.waiting.pop_front() else { break };
@@ -217,7 +217,7 @@ impl Simulated {
     }
 }
 
-/// What holds nothing is nothing where it is copied to.
+/// Copies words, including which of them were never written.
 fn copy(from: &Mutex<Words>, from_at: u64, to: &Mutex<Words>, to_at: u64, bytes: u64) -> Result<()> {
     let (from_at, to_at, words) = (place(from_at)?, place(to_at)?, place(bytes)?);
     let outside = || said("a copy beyond the end of a buffer");
@@ -256,7 +256,8 @@ impl Device for Simulated {
         &self.tally
     }
 
-    /// Words that hold nothing: a kernel that reads what nobody wrote is wrong, whatever real devices put there.
+    /// Words that hold nothing: a kernel that reads a word before it is written is wrong, even if real devices have
+    /// zeros there.
     fn buffer(&self, what: &str, bytes: u64) -> Result<Buffer> {
         self.call("a buffer")?;
         self.limits.admit_buffer(NAME, what, bytes)?;
@@ -303,7 +304,8 @@ impl Device for Simulated {
         for (at, into) in parts {
             let at = place(*at)?;
             let values = words.get(at..at + into.len().div_ceil(4));
-            let values = values.ok_or_else(|| said("a result that nobody wrote, or beyond the end of a buffer"))?;
+            let values =
+                values.ok_or_else(|| said("a result that was never written, or beyond the end of a buffer"))?;
             for (bytes, word) in into.chunks_mut(4).zip(values) {
                 bytes.copy_from_slice(&word.to_le_bytes()[..bytes.len()]);
             }

@@ -1,4 +1,4 @@
-//! What a run took, told as spans.
+//! The times of a run as spans.
 
 use crate::pieces::{Part, Script};
 use schwann_core::Provenance;
@@ -17,7 +17,7 @@ pub(crate) const DOWNLOAD: usize = 3;
 #[derive(Debug)]
 pub(crate) struct Lap {
     pub(crate) parts: Arc<[Part]>,
-    /// When it was submitted, when the driver had it, and when its end was seen.
+    /// When submitting it began, when the driver had it, and when its end was seen.
     pub(crate) from: Instant,
     pub(crate) given: Instant,
     pub(crate) to: Instant,
@@ -25,14 +25,14 @@ pub(crate) struct Lap {
     pub(crate) times: Option<Vec<[f64; 2]>>,
 }
 
-/// What the host says of its own clock, where the device has none.
+/// The host's clock, for devices that have none.
 pub(crate) fn host_clock() -> Clock {
     let source =
         "the host's clock, around a submission for each step: with what it takes to submit and to notice the end";
     Clock { source: source.into(), origin: Provenance::Measured, resolution_s: 1e-9 }
 }
 
-/// Moving of data or submitting, as the host saw it.
+/// A span of moving data or submitting, by the host's clock.
 pub(crate) fn by_host(queue: usize, given: Instant, from: Instant, to: Instant) -> Span {
     Span { path: vec![], queue, start_s: seconds(given, from), seconds: seconds(from, to) }
 }
@@ -41,8 +41,8 @@ fn seconds(from: Instant, to: Instant) -> f64 {
     to.saturating_duration_since(from).as_secs_f64()
 }
 
-/// The spans of all steps of a run: what belongs to one step in one round of the loops around it is one span, and a loop is
-/// one around all that is in it.
+/// The spans of all steps of a run: the parts of one step in one round of the loops around it are one span, and a loop
+/// is a span around everything in it.
 pub(crate) fn steps(script: &Script, laps: &[Lap], given: Instant) -> Vec<Span> {
     let shift = shift(laps, given);
     // Each part with its beginning and end.
@@ -54,7 +54,7 @@ pub(crate) fn steps(script: &Script, laps: &[Lap], given: Instant) -> Vec<Span> 
             let time = match (&lap.times, &part.args) {
                 (Some(_), Some(_)) => times.next().map(|time| time.map(|t| (t + shift).max(0.0))),
                 (None, Some(_)) => Some([seconds(given, lap.given), to]),
-                // Nothing was to be done, and that took no time.
+                // A dispatch without work takes no time.
                 (_, None) => None,
             };
             let before = parts.last().map_or(from, |(_, time)| time[1]);
@@ -87,8 +87,8 @@ fn span(path: &[usize], [start, end]: [f64; 2]) -> Span {
     Span { path: path.to_vec(), queue: COMPUTE, start_s: start, seconds: (end - start).max(0.0) }
 }
 
-/// What is to be added to the device's seconds so that they count from when the run was given. The two clocks know nothing of
-/// each other; but nothing begins before it is submitted or ends after its end was seen.
+/// What must be added to the device's seconds so that they count from when the run was given. The two clocks are not
+/// synchronized, but nothing begins before it is submitted or ends after its end was seen.
 fn shift(laps: &[Lap], given: Instant) -> f64 {
     let (mut least, mut most) = (f64::NEG_INFINITY, f64::INFINITY);
     for lap in laps {

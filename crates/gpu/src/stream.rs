@@ -1,8 +1,8 @@
 //! Runs of one session on a device.
 //!
-//! A run is a script of launches. It is cut into submissions ([`crate::pieces`]), of which two are under way at a time, so
-//! that the device always has something to do and a run can still be stopped. Submissions of earlier runs are kept, with their
-//! arguments where the device has them: a run that finds all of its own there makes nothing new.
+//! A run is a script of launches. It is cut into submissions ([`crate::pieces`]), of which two are under way at a time,
+//! so that the device always has something to do and a run can still be stopped. Submissions of earlier runs are kept,
+//! with their arguments on the device: a run that can reuse all of them makes nothing new.
 
 use crate::backend::{Constants, Ready};
 use crate::device::{Device, Launch, problem};
@@ -16,10 +16,10 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// Submissions that are kept for later runs, at most.
+/// The most submissions that are kept for later runs.
 const MOST_KEPT: usize = 32;
 
-/// Submissions that are under way at a time, at most.
+/// The most submissions under way at a time.
 const MOST_UNDER_WAY: usize = 2;
 
 /// A stream on a device.
@@ -30,13 +30,13 @@ pub(crate) struct Lane<D: Device> {
     /// Types and shapes of the states, as last fitted.
     state_sizes: Vec<Size>,
     memory: Memory<D>,
-    layout: Option<Laid<D>>,
+    layout: Option<Fitted<D>>,
     run: Option<Run<D>>,
-    /// What the host has seen of states and results.
+    /// Values of states and results that were copied to the host.
     values: Vec<OnceCell<Tensor>>,
     shown: Vec<OnceCell<Tensor>>,
     all: OnceCell<Vec<Tensor>>,
-    /// Tensors that can be written again.
+    /// Tensors that can be reused.
     spare: RefCell<Vec<Tensor>>,
 }
 
@@ -44,7 +44,7 @@ pub(crate) struct Lane<D: Device> {
 type Size = (DType, Vec<usize>);
 
 /// The layout that the stream is fitted to.
-struct Laid<D: Device> {
+struct Fitted<D: Device> {
     ready: Arc<Ready<D>>,
     sizes: Sizes,
     script: Script,
@@ -53,15 +53,15 @@ struct Laid<D: Device> {
     kept: VecDeque<Piece<D>>,
 }
 
-/// A submission that can be made again where the same things are in the same places.
+/// A submission that can be repeated if inputs, outputs and states are in the same places.
 struct Piece<D: Device> {
     from: Cursor,
     manner: Manner,
-    turned: bool,
+    swapped: bool,
     constants: Arc<D::Buffer>,
     cut: Cut,
     parts: Arc<[Part]>,
-    /// Nothing where nothing is launched.
+    /// `None` if nothing is launched.
     list: Option<D::List>,
 }
 
@@ -88,7 +88,7 @@ struct Flight<D: Device> {
     ticket: Option<D::Ticket>,
 }
 
-/// What a run that ended well has to tell.
+/// The times of a run that succeeded.
 struct Told {
     given: Instant,
     spans: Vec<Span>,
@@ -141,13 +141,13 @@ impl<D: Device> Lane<D> {
         }
     }
 
-    fn laid(&self) -> Result<&Laid<D>> {
+    fn fitted(&self) -> Result<&Fitted<D>> {
         self.layout.as_ref().ok_or_else(|| self.missing("a run without a layout"))
     }
 
     /// Results, fetched from the device together.
     fn fetch(&self, wanted: &[usize]) -> Result<Vec<Tensor>> {
-        let sizes = &self.laid()?.sizes;
+        let sizes = &self.fitted()?.sizes;
         let mut tensors = wanted.iter().map(|&i| self.tensor(&sizes.outputs[i])).collect::<Result<Vec<_>>>()?;
         let mut parts: Vec<(usize, &mut [u8])> =
             wanted.iter().copied().zip(tensors.iter_mut().map(Tensor::bytes_mut)).collect();
@@ -155,32 +155,32 @@ impl<D: Device> Lane<D> {
         Ok(tensors)
     }
 
-    /// Submits what comes next, as long as there is something and the device has not enough to do.
+    /// Submits the next pieces, while there are any and fewer than [`MOST_UNDER_WAY`] are under way.
     fn go_on(&mut self, run: &mut Run<D>) -> Result<()> {
-        let Some(laid) = &mut self.layout else { return Err(self.missing("a run without a layout")) };
+        let Some(fitted) = &mut self.layout else { return Err(self.missing("a run without a layout")) };
         let room = self.memory.room()?;
-        while !laid.script.is_over(&run.at) && run.flights.len() < MOST_UNDER_WAY {
+        while !fitted.script.is_over(&run.at) && run.flights.len() < MOST_UNDER_WAY {
             let same = |piece: &Piece<D>| {
                 piece.from == run.at
-                    && (piece.turned, piece.manner) == (room.turned, run.manner)
+                    && (piece.swapped, piece.manner) == (room.swapped, run.manner)
                     && Arc::ptr_eq(&piece.constants, &run.constants)
             };
-            let known = laid.kept.iter().position(same);
-            let suits = |at: &usize| laid.pace.approves(&laid.script, &laid.kept[*at].cut, run.manner);
+            let known = fitted.kept.iter().position(same);
+            let suits = |at: &usize| fitted.pace.approves(&fitted.script, &fitted.kept[*at].cut, run.manner);
             let piece = match known.filter(suits) {
-                Some(at) => laid.kept.remove(at),
+                Some(at) => fitted.kept.remove(at),
                 None => {
-                    let cut = laid.pace.cut(&laid.script, &run.at, &room.places, run.manner);
-                    let hasty = run.manner.apart || laid.pace.expect(&cut.parts).1 > 0;
+                    let cut = fitted.pace.cut(&fitted.script, &run.at, &room.places, run.manner);
+                    let hasty = run.manner.apart || fitted.pace.expect(&cut.parts).1 > 0;
                     if hasty && !run.flights.is_empty() {
-                        // How long this takes is better known once the others have ended.
+                        // The pace is better known once the submissions under way have ended, so wait for them.
                         return Ok(());
                     }
-                    match known.filter(|at| laid.kept[*at].cut == cut) {
-                        Some(at) => laid.kept.remove(at),
+                    match known.filter(|at| fitted.kept[*at].cut == cut) {
+                        Some(at) => fitted.kept.remove(at),
                         None => {
-                            let old = oldest(&mut laid.kept, &run.at, room.turned);
-                            Some(piece(&*self.device, laid, run, room, cut, old)?)
+                            let old = oldest(&mut fitted.kept, &run.at, room.swapped);
+                            Some(piece(&*self.device, fitted, run, room, cut, old)?)
                         }
                     }
                 }
@@ -189,7 +189,7 @@ impl<D: Device> Lane<D> {
             let from = Instant::now();
             let ticket = piece.list.as_ref().map(|list| self.device.submit(list, run.timed)).transpose();
             let (parts, to) = (Arc::clone(&piece.parts), piece.cut.to.clone());
-            laid.kept.push_back(piece);
+            fitted.kept.push_back(piece);
             run.flights.push_back(Flight { parts, from, given: Instant::now(), ticket: ticket? });
             run.at = to;
             if run.manner.apart {
@@ -210,17 +210,17 @@ impl<D: Device> Lane<D> {
         let times = self.device.wait(ticket)?;
         let began = run.laps.last().map_or(flight.from, |lap| lap.to.max(flight.from));
         let took = began.elapsed().as_secs_f64();
-        if let Some(laid) = &mut self.layout {
+        if let Some(fitted) = &mut self.layout {
             match &times {
-                Some(times) => laid.pace.learn_each(&flight.parts, times.iter().map(|[from, to]| to - from)),
-                None => laid.pace.learn(&flight.parts, took, !over),
+                Some(times) => fitted.pace.learn_each(&flight.parts, times.iter().map(|[from, to]| to - from)),
+                None => fitted.pace.learn(&flight.parts, took, !over),
             }
         }
         run.note(flight.parts, [flight.from, flight.given], times);
         Ok(())
     }
 
-    /// The run from where it is to its end.
+    /// Runs the rest to its end.
     fn finish(&mut self) -> Result<Told> {
         let Some(mut run) = self.run.take() else { return Err(self.missing("a wait for nothing")) };
         let stopped = loop {
@@ -234,7 +234,7 @@ impl<D: Device> Lane<D> {
             self.land(&mut run)?;
         };
         if stopped {
-            // What is under way cannot be stopped; it is short, and writes nothing that lasts.
+            // Submissions under way cannot be stopped; they are short, and change no state that is kept.
             while !run.flights.is_empty() {
                 self.land(&mut run)?;
             }
@@ -243,19 +243,19 @@ impl<D: Device> Lane<D> {
         self.look_for_faults()?;
         self.memory.written();
         self.forget_values();
-        let laid = self.laid()?;
+        let fitted = self.fitted()?;
         let mut spans = vec![];
         if run.watched {
             spans.push(spans::by_host(spans::UPLOAD, run.given, run.given, run.sent));
             let submitted = |lap: &Lap| spans::by_host(spans::SUBMISSION, run.given, lap.from, lap.given);
             spans.extend(run.laps.iter().map(submitted));
-            spans.extend(spans::steps(&laid.script, &run.laps, run.given));
+            spans.extend(spans::steps(&fitted.script, &run.laps, run.given));
         }
         Ok(Told { given: run.given, spans })
     }
 
     fn look_for_faults(&mut self) -> Result<()> {
-        let faults = &self.laid()?.ready.layout.faults;
+        let faults = &self.fitted()?.ready.layout.faults;
         if faults.is_empty() {
             return Ok(());
         }
@@ -283,17 +283,17 @@ impl<D: Device> Run<D> {
         if self.watched {
             self.laps.push(lap);
         } else {
-            // Only when the last one ended is of interest.
+            // Only the end of the last one matters.
             self.laps.clear();
             self.laps.push(lap);
         }
     }
 }
 
-/// The list that a new submission may use: of one that the new one replaces, else of the one that was not used for longest,
-/// once there are many.
-fn oldest<D: Device>(kept: &mut VecDeque<Piece<D>>, at: &Cursor, turned: bool) -> Option<D::List> {
-    let replaced = kept.iter().position(|piece| piece.from == *at && piece.turned == turned);
+/// A list that a new submission may reuse: that of the submission it replaces, else the least recently used one if
+/// there are many.
+fn oldest<D: Device>(kept: &mut VecDeque<Piece<D>>, at: &Cursor, swapped: bool) -> Option<D::List> {
+    let replaced = kept.iter().position(|piece| piece.from == *at && piece.swapped == swapped);
     let piece = match replaced {
         Some(at) => kept.remove(at),
         None if kept.len() >= MOST_KEPT => kept.pop_front(),
@@ -304,7 +304,7 @@ fn oldest<D: Device>(kept: &mut VecDeque<Piece<D>>, at: &Cursor, turned: bool) -
 
 fn piece<D: Device>(
     device: &D,
-    laid: &Laid<D>,
+    fitted: &Fitted<D>,
     run: &Run<D>,
     room: &crate::memory::Room<D>,
     cut: Cut,
@@ -314,8 +314,8 @@ fn piece<D: Device>(
         .parts
         .iter()
         .filter_map(|part| {
-            let dispatch = &laid.script.dispatches[part.dispatch];
-            let kernel = laid.ready.kernels[dispatch.kernel].clone();
+            let dispatch = &fitted.script.dispatches[part.dispatch];
+            let kernel = fitted.ready.kernels[dispatch.kernel].clone();
             Some(Launch { kernel, groups: dispatch.groups, args: part.args.clone()? })
         })
         .collect();
@@ -324,10 +324,10 @@ fn piece<D: Device>(
         false => Some(device.list([&room.arena, &run.constants, &room.faults], &launches, old)?),
     };
     let (from, constants, parts) = (run.at.clone(), Arc::clone(&run.constants), cut.parts.clone().into());
-    Ok(Piece { from, manner: run.manner, turned: room.turned, constants, cut, parts, list })
+    Ok(Piece { from, manner: run.manner, swapped: room.swapped, constants, cut, parts, list })
 }
 
-/// What a cell holds, or what is fetched now.
+/// The cell's value; fetches it if the cell is empty.
 fn fetched<T>(cell: &OnceCell<T>, fetch: impl FnOnce() -> Result<T>) -> Result<&T> {
     if cell.get().is_none() {
         let _ = cell.set(fetch()?);
@@ -343,14 +343,14 @@ impl<D: Device> Stream for Lane<D> {
         let script = Script::new(&ready.layout.items);
         let pace = Pace::new(&script);
         self.state_sizes = self.states.iter().map(|&(input, _)| sizes.inputs[input].clone()).collect();
-        self.layout = Some(Laid { ready, sizes: sizes.clone(), script, pace, kept: VecDeque::new() });
+        self.layout = Some(Fitted { ready, sizes: sizes.clone(), script, pace, kept: VecDeque::new() });
         Ok(())
     }
 
     fn release(&mut self) {
         self.forget_results();
         self.spare.borrow_mut().clear();
-        // Submissions that are kept know the arena.
+        // Kept submissions refer to the arena.
         self.layout = None;
         self.memory.release();
     }
@@ -387,11 +387,11 @@ impl<D: Device> Stream for Lane<D> {
         if let Some(room) = &mut self.memory.room {
             room.tainted = true;
         }
-        let laid = self.laid()?;
+        let fitted = self.fitted()?;
         let timed = watched && self.device.clock().is_some();
         let most = if timed { MOST_LAUNCHES.min(self.device.limits().timed) } else { MOST_LAUNCHES };
         let mut run = Run {
-            at: laid.script.start(),
+            at: fitted.script.start(),
             constants: self.constants.now(),
             cancel: cancel.clone(),
             manner: Manner { most, apart: watched && !timed },
@@ -440,7 +440,7 @@ impl<D: Device> Stream for Lane<D> {
         let mut told = self.finish()?;
         let from = Instant::now();
         if let Err(problem) = self.outputs() {
-            // For whoever called this there was no run.
+            // The caller gets an error, so the run must leave no trace.
             self.forget_values();
             self.memory.unwritten();
             return Err(problem);

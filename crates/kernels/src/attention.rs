@@ -27,7 +27,7 @@ const ROWS: usize = 512;
 const SCORES: usize = 16;
 /// Rows of a register tile.
 const TILE: usize = 4;
-/// A task of at most so many rows reads K and V where they lie, since copying them would cost more than it saves.
+/// A task of at most this many rows reads K and V in place: copying them would cost more than it saves.
 const FEW: usize = 2;
 
 /// The shape and the options of an attention; strides count elements, and the innermost one is 1.
@@ -90,8 +90,8 @@ impl Attention {
     }
 }
 
-/// The bytes of scratch memory that an attention of this shape needs on a team of so many threads; [`usize::MAX`] where
-/// that overflows.
+/// The bytes of scratch memory that an attention of this shape needs on a team of `threads`; [`usize::MAX`] where that
+/// overflows.
 pub fn attention_scratch_bytes(isa: Isa, threads: usize, shape: &Attention) -> usize {
     let floats = shape.layout(isa.lanes())[7].saturating_mul(threads.max(1));
     floats.saturating_mul(size_of::<f32>()).saturating_add(64)
@@ -186,7 +186,7 @@ struct Task<'a> {
     /// The maximum and the sum of each row so far.
     top: *mut f32,
     total: *mut f32,
-    /// What each row's output shrinks by, and the maximum to subtract.
+    /// The factor that each row's output is rescaled by, and the maximum to subtract from its scores.
     shrink: *mut f32,
     base: *mut f32,
 }
@@ -436,8 +436,8 @@ impl<'a> Task<'a> {
         }
     }
 
-    /// Shrinks the sums of these rows and adds the weighted values, each row's of the keys that it sees alone: a weight of
-    /// 0 would not keep an infinite value out.
+    /// Rescales the sums of these rows and adds the weighted values. A row adds only the keys that it sees: a weight of
+    /// 0 does not hide an infinite value, since 0 · ∞ is NaN.
     #[inline(always)]
     unsafe fn add_values<S: Simd>(
         &self,
@@ -454,7 +454,7 @@ impl<'a> Task<'a> {
         }
         for first in (0..KEYS).step_by(VALUE_KEYS) {
             for (t, &end) in tiles.iter().enumerate() {
-                // The first pass shrinks, whether there are keys for it or not.
+                // The first pass also rescales the sums, so it runs even where no key is common to the tile's rows.
                 if end == 0 || (first > 0 && common[t] <= first) {
                     continue;
                 }
@@ -478,7 +478,7 @@ impl<'a> Task<'a> {
                 }
             }
         }
-        // On the diagonal, what some rows of a tile see and others do not.
+        // On the diagonal: keys that only some rows of a tile see.
         for (i, &limit) in limits[..some.len()].iter().enumerate() {
             for j in common[i / TILE]..limit {
                 // SAFETY: a row's own weight of a key that it sees, that key's values, and the row's sums.
@@ -588,7 +588,7 @@ impl<'a> Task<'a> {
             unsafe {
                 let out = self.out.offset(h * self.shape.out[1] + i * self.shape.out[2]);
                 let total = *self.total.add(r);
-                // A row that sees nothing is 0, whatever the values are.
+                // A row that sees no key is 0, even where values are infinite or NaN.
                 let seen = total != 0.0;
                 let factor = s.splat(1.0 / total);
                 for c in (0..len).step_by(S::LANES) {

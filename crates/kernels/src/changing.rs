@@ -1,9 +1,9 @@
-//! Weights that change between runs: memory that stays where it is, and is rewritten while nobody reads it.
+//! Weights that change between runs: memory that stays at its address, and is rewritten while no run reads it.
 //!
-//! All constants and packed weights of a program that may change have one owner, a [`Changing`]. A tape that reads any of
-//! them holds the owner's lock for the time of a run, and whoever rewrites them has the lock to itself meanwhile: a run
-//! sees one set of weights, never a mixture. Sizes, indices and whatever else a tape was verified against are not
-//! rewritten; only numbers are.
+//! All constants and packed weights of a program that may change have one owner, a [`Changing`]. A tape that reads any
+//! of them holds the owner's lock for reading during a run, and a rewrite holds it for writing: a run sees one set of
+//! weights, never a mixture. Only numbers are rewritten. Sizes, indices and everything else that a tape was verified
+//! against stay the same.
 
 use std::cell::UnsafeCell;
 use std::mem::ManuallyDrop;
@@ -14,18 +14,19 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 pub struct Changing(RwLock<()>);
 
 impl Changing {
-    /// An owner of nothing yet.
+    /// An owner of no memory yet.
     pub fn new() -> Arc<Changing> {
         Arc::default()
     }
 
-    /// Keeps its memory from being rewritten.
+    /// Keeps its memory from being rewritten until the guard is dropped.
     pub(crate) fn reading(&self) -> RwLockReadGuard<'_, ()> {
-        // Whoever panicked while rewriting left numbers behind, old or new; there is nothing else that could be broken.
+        // A panic during a rewrite leaves some numbers old and some new, and all of them readable: a poisoned lock can
+        // be used.
         self.0.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until no run reads its memory, and keeps others from beginning until what this returns is dropped.
+    /// Waits until no run reads its memory. Other runs wait until the result is dropped.
     pub fn rewrite(&self) -> Rewriting<'_> {
         Rewriting { owner: self, _alone: self.0.write().unwrap_or_else(PoisonError::into_inner) }
     }
@@ -38,14 +39,15 @@ pub struct Rewriting<'a> {
     _alone: RwLockWriteGuard<'a, ()>,
 }
 
-/// Numbers at a place of their own that other calls read through pointers: for good, or until their owner rewrites them.
+/// Numbers at a fixed address, which kernels read through pointers. They never change, or only where their owner
+/// rewrites them.
 pub(crate) struct Table<T> {
     cells: Vec<UnsafeCell<T>>,
     owner: Option<Arc<Changing>>,
 }
 
-// SAFETY: the cells are read by runs, which hold the owner's lock (if there is an owner), and written by whoever has that
-// lock alone (and only if there is one).
+// SAFETY: a table without an owner is never written. One with an owner is read by runs, which hold the owner's lock for
+// reading, and written only with that lock held for writing.
 unsafe impl<T: Send + Sync> Sync for Table<T> {}
 
 impl<T> Default for Table<T> {
@@ -78,22 +80,24 @@ impl<T: Copy> Table<T> {
         self.cells.len()
     }
 
-    /// Where it begins. What is there may be read while the owner's lock is held, or always if there is no owner.
+    /// The address of the first number. It may be read while the owner's lock is held, or at any time if there is no
+    /// owner.
     #[inline(always)]
     pub(crate) fn as_ptr(&self) -> *const T {
         self.cells.as_ptr().cast()
     }
 
-    /// All of it, as long as nobody can rewrite it: it has no owner, or the right to is borrowed here.
+    /// All numbers. Nothing can rewrite them while the slice lives: the table has no owner, or `by` is borrowed for as
+    /// long.
     pub(crate) fn look<'a>(&'a self, by: &'a Rewriting<'_>) -> Result<&'a [T], String> {
         if self.owner.is_some() {
             self.check(by)?;
         }
-        // SAFETY: nobody writes to cells that have no owner; to others only with the right to, exclusively borrowed.
+        // SAFETY: cells without an owner are never written, and others only through an exclusive borrow of `by`.
         Ok(unsafe { std::slice::from_raw_parts(self.as_ptr(), self.len()) })
     }
 
-    /// Whether somebody may rewrite it; why not is the error.
+    /// Checks that `by` is the right to rewrite this table; the error says why it is not.
     fn check(&self, by: &Rewriting<'_>) -> Result<(), String> {
         match &self.owner {
             Some(owner) if std::ptr::eq(&**owner, by.owner) => Ok(()),
@@ -102,19 +106,20 @@ impl<T: Copy> Table<T> {
         }
     }
 
-    /// Where it begins, for writing as long as the right to is borrowed; an error where that is the right to other memory.
+    /// The address of the first number, which may be written while `by` is borrowed; an error if `by` belongs to
+    /// another owner.
     pub(crate) fn to_rewrite(&self, by: &mut Rewriting<'_>) -> Result<*mut T, String> {
         self.check(by).map(|()| self.as_ptr().cast_mut())
     }
 
-    /// Writes as many other numbers in their place, from a table that never changes.
+    /// Replaces all numbers by those of `with`, a table of the same length that has no owner.
     pub(crate) fn rewrite(&self, by: &mut Rewriting<'_>, with: &Table<T>) -> Result<(), String> {
         let to = self.to_rewrite(by)?;
         if with.len() != self.len() || with.owner.is_some() {
-            return Err(format!("{} numbers in the place of {}, or not fresh ones", with.len(), self.len()));
+            return Err(format!("{} numbers in the place of {}, or ones that have an owner", with.len(), self.len()));
         }
-        // SAFETY: as many cells, which nobody reads meanwhile, since they have an owner; the others have none, so that
-        // they are other cells, and nobody writes them.
+        // SAFETY: both have the same length. These cells have an owner, whose lock `by` holds, so no run reads them
+        // now. The others have no owner, so they are different cells, and never written.
         unsafe { to.copy_from_nonoverlapping(with.as_ptr(), with.len()) };
         Ok(())
     }
@@ -137,18 +142,19 @@ impl std::fmt::Debug for Numbers {
 }
 
 impl Numbers {
-    /// A copy of these bytes, which `owner` may rewrite; an error with how many they are where the system has no room.
+    /// A copy of these bytes, which `owner` may rewrite. If the system has no memory for them, the error is their
+    /// number.
     pub fn new(owner: &Arc<Changing>, bytes: &[u8]) -> Result<Numbers, usize> {
         let count = bytes.len().div_ceil(64);
         let mut lines: Vec<Line> = Vec::new();
         lines.try_reserve_exact(count).map_err(|_| bytes.len())?;
         lines.resize(count, Line([0; 64]));
-        // SAFETY: as many bytes of lines, which nobody else has yet.
+        // SAFETY: the lines hold at least this many bytes, and nothing else refers to them yet.
         unsafe { lines.as_mut_ptr().cast::<u8>().copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
         Ok(Numbers { lines: Table::from(lines).owned_by(owner), bytes: bytes.len() })
     }
 
-    /// How many bytes they are.
+    /// How many bytes there are.
     pub fn len(&self) -> usize {
         self.bytes
     }
@@ -166,14 +172,14 @@ impl Numbers {
         self.lines.as_ptr().cast()
     }
 
-    /// Writes as many other bytes in their place.
+    /// Replaces all bytes by others, which must be as many.
     pub fn rewrite(&self, by: &mut Rewriting<'_>, bytes: &[u8]) -> Result<(), String> {
         let to = self.lines.to_rewrite(by)?;
         if bytes.len() != self.bytes {
             return Err(format!("{} bytes in the place of {}", bytes.len(), self.bytes));
         }
-        // SAFETY: as many bytes of lines, which nobody reads meanwhile; a slice of the caller's cannot be this memory, of
-        // which nobody outside has a reference.
+        // SAFETY: the lines hold this many bytes, and no run reads them while `by` exists. The caller's slice is other
+        // memory, since no reference to these lines leaves this module.
         unsafe { to.cast::<u8>().copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
         Ok(())
     }

@@ -2,12 +2,12 @@
 //!
 //! Asking the system for the time costs some tens of nanoseconds, as much as a small kernel call. The counter of ticks
 //! costs a fraction of that and runs at one rate on all cores of the machines we know (an invariant TSC on x86-64, the
-//! generic timer on AArch64). How long a tick is, is measured against the system's clock by whoever needs seconds:
+//! generic timer on AArch64). Code that needs seconds measures the length of a tick against the system's clock:
 //! [`Rate`].
 
 use std::time::Instant;
 
-/// The counter now. Elsewhere than on x86-64 and AArch64: nanoseconds of the system's clock.
+/// The counter now; on other machines than x86-64 and AArch64, nanoseconds of the system's clock.
 #[inline(always)]
 pub fn ticks() -> u64 {
     #[cfg(target_arch = "x86_64")]
@@ -40,7 +40,7 @@ pub const NAME: &str = if cfg!(target_arch = "x86_64") {
     "system clock"
 };
 
-/// The counter's rate, measured from when this was made until it is asked; the longer, the better known.
+/// The counter's rate, measured from [`Rate::start`] until it is asked for; the longer that is, the more exact it is.
 #[derive(Clone, Copy, Debug)]
 pub struct Rate {
     started: Instant,
@@ -53,7 +53,8 @@ impl Rate {
         Rate { started: Instant::now(), ticks: ticks() }
     }
 
-    /// Seconds of one tick; waits until ten milliseconds have passed, so that reading the clocks late matters little.
+    /// Seconds of one tick. Waits until ten milliseconds have passed, so that a delay between the two readings matters
+    /// little.
     pub fn seconds_per_tick(&self) -> f64 {
         loop {
             let (seconds, ticks) = (self.started.elapsed().as_secs_f64(), ticks().saturating_sub(self.ticks));
@@ -74,7 +75,7 @@ mod tests {
         let first = ticks();
         let rates = [(); 2].map(|()| Rate::start().seconds_per_tick());
         assert!(ticks() > first);
-        // A machine that is busy elsewhere may take the clock away between the two readings: a wide margin.
+        // A wide margin, because a busy machine may suspend this thread between its two readings.
         let ratio = rates[0] / rates[1];
         assert!((0.5..2.0).contains(&ratio), "{rates:?}");
     }

@@ -1,7 +1,7 @@
 //! Strided copies: permutations, slices, concatenations and broadcasts of elements of 1, 2 or 4 bytes.
 //!
-//! The order of the axes is free, so they are sorted by the destination's strides and merged where both sides step
-//! alike. What then remains is one of three loops:
+//! Axes may be walked in any order, so they are sorted by the destination's strides, and neighbours that are contiguous
+//! on both sides are merged. One of three loops does the rest:
 //! * *runs*: the innermost axis is dense on both sides, so whole runs move as bytes; runs of 16 bytes or less are
 //!   elements instead, where their number is a power of two;
 //! * *transposes*: the innermost axis is dense in the destination and another one in the source, so tiles are transposed
@@ -9,7 +9,8 @@
 //! * *single elements*, for the rest.
 //!
 //! The destination of a transpose is walked in panels of few enough rows that their pages stay in the TLB. Very large
-//! outputs are written past the caches: they would not survive there, and the lines need not be read first.
+//! outputs are written past the caches: they would not stay there, and streamed stores need not read a line before they
+//! write it.
 
 mod transpose;
 
@@ -29,7 +30,8 @@ struct Axis {
     dst: isize,
 }
 
-/// Copies `dims` elements of `elem_bytes` (1, 2 or 4) from `src` to `dst`; strides count elements, one a dimension.
+/// Copies `dims` elements of `elem_bytes` (1, 2 or 4) from `src` to `dst`; strides count elements, one for each
+/// dimension.
 ///
 /// A source stride may be 0 (broadcast) or negative (reversed).
 ///
@@ -74,7 +76,7 @@ pub(crate) unsafe fn copy(
     let e = elem as isize;
     let (inner, outer) = axes.split_last_mut().expect("simplify leaves one axis");
     let across = outer.iter().position(|a| a.src == e).filter(|_| inner.dst == e && inner.src != 0);
-    // SAFETY: the axes reach exactly the elements the caller vouches for.
+    // SAFETY: the axes reach exactly the elements that the caller promises.
     unsafe {
         if inner.src == e && inner.dst == e {
             // Dense reads and scattered writes of whole runs prefetch better than the other way round.
@@ -162,7 +164,7 @@ fn count(axes: &[Axis]) -> usize {
     axes.iter().map(|a| a.n).product()
 }
 
-/// What the three loops share; addresses as integers so that the threads may see them.
+/// What the three loops share. Addresses are integers, because raw pointers cannot be shared with other threads.
 struct Job<'a> {
     isa: Isa,
     tuning: &'a Tuning,
@@ -290,7 +292,7 @@ unsafe fn copy_runs<S: Simd>(s: S, job: &Job<'_>, outer: &[Axis], run: usize, ra
     }
 }
 
-/// Runs of one length along one axis; inlined, so that a constant length needs no loop of its own.
+/// Runs of one length along one axis; inlined, so that a constant length becomes a few moves without a loop.
 ///
 /// # Safety
 /// As [`copy_runs`].
@@ -366,8 +368,8 @@ unsafe fn copy_elements<T: Copy, S: Simd>(
     let mut walk = Walk::from(outer, range.start);
     let size = size_of::<T>() as isize;
     for _ in range {
-        // SAFETY: the elements of one line, which the caller gives. What is one element here may be several of theirs, so
-        // it need not be aligned.
+        // SAFETY: the elements of one line, as the caller promises. One element here may be several of the caller's, so
+        // it may be unaligned.
         unsafe {
             let (src, dst) = ((job.src as *const u8).offset(walk.src), (job.dst as *mut u8).offset(walk.dst));
             if inner.dst == size && inner.src == 0 {

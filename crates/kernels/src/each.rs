@@ -1,4 +1,5 @@
-//! A function of the caller's own, element by element: for what has no kernel. It is slow, and says so in plans.
+//! A function that the caller brings, applied element by element: for operations without a kernel. It is slow, and
+//! plans say so.
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -42,7 +43,7 @@ pub(crate) unsafe fn each(
             *value = unsafe { ptr.add(at).read_unaligned() }.into();
         }
         let values = &values[..operands.len().min(MAX_INPUTS)];
-        // What is written is written after the call, so that a panic leaves nothing half done.
+        // The result is written after the call, so that a panic leaves no element half written.
         let result = catch_unwind(AssertUnwindSafe(|| (function.0)(values)))
             .map_err(|_| format!("the function panicked on {values:?}"))?;
         // SAFETY: `i` is below the product of `dims`.

@@ -45,7 +45,7 @@ impl IntOp {
 
     fn eval(self, [a, b, c]: [i64; 3]) -> i64 {
         match self {
-            // Operands are 32-bit, so nothing here but a product of two can leave 33 bits, and none overflows 64.
+            // Operands have 32 bits, so results have at most 33 bits, and a product at most 64: nothing overflows here.
             IntOp::Neg => -a,
             IntOp::Abs => a.abs(),
             IntOp::Sign => a.signum(),
@@ -167,8 +167,8 @@ pub(crate) unsafe fn reduce(op: IntReduce, outer: usize, len: usize, inner: usiz
     }
 }
 
-/// `dst[o, s, i]` = the wrapping sum of `src[o, j, i]` over the j with `segments[j] = s`; the position of a segment out
-/// of range otherwise, and then nothing is written.
+/// `dst[o, s, i]` = the wrapping sum of `src[o, j, i]` over the j with `segments[j] = s`. If a segment is out of range,
+/// the error is its position, and nothing is written.
 ///
 /// # Safety
 /// `src` must be readable for `outer · n · inner` integers, `segments` for `n`, and `dst` writable for

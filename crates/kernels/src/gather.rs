@@ -13,7 +13,7 @@ use crate::simd::{Simd, with_simd};
 use crate::team::Team;
 use crate::tuning::Machine;
 
-/// The position of the first index outside `0..end`.
+/// Checks that all indices are in `0..end`; the error is the position of the first that is not.
 ///
 /// # Safety
 /// `indices` must be readable for `n` integers.

@@ -1,4 +1,4 @@
-//! The system's allocator with a count of what is asked of it, for programs that say how often a run allocates.
+//! The system's allocator with a count of its calls, for programs that show how often a run allocates.
 //!
 //! ```
 //! #[global_allocator]

@@ -1,9 +1,9 @@
 //! CPU kernels of Schwann: everything that needs `unsafe`, behind interfaces that do not.
 //!
 //! There is one module for each kind of work, and each kernel in it is written once, over the lanes of `simd`. Other
-//! crates never call a kernel: they describe their calls to [`tape`], which checks a whole program of them once, so that
-//! running it needs neither checks nor `unsafe` outside. What is public of the other modules is what such a description
-//! is made of: shapes, options and packed weights.
+//! crates never call a kernel: they describe their calls to [`tape`], which checks a whole program of them once, so
+//! that running it needs neither checks nor `unsafe` outside. The other modules make public only what such a
+//! description consists of: shapes, options and packed weights.
 //!
 //! Values of a batch lie in memory in one of two ways, everywhere called by these names. *Batch-first* is
 //! `[rows, features]`: one row after the other, as networks take and give them; neighbours in a register are then

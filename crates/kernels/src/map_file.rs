@@ -9,9 +9,9 @@ pub use memmap2::Mmap;
 
 /// Maps the whole of `file` for reading.
 ///
-/// The mapping shows the file as it is: whoever truncates the file meanwhile ends this process with a bus error, and
-/// whoever writes into it changes what is read. Schwann's own writers therefore never touch an existing file; they write
-/// a new one and rename it, which leaves a mapping of the old one as it was.
+/// The mapping shows the file as it is now: if the file is truncated meanwhile, reading it ends this process with a bus
+/// error, and a write to the file changes what is read. Schwann's own writers therefore never touch an existing file;
+/// they write a new one and rename it, which leaves a mapping of the old one as it was.
 pub fn map_file(file: &File) -> io::Result<Mmap> {
     // SAFETY: the mapping is private to reading, is only ever seen as bytes (any bit pattern is valid), and every reader
     // of those bytes checks what it reads; that no other process writes the file meanwhile is the caller's choice of
@@ -19,20 +19,20 @@ pub fn map_file(file: &File) -> io::Result<Mmap> {
     unsafe { Mmap::map(file) }
 }
 
-/// When a page is read, the system maps what it has at hand around it too: up to a huge page on either side.
+/// When a page is read, the system also maps cached pages around it: up to a huge page on either side.
 const AROUND: usize = 2 << 20;
 
-/// Lets go of a part of a mapping that has been read: it no longer counts as this process' memory, stays in the system's
-/// cache as long as there is room, and is there again as soon as anybody reads it. A hint: what the system does not do
-/// is not missed.
+/// Releases the pages of a part of a mapping that has been read: they no longer count as memory of this process, but
+/// stay in the system's cache while there is room, and are mapped again by the next read. This is a hint, so errors are
+/// ignored.
 pub fn release(map: &Mmap, part: Range<usize>) {
     let start = part.start.saturating_sub(AROUND);
     let end = part.end.saturating_add(AROUND).min(map.len());
     #[cfg(unix)]
     if start < end {
         use memmap2::UncheckedAdvice::DontNeed;
-        // SAFETY: the mapping is of a file, shared and only ever read, so that a page that is read again has what the
-        // file has, which is what it had: that the file does not change is what `map_file` asks for already.
+        // SAFETY: the mapping is of a file, shared and only ever read, so a page that is read again has the file's
+        // bytes; that the file does not change is already a condition of `map_file`.
         let _ = unsafe { map.unchecked_advise_range(DontNeed, start, end - start) };
     }
     #[cfg(not(unix))]

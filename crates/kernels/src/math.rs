@@ -67,7 +67,7 @@ pub(crate) fn expm1<S: Simd>(s: S, x: S::F) -> S::F {
     let p = s.mul_add(s.mul(r, r), q, r);
     let n = s.sub(n, s.splat(1.0));
     let half = s.add(s.scale(p, n), s.sub(s.scale(s.splat(1.0), n), s.splat(0.5)));
-    // Tiny ones are their own result; halved, they would lose their last bit, and the sign of 0.
+    // A tiny x is its own result; halving it would lose its last bit, and the sign of 0.
     s.select(s.lt(s.abs(x), s.splat(1e-7)), x, s.add(half, half))
 }
 
@@ -204,7 +204,7 @@ fn power<S: Simd>(s: S, y: S::F) -> S::F {
     )
 }
 
-/// From tanh a to tanh b, as far as sigmoid t says, within 1e−6 absolutely: tanh a + sigmoid t · (tanh b − tanh a).
+/// tanh a + sigmoid t · (tanh b − tanh a), within 1e−6 absolutely.
 #[inline(always)]
 pub(crate) fn gate<S: Simd>(s: S, t: S::F, a: S::F, b: S::F) -> S::F {
     let twice = s.splat(2.0 * LOG2_E);
@@ -314,7 +314,8 @@ mod tests {
     use crate::Isa;
     use crate::simd::{portable::Portable, with_simd};
 
-    /// Some of every exponent and sign (subnormals, zeros, infinities and NaN too), and the ranges where things happen.
+    /// Some of every exponent and sign (subnormals, zeros, infinities and NaN too), and more in the ranges where the
+    /// functions change most.
     fn samples() -> Vec<f32> {
         let mut xs: Vec<f32> = (0..=u32::MAX / 16_381).map(|i| f32::from_bits(i * 16_381)).collect();
         let edges = [

@@ -1,9 +1,9 @@
 //! Layer norm and RMS norm of dense rows.
 //!
-//! The row is read three times (twice for RMS), from the first-level cache after the first: the variance is taken around
-//! the mean, never as a difference of two large numbers, and both sums are pairwise. While a row is written the next one
-//! is fetched, since rows are often whole pages and the machine's own prefetcher stops at the end of a page. What would
-//! push itself out of the caches anyway is streamed past them.
+//! The row is read three times (twice for RMS), from the first-level cache after the first: the variance is taken
+//! around the mean, never as a difference of two large numbers, and both sums are pairwise. While a row is written the
+//! next one is fetched, since rows are often whole pages and the machine's own prefetcher stops at the end of a page.
+//! Outputs that are too large for the caches are written past them.
 
 use crate::reduce::sum_row_of;
 use crate::simd::{Simd, with_simd};

@@ -8,14 +8,14 @@ use std::hint::black_box;
 /// Chains that run at once: more than any core needs to hide the latency of one.
 const CHAINS: usize = 12;
 
-/// Computes `rounds` multiply-adds in each lane of each chain and gives the arithmetic operations that this was; the
-/// caller holds the clock.
+/// Computes `rounds` multiply-adds in each lane of each chain and gives the number of arithmetic operations; the caller
+/// measures the time.
 pub fn burst(isa: Isa, rounds: usize) -> u64 {
     with_simd!(isa, s => run(s, rounds));
     2 * rounds as u64 * (CHAINS * isa.lanes()) as u64
 }
 
-/// Reads every whole register of `words`, so that nothing but the loads takes time; the caller holds the clock.
+/// Reads every whole register of `words`, so that nothing but the loads takes time; the caller measures the time.
 pub fn read(isa: Isa, words: &[u64]) {
     with_simd!(isa, s => load(s, words));
 }

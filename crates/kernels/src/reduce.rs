@@ -55,7 +55,8 @@ pub(crate) unsafe fn reduce(
     let strips = inner.div_ceil(STRIP);
     let many = outer * len * inner >= tuning.reduce_threads_elements_least();
     let block = |o: usize, strip: usize, rows: std::ops::Range<usize>| Block {
-        // The first element of a strip of columns of one block; beyond the source where `len` is 0, and then not read.
+        // The first element of a strip of columns of one block. Where `len` is 0 it lies beyond the source, and is not
+        // read.
         src: (from as *const f32).wrapping_add((o * len + rows.start) * inner + strip * STRIP),
         stride: inner,
         len: rows.len(),

@@ -9,7 +9,7 @@ use crate::simd::{Simd, with_simd};
 use crate::team::Team;
 use crate::tuning::Machine;
 
-/// Vectors summed in one run of accumulators before they join the total, which keeps long rows accurate.
+/// Vectors that are summed before their sum is added to the total; partial sums keep long rows accurate.
 const CHUNK: usize = 64;
 
 /// `dst[r, ..]` = exp(x − m) / Σ exp(x − m) with x = `src[r, ..]` and m its maximum.

@@ -40,8 +40,7 @@ pub struct Team {
 }
 
 impl Team {
-    /// A team of `threads` (at least 1), of which `threads − 1` are started now; threads that wait behave as is usual on
-    /// this machine.
+    /// A team of `threads` (at least 1), of which `threads − 1` are started now, with the tuning of this machine.
     pub fn new(threads: usize) -> std::io::Result<Team> {
         Team::with_tuning(threads, &Tuning::detect())
     }
@@ -69,7 +68,7 @@ impl Team {
         Ok(team)
     }
 
-    /// A team of the caller alone, for work inside somebody else's section.
+    /// A team of the caller alone, for work inside a parallel section of another team.
     pub fn solo() -> &'static Team {
         static SOLO: std::sync::OnceLock<Team> = std::sync::OnceLock::new();
         SOLO.get_or_init(|| Team::new(1).expect("a team of one starts no thread"))
@@ -89,7 +88,7 @@ impl Team {
         }
         let _busy = match self.busy.try_lock() {
             Ok(busy) => busy,
-            // A section panicked, after all its members had ended: the lock guards nothing that could be half done.
+            // A section panicked after all its members had ended: the lock protects no data that could be inconsistent.
             Err(TryLockError::Poisoned(busy)) => busy.into_inner(),
             Err(TryLockError::WouldBlock) => return (0..self.threads()).for_each(f),
         };
@@ -176,8 +175,8 @@ fn member(shared: &Shared, index: usize) {
                 std::hint::spin_loop();
                 continue;
             }
-            // Announce the sleep before the last look at the epoch: either this look sees a new section, or the
-            // caller's look at `asleep`, which follows its increment, sees us and unparks.
+            // Set `asleep` before reading the epoch for the last time: either this read sees a new section, or the
+            // caller, which reads `asleep` after it has increased the epoch, sees the flag and unparks this thread.
             shared.asleep[index].store(true, Ordering::SeqCst);
             if shared.epoch.load(Ordering::SeqCst) == seen {
                 std::thread::park();

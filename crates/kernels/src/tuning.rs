@@ -4,8 +4,8 @@
 //! of them changes what is computed, beyond the order in which a few sums are added up. They are chosen by the class of
 //! machine ([`MachineClass`]); a value that was measured on the machine itself can replace any of them ([`Tuning::with`]).
 //!
-//! What shapes compiled code is no number here but a constant or a type beside the kernel: the registers of a tile, the
-//! lanes, arrays on the stack. Where several variants are compiled, the record says which one is used.
+//! Numbers that shape compiled code are not in this record: the registers of a tile, the lanes and arrays on the stack
+//! are constants or types beside their kernel. Where several variants are compiled, the record says which one is used.
 
 use crate::Isa;
 
@@ -25,8 +25,8 @@ pub(crate) fn on(isa: Isa) -> Machine<'static> {
     Machine { isa, tuning: &USUAL }
 }
 
-/// An instruction set with the least value of every number: threads share whatever can be shared, and blocks are small.
-/// Only those are as usual that decide which products may come in parts.
+/// An instruction set with the least value of every number: threads share all work that can be shared, and blocks are
+/// small. Only the numbers that decide which products may come in two parts keep their usual values.
 #[cfg(test)]
 pub(crate) fn finest(isa: Isa) -> Machine<'static> {
     static FINEST: Tuning = Tuning {
@@ -80,7 +80,7 @@ impl MachineClass {
         let family = if base == 15 { base + bits(20, 8) } else { base };
         match (vendor, family, model) {
             (b"AuthenticAMD", 0x19, 0x10..=0x1f | 0x60..=0x7f | 0xa0..=0xaf) => MachineClass::Zen4,
-            // Those for laptops have half the datapath.
+            // Zen 5 for laptops, which has other models, has half the datapath.
             (b"AuthenticAMD", 0x1a, 0x00..=0x1f | 0x40..=0x4f) => MachineClass::Zen5,
             (b"GenuineIntel", 6, 0x8f | 0xcf) => MachineClass::SapphireRapids,
             _ => MachineClass::Portable,
@@ -118,11 +118,12 @@ pub struct Entry {
 /// The largest value of a number that has no other limit.
 const MOST: usize = usize::MAX >> 4;
 
-/// Makes the record: for each number its text, name, portable value, unit, and what values it can have (from, to, and a
-/// multiple of what).
+/// Makes the record: for each number its text, name, portable value, unit, and the values that are allowed (least,
+/// most, and the step between them).
 macro_rules! tuning {
     ($($(#[doc = $text:literal])* $name:ident = $value:expr, $unit:literal, $least:literal..=$most:expr, by $step:literal;)*) => {
-        /// The numbers that kernels and compiler are tuned with. They can only be such that kernels work with them.
+        /// The numbers that kernels and compiler are tuned with. Only values that the kernels can work with are
+        /// accepted.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub struct Tuning {
             $($name: usize,)*
@@ -151,7 +152,7 @@ macro_rules! tuning {
                     $(stringify!($name) => (&mut self.$name, $unit, $least, $most, $step),)*
                     _ => {
                         let known: Vec<&str> = vec![$(stringify!($name),)*];
-                        return Err(format!("nothing that is tuned is called `{name}`; there is {}", known.join(", ")));
+                        return Err(format!("no tuned number is called `{name}`; there is {}", known.join(", ")));
                     }
                 };
                 if !(least..=most).contains(&value) || !value.is_multiple_of(step) {
@@ -166,8 +167,8 @@ macro_rules! tuning {
 }
 
 tuning! {
-    /// A product uses another thread for each so many multiply-adds: about four microseconds of them, since a thread that
-    /// has to be woken, or has no core to itself, costs far more than one. (Tests cut finer.)
+    /// Multiply-adds of a product for which another thread is used: about four microseconds of them, since a thread
+    /// that has to be woken, or has no core to itself, costs far more than one microsecond. (Tests use fewer.)
     gemm_thread_multiply_adds_least = if cfg!(test) { 5_000 } else { 250_000 }, "multiply-adds", 1..=MOST, by 1;
     /// Rows of the register tile of a product, of those that are compiled.
     gemm_tile_rows = 6, "rows", 1..=6, by 1;
@@ -177,8 +178,8 @@ tuning! {
     gemm_block_column_bytes = 2048, "bytes", 64..=1_048_576, by 64;
     /// Rows of a product's left-hand side that are copied together, if they are; best a multiple of the tile's.
     gemm_copied_rows = 48, "rows", 1..=65_536, by 1;
-    /// Up to how many bytes a left-hand side whose columns are contiguous is read in place: beyond, with a page for each
-    /// column, the TLB does not hold them.
+    /// Up to how many bytes a left-hand side whose columns are contiguous is read in place: beyond, each column is on a
+    /// page of its own, too many for the TLB.
     gemm_in_place_bytes_most = 128 << 10, "bytes", 0..=MOST, by 1;
     /// Up to how many bytes of a product its epilogue runs once, on all of it: then it is still in the first-level cache.
     gemm_epilogue_at_once_bytes_most = 16 << 10, "bytes", 0..=MOST, by 1;
@@ -195,14 +196,15 @@ tuning! {
     /// does not: with fewer rows, it costs less to widen them again in every tile.
     gemm_widened_block_rows_least = 16, "rows", 1..=MOST, by 1;
 
-    /// An elementwise program is split over threads from so many sixteenths of a cycle on (those of one element, times the
-    /// elements): a few microseconds.
+    /// From how many sixteenths of a cycle on (those of one element, times the elements) an elementwise program is
+    /// split over threads: a few microseconds.
     map_threads_cost_least = 200_000, "sixteenths of a cycle", 0..=MOST, by 1;
     /// The least that a thread gets of an elementwise program.
     map_thread_elements_least = 1024, "elements", 128..=MOST, by 128;
-    /// Rows from this length on are walked one by one, if any operand of an elementwise program needs that.
+    /// From which length on rows are walked one by one, if any operand of an elementwise program needs that.
     map_long_row_elements_least = 512, "elements", 1..=MOST, by 1;
-    /// Outputs of an elementwise program that are larger do not stay in the last-level cache: they are written past it.
+    /// Up to how many bytes outputs of an elementwise program are written through the caches; larger ones would not
+    /// stay there, and are written past them.
     map_cached_bytes_most = 8 << 20, "bytes", 0..=MOST, by 1;
 
     /// From how many bytes on a copy is shared among threads.
@@ -211,7 +213,8 @@ tuning! {
     copy_streamed_bytes_least = 12 << 20, "bytes", 0..=MOST, by 1;
     /// Runs longer than this are cut, so that threads share them.
     copy_piece_bytes = 256 << 10, "bytes", 64..=MOST, by 64;
-    /// Smaller transposes stay in the first-level cache, or nearly so: it does not matter if they crowd its sets.
+    /// From how many bytes on a transpose avoids crowding the sets of the first-level cache; smaller ones nearly fit it
+    /// as a whole.
     copy_crowded_bytes_least = 128 << 10, "bytes", 0..=MOST, by 1;
     /// Destination rows of a transpose that are filled together: few enough that their pages stay in the TLB.
     copy_panel_rows = 512, "rows", 64..=65_536, by 64;
@@ -220,7 +223,7 @@ tuning! {
     gather_threads_elements_least = 1 << 15, "elements", 0..=MOST, by 1;
     /// Length of the rows from which on sums by segment transpose them.
     segment_sum_transposed_elements_least = 8, "elements", 0..=MOST, by 1;
-    /// Columns of a lone block that a thread takes of sums by segment.
+    /// Columns that a thread takes of a sum by segment with fewer blocks than threads.
     segment_sum_strip_columns = 64, "columns", 1..=MOST, by 1;
     /// From how many elements on a reduction is shared among threads.
     reduce_threads_elements_least = 1 << 16, "elements", 0..=MOST, by 1;
@@ -262,7 +265,7 @@ tuning! {
     /// cells, blocks that fit the first level were 5 to 12% slower: their few rows leave too few sums to hide the latency
     /// of a multiply-add.
     loop_block_bytes_most = 192 << 10, "bytes", 0..=MOST, by 1;
-    /// A loop uses another thread for each so many operations: some microseconds of them, as for products.
+    /// Operations of a loop for which another thread is used: some microseconds of them, as for products.
     loop_thread_operations_least = 500_000, "operations", 1..=MOST, by 1;
     /// How many operations a transcendental function counts as.
     transcendental_operations = 16, "operations", 0..=65_536, by 1;
@@ -281,9 +284,10 @@ tuning! {
     gated_few_rows_most = 64, "rows", 1..=MOST, by 1;
     /// The most bytes of weights of such a cell: they are read again for every few rows, and so must be near.
     gated_few_rows_bytes_most = 64 << 10, "bytes", 0..=MOST, by 1;
-    /// The most rows of a batch-last gated cell: with more, all inputs would be read again for each unit, from afar.
+    /// The most rows of a batch-last gated cell: with more, the inputs no longer fit a near cache, and are read again
+    /// for each unit.
     gated_rows_most = 64, "rows", 0..=MOST, by 1;
-    /// The most bytes that a known operand is stretched to ahead of the run.
+    /// The most bytes to which a known operand is repeated before the run.
     stretched_bytes_most = 16 << 10, "bytes", 0..=MOST, by 1;
     /// The most columns that products of one input are merged to, outside of loops. Larger products gain little from it, and
     /// lose more: apart, each can have the elementwise work that follows it fused into it.
@@ -304,10 +308,12 @@ impl Tuning {
             MachineClass::Portable => Tuning::PORTABLE,
             // Its instruction for bfloat16 was measured at half the speed of f32.
             MachineClass::SapphireRapids => Tuning { gemm_bf16_instruction: 0, ..Tuning::PORTABLE },
-            // Measured with circuits of 64 units, of which 11 rows take as long one by one as a register of them. Other tile
-            // rows, rows of blocks, and registers of products that blocks are batch-last from, were slower or no faster.
+            // Measured with circuits of 64 units: 11 rows one by one take as long as a register of 16 rows. Other tile
+            // rows, rows of blocks, and registers of products that blocks are batch-last from, were slower or no
+            // faster.
             MachineClass::Zen5 => Tuning { loop_batch_last_sixteenths_of_synapses_least: 12, ..Tuning::PORTABLE },
-            // It begins one multiply-add of 16 lanes a cycle, half as many as its rivals, so half as many sums suffice.
+            // It begins one multiply-add of 16 lanes in each cycle, half as many as the other classes, so half as many
+            // sums in flight suffice.
             MachineClass::Zen4 => Tuning {
                 loop_batch_last_registers_of_products_least: 1,
                 loop_batch_last_registers_of_cells_least: 1,

@@ -1,7 +1,7 @@
 //! A kernel as a list of vector instructions.
 //!
-//! A slot is a vector with a word for each thread. Variables, arguments and numbers have slots, so every operand is one.
-//! What an instruction computes goes to a slot that no other instruction of its statement writes to.
+//! A slot is a vector with a word for each thread. Variables, arguments and numbers have slots, so every operand is
+//! one. Each instruction of a statement writes to a slot of its own.
 
 use super::{Program, Traffic};
 use crate::lang::{Binary, Expr, Kernel, Kind, Memory, Stmt, Ty, Unary};
@@ -11,7 +11,7 @@ use std::collections::HashMap;
 /// An instruction.
 #[derive(Clone, Debug)]
 pub(super) struct Step {
-    /// The slot that it writes to; none of those that it reads.
+    /// The slot that it writes to, which it does not read.
     pub(super) to: usize,
     pub(super) op: Op,
 }
@@ -25,7 +25,7 @@ pub(super) enum Op {
     Binary(Binary, Ty, usize, usize),
     Fma(usize, usize, usize),
     Select(usize, usize, usize),
-    /// From a type to another one.
+    /// From one type to another.
     Convert(Ty, Ty, usize),
     /// A function of the kernel, by number.
     Call(usize, Vec<usize>),
@@ -46,7 +46,7 @@ pub(super) struct Line {
 /// What a statement does; operands are slots.
 #[derive(Clone, Debug)]
 pub(super) enum Action {
-    /// `spare` says that nobody else needs the slot of the value.
+    /// `spare` says that nothing else reads the value's slot.
     Set {
         var: usize,
         value: usize,
@@ -76,7 +76,7 @@ pub(super) enum Action {
     },
 }
 
-/// What each thread that executes a statement does.
+/// The work of each thread that executes a statement.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Tally {
     pub(super) operations: u64,
@@ -183,7 +183,7 @@ impl Compiler<'_> {
             }
             Stmt::For { var, from, to, step, .. } => {
                 let from = self.value(from);
-                // The body may change variables of which the end and the step are computed once.
+                // The end and the step are computed once; the body may change variables that they were computed from.
                 let (to, step) = (self.kept(to), self.kept(step));
                 Action::For { var: var.0 as usize, from, to, step, body: vec![] }
             }
@@ -208,7 +208,7 @@ impl Compiler<'_> {
         Line { steps, tally, action, place }
     }
 
-    /// The slot of a value that stays while a loop goes round.
+    /// The slot of a value that must not change while a loop runs.
     fn kept(&mut self, expr: &Expr) -> usize {
         let slot = self.value(expr);
         if slot < self.kernel.vars.len() { self.step(Op::Copy(slot)) } else { slot }

@@ -1,4 +1,4 @@
-//! Executes programs, a workgroup after the other.
+//! Executes programs, one workgroup after the other.
 
 use super::compile::{Action, Line, Op, Step, Tally};
 use super::finding::{Access, Finding, Found, Wrong};
@@ -8,8 +8,8 @@ use super::{Counts, Options, Program, Traffic};
 use crate::lang::{Array, Memory, Part};
 use crate::visit::{Place, memory_name};
 
-/// The most statements of a run. Each interval but the first begins with a statement, and a run begins in the lower half of
-/// the numbers for intervals, so they do not run out.
+/// The most statements of a run. Each interval but the first begins with a statement, and a run begins in the lower
+/// half of the 32-bit numbers for intervals, so these cannot overflow.
 const MOST: u64 = (1 << 31) - 2;
 
 /// The most bytes that arrays may take.
@@ -32,7 +32,8 @@ pub(super) fn run(
         return Err(Finding::Buffers { kernel, given, needed });
     }
     let words = |arrays: &[Array]| arrays.iter().map(|array| u64::from(array.len)).sum::<u64>();
-    // A word of a shared array has marks, and one of a thread's own has nothing but whether it holds anything.
+    // A word of a shared array has marks; a word of a thread's own array only has a flag that says whether it was
+    // written.
     let bytes = 24 * words(&kernel.shared) + 5 * words(&kernel.own) * u64::from(kernel.threads);
     if bytes > MOST_BYTES {
         return Err(Finding::Arrays { kernel: kernel.name.clone(), bytes, most: MOST_BYTES });
@@ -183,7 +184,7 @@ impl<'p> Machine<'p, '_, '_> {
         })
     }
 
-    /// Keeps the threads whose loops have not come to their ends.
+    /// Keeps the threads whose loops have not ended.
     fn still(&self, inside: &mut Vec<u16>, var: usize, to: usize) {
         let (var, to) = (&self.slots[var], &self.slots[to]);
         inside.retain(|thread| var[usize::from(*thread)] < to[usize::from(*thread)]);
@@ -437,7 +438,7 @@ impl<'p> Machine<'p, '_, '_> {
     }
 }
 
-/// The element of a shared array that an element of a part of it is.
+/// The index in a shared array of an element of a part of it.
 fn within(part: &Part, index: u32) -> Result<u32, Trouble> {
     if index < part.len { Ok(part.first + index) } else { Err(Trouble::Outside) }
 }

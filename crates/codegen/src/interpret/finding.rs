@@ -5,13 +5,13 @@ use crate::visit::Place;
 use std::fmt;
 use thiserror::Error;
 
-/// Why a run did not come to its end.
+/// Why a run stopped before its end.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Finding {
-    /// The kernel is none.
+    /// The kernel is not valid.
     #[error(transparent)]
     Invalid(#[from] Problem),
-    /// The dispatch has not the kernel's arguments.
+    /// The dispatch has a wrong number of arguments.
     #[error("kernel `{kernel}` is given {given} arguments: expected {needed}")]
     Arguments {
         /// The kernel's name.
@@ -21,7 +21,7 @@ pub enum Finding {
         /// How many the kernel has.
         needed: usize,
     },
-    /// The dispatch has not the kernel's buffers.
+    /// The dispatch has a wrong number of buffers.
     #[error("kernel `{kernel}` is given {given} buffers: expected {needed}")]
     Buffers {
         /// The kernel's name.
@@ -36,9 +36,9 @@ pub enum Finding {
     Arrays {
         /// The kernel's name.
         kernel: String,
-        /// What they take, with what is known of their elements.
+        /// The bytes that they take, including the marks of their elements.
         bytes: u64,
-        /// What they may take.
+        /// The most bytes that are allowed.
         most: u64,
     },
     /// A thread did something wrong.
@@ -47,7 +47,7 @@ pub enum Finding {
 }
 
 impl Finding {
-    /// What a thread did, where it is that.
+    /// What a thread did wrong, if that is why.
     pub fn found(&self) -> Option<&Found> {
         if let Finding::Found(found) = self { Some(found) } else { None }
     }
@@ -102,8 +102,8 @@ pub enum Wrong {
         /// What was done.
         access: Access,
     },
-    /// A word that holds nothing.
-    #[error("element {index} of {memory} is read: expected that somebody wrote to it before")]
+    /// A read of a word that was never written.
+    #[error("element {index} of {memory} is read: expected that it was written before")]
     Unwritten {
         /// The buffer's or array's name.
         memory: String,
@@ -141,7 +141,7 @@ pub enum Wrong {
         /// What this thread does.
         now: Access,
     },
-    /// A barrier or an exchange that some threads do not come to; the thread is the first of these.
+    /// A barrier or an exchange that some threads do not reach; the thread is the first of these.
     #[error("the thread is not at this barrier or exchange, where {arrived} threads are: expected all {threads}")]
     Parted {
         /// Threads that came.
@@ -149,13 +149,13 @@ pub enum Wrong {
         /// Threads of the workgroup.
         threads: u32,
     },
-    /// A loop that stays where it is.
+    /// A loop whose step is 0.
     #[error("a loop's step is 0: expected at least 1")]
     Step,
-    /// A loop whose variable goes beyond 32 bits before it comes to the end.
+    /// A loop whose variable exceeds 32 bits before it reaches the end.
     #[error("a loop's variable goes from {from} by {step} beyond 32 bits: expected that it reaches the loop's end")]
     Wraps {
-        /// What it is.
+        /// The variable's value.
         from: u32,
         /// What is added.
         step: u32,
@@ -163,16 +163,16 @@ pub enum Wrong {
     /// An integer divided by 0.
     #[error("an integer is divided by 0: expected a divisor other than 0")]
     DividedByZero,
-    /// Too far a shift.
+    /// A shift by too many bits.
     #[error("an integer is shifted by {by} bits: expected fewer than 32")]
     Shift {
-        /// How far.
+        /// By how many bits.
         by: u32,
     },
-    /// It does not end.
+    /// The run does not end.
     #[error("the run has executed {statements} statements: expected that it ends before that")]
     Endless {
-        /// As many as were allowed.
+        /// How many were allowed.
         statements: u64,
     },
 }

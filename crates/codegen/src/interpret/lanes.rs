@@ -1,7 +1,7 @@
 //! Arithmetic on slots: one operation for all threads.
 //!
-//! Where most threads take part it is done for all, since the result of one that does not is never looked at; where few do,
-//! for those. What can go wrong is done for those that take part.
+//! If most threads are active, an operation is done for all, since results of inactive threads are never read; if few
+//! are, only for those. Operations that can go wrong are only done for active threads.
 
 use super::finding::Wrong;
 use crate::lang::{Binary, Run, Ty, Unary};
@@ -13,12 +13,12 @@ pub(super) struct Halt {
     pub(super) wrong: Wrong,
 }
 
-/// Whether so few take part that the others are left out.
+/// Whether so few threads are active that the others are left out.
 fn few(active: &[u16], threads: usize) -> bool {
     active.len() * 4 < threads
 }
 
-/// Calls for each thread that takes part.
+/// Calls `f` for each active thread.
 pub(super) fn each<E>(active: &[u16], threads: usize, mut f: impl FnMut(u16) -> Result<(), E>) -> Result<(), E> {
     if active.len() == threads {
         (0..threads as u16).try_for_each(f)
@@ -112,7 +112,7 @@ pub(super) fn select(to: &mut [u32], operands: [&[u32]; 3], active: &[u16]) {
 
 pub(super) fn unary(op: Unary, ty: Ty, to: &mut [u32], a: &[u32], active: &[u16]) {
     match (op, ty) {
-        // By its bits, so that the sign of NaN is settled too.
+        // By its bits, so that the sign of a NaN changes too.
         (Unary::Neg, Ty::F32) => map(to, a, active, |a| a ^ 0x8000_0000),
         (Unary::Neg, _) => map(to, a, active, u32::wrapping_neg),
         (Unary::Not, _) => map(to, a, active, |a| !a),
@@ -126,7 +126,7 @@ pub(super) fn unary(op: Unary, ty: Ty, to: &mut [u32], a: &[u32], active: &[u16]
     }
 }
 
-/// The number as another type; `as` cuts, and takes the nearest end of the range, and 0 for NaN.
+/// The number as another type; `as` truncates, saturates, and gives 0 for NaN.
 pub(super) fn convert(from: Ty, into: Ty, to: &mut [u32], a: &[u32], active: &[u16]) {
     match (from, into) {
         (Ty::F32, Ty::U32) => map(to, a, active, |a| float(a) as u32),
@@ -210,7 +210,7 @@ fn floats(op: Binary, to: &mut [u32], a: &[u32], b: &[u32], active: &[u16]) {
         Binary::Ne => map2(to, a, b, active, |a, b| (float(a) != float(b)).into()),
         Binary::Lt => map2(to, a, b, active, |a, b| (float(a) < float(b)).into()),
         Binary::Le => map2(to, a, b, active, |a, b| (float(a) <= float(b)).into()),
-        // The verifier lets no others through.
+        // The verifier refuses these for floats.
         Binary::Rem | Binary::And | Binary::Or | Binary::Xor | Binary::Shl | Binary::Shr => (),
     }
 }

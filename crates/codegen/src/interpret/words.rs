@@ -1,10 +1,11 @@
-//! Words that threads share: their values, whether they hold anything, and who touched them when.
+//! Words that threads share: their values, whether they were written, and which thread accessed them when.
 //!
-//! Time is counted in intervals: one ends at each barrier and at the end of each workgroup, and the numbers go on from run
-//! to run, so that nothing need be cleared between them. A word remembers the interval and the thread of its last write and
-//! of its last read, and the interval in which a run first read it. That is enough to see every race: of writes before the
-//! last one, each was either by the same thread, or before a barrier, or found already; of reads, those of this interval
-//! are known as one thread or several, and those by other workgroups are the first of the run or found with it.
+//! Time is counted in intervals: one ends at each barrier and at the end of each workgroup, and the numbers go on from
+//! run to run, so that nothing need be cleared between them. A word remembers the interval and the thread of its last
+//! write and of its last read, and the interval in which a run first read it. That is enough to find every race. Each
+//! write before the last one was by the same thread, or before a barrier, or was already found as a race. For reads in
+//! this interval, the mark says whether one thread or several read the word. For reads by other workgroups, it is
+//! enough to know the run's first read.
 
 #[cfg(test)]
 mod tests;
@@ -17,11 +18,11 @@ use thiserror::Error;
 #[derive(Clone, Debug, Default)]
 pub struct Words {
     values: Vec<u32>,
-    /// Whether a word holds something.
+    /// For each word, whether it was written.
     known: Vec<bool>,
-    /// Who touched each word; empty until a kernel that writes to the buffer runs.
+    /// The last accesses to each word; empty until a kernel that writes to the buffer runs.
     marks: Vec<Mark>,
-    /// The last interval that the marks may be of.
+    /// The latest interval that the marks may contain.
     last: u32,
 }
 
@@ -36,7 +37,7 @@ pub struct Outside {
 }
 
 impl Words {
-    /// So many words that hold nothing.
+    /// `len` words that hold nothing.
     pub fn new(len: usize) -> Words {
         Words { values: vec![0; len], known: vec![false; len], marks: vec![], last: 0 }
     }
@@ -57,11 +58,11 @@ impl Words {
     pub fn is_empty(&self) -> bool {
         self.values.is_empty()
     }
-    /// All words; those that hold nothing are what they happen to be.
+    /// All words; the values of words that hold nothing are unspecified.
     pub fn values(&self) -> &[u32] {
         &self.values
     }
-    /// All words as floats; those that hold nothing are what they happen to be.
+    /// All words as floats; the values of words that hold nothing are unspecified.
     pub fn floats(&self) -> Vec<f32> {
         self.values.iter().map(|bits| f32::from_bits(*bits)).collect()
     }
@@ -74,14 +75,14 @@ impl Words {
         let all = self.known.get(range.clone())?.iter().all(|known| *known);
         if all { self.values.get(range) } else { None }
     }
-    /// Gives words from `at` on these values, from outside of all kernels.
+    /// Writes these values from `at` on, outside of all kernels.
     pub fn put(&mut self, at: usize, values: &[u32]) -> Result<(), Outside> {
         let range = self.range(at..at.saturating_add(values.len()))?;
         self.values[range.clone()].copy_from_slice(values);
         self.known[range].fill(true);
         Ok(())
     }
-    /// Says that the words of a range hold nothing any more, as memory that is used again for something else.
+    /// Marks the words of a range as holding nothing, like memory that is reused for something else.
     pub fn forget(&mut self, range: Range<usize>) -> Result<(), Outside> {
         let range = self.range(range)?;
         self.known[range].fill(false);
@@ -98,7 +99,7 @@ impl Words {
         if within { Ok(range) } else { Err(Outside { range, len: self.len() }) }
     }
 
-    /// Makes ready for a kernel that writes to it.
+    /// Prepares for a kernel that writes to it.
     pub(super) fn watch(&mut self) {
         self.marks.resize(self.values.len(), Mark::default());
     }
@@ -110,7 +111,7 @@ impl Words {
     pub(super) fn close(&mut self, last: u32) {
         self.last = last;
     }
-    /// Begins to count intervals anew.
+    /// Restarts the count of intervals.
     pub(super) fn restart(&mut self) {
         self.marks.fill(Mark::default());
         self.last = 0;
@@ -120,7 +121,7 @@ impl Words {
         self.known.fill(false);
     }
 
-    /// Reads a word that nobody writes.
+    /// Reads a word of a buffer that no thread writes.
     pub(super) fn peek(&self, index: u32) -> Result<u32, Trouble> {
         let index = index as usize;
         match (self.values.get(index), self.known.get(index)) {
@@ -168,7 +169,7 @@ impl Words {
         Ok(())
     }
 
-    /// Writes a word that everybody may write to at any time.
+    /// Sets a word of a buffer of faults, which any thread may set at any time.
     pub(super) fn fault(&mut self, index: u32) -> Result<(), Trouble> {
         let index = index as usize;
         *self.values.get_mut(index).ok_or(Trouble::Outside)? = 1;
@@ -177,7 +178,7 @@ impl Words {
     }
 }
 
-/// When it is.
+/// The current time, in intervals.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Clock {
     /// The first interval of the run; at least 1.
@@ -189,13 +190,13 @@ pub(super) struct Clock {
 }
 
 impl Clock {
-    /// The same for words that only this workgroup has.
+    /// The same for words that only this workgroup sees.
     pub(super) fn alone(self) -> Clock {
         Clock { run: self.group, ..self }
     }
 }
 
-/// What is wrong with an access; who knows the memory's name makes a sentence of it.
+/// What is wrong with an access; the caller, who knows the memory's name, makes a message of it.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Trouble {
     Outside,
@@ -207,7 +208,7 @@ pub(super) enum Trouble {
 /// The reader of a word that several threads read in an interval.
 const SEVERAL: u16 = u16::MAX;
 
-/// Who touched a word. An interval of 0 is before all runs.
+/// The last accesses to a word. Interval 0 is before all runs.
 #[derive(Clone, Copy, Debug, Default)]
 struct Mark {
     /// The interval of the last write.
@@ -223,7 +224,7 @@ struct Mark {
 }
 
 impl Mark {
-    /// Whether the last write was by somebody else who may do so before or after this access.
+    /// An error if the last write was by another thread or workgroup, with no barrier between it and this access.
     fn meets_write(&self, thread: u16, clock: &Clock) -> Result<(), Trouble> {
         if self.wrote == clock.now {
             if self.writer != thread {
@@ -236,7 +237,7 @@ impl Mark {
     }
 }
 
-/// An array of which each thread has its own. The elements of one index lie side by side.
+/// An array that each thread has for itself. Elements of the same index are stored side by side.
 #[derive(Clone, Debug)]
 pub(super) struct Own {
     values: Vec<u32>,

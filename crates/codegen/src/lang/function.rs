@@ -1,11 +1,11 @@
-//! Functions that come as text: the one thing in a kernel that only devices can read.
+//! Functions that come as text in a device's language: the only part of a kernel that the interpreter cannot read.
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-/// A function of single-precision numbers that somebody wrote in the devices' own languages. It is pure: it sees its
-/// operands and nothing else.
+/// A function of single-precision numbers, written by a user in the languages of devices. It is pure: its result
+/// depends only on its operands.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Function {
     /// Its name, for people; printers make it unique.
@@ -16,14 +16,14 @@ pub struct Function {
     pub wgsl: String,
     /// Its body in C, where there is one.
     pub c: Option<String>,
-    /// What the interpreter does, which cannot read text.
+    /// What the interpreter runs instead of the text.
     pub run: Run,
 }
 
-/// What runs in the place of a text.
+/// A Rust function that stands for a text.
 pub type Body = dyn Fn(&[f32]) -> f32 + Send + Sync;
 
-/// What a function gives for its operands. Two functions with the same text are the same, whoever runs them.
+/// The Rust form of a function. It does not count in comparisons: two functions with the same text are equal.
 #[derive(Clone)]
 pub struct Run(pub Arc<Body>);
 

@@ -12,7 +12,7 @@ use std::f32::consts::{FRAC_2_PI, FRAC_PI_2};
 const NEAR: f32 = 8192.0;
 /// π/2: three parts of 11 bits, and the rest.
 const PARTS: [f32; 4] = [1.570_312_5, 0.000_483_751_3, 7.549_533_6e-8, 2.563_344e-12];
-/// 32 bits of nothing, then the binary digits of 2/π.
+/// 32 zero bits, then the binary digits of 2/π.
 const DIGITS: [u32; 7] = [0, 0xa2f9_836e, 0x4e44_1529, 0xfc27_57d1, 0xf534_ddc0, 0xdb62_9599, 0x3c43_9041];
 
 /// |x| = q · π/2 + r: q mod 4 and r.
@@ -65,7 +65,7 @@ pub fn sin(m: &mut Maker, x: &Expr) -> Expr {
     let x = m.name("x", x);
     let (q, r) = reduce(m, &x);
     let y = of_quarter(m, &q, &r).binary(Binary::Xor, bits(&x).and(SIGN));
-    // Small ones are their own result, and so are both zeros.
+    // A small x is its own result, and so are both zeros.
     let y = magnitude(&x).lt(1e-4f32.to_bits()).select(bits(&x), y);
     unless_nan(&x, finite(&x, y))
 }

@@ -1,4 +1,5 @@
-//! Numbers of 16 bits, by integer arithmetic: what a device does not have, and what no compiler leaves out as needless.
+//! Conversions of 16-bit floats by integer arithmetic: they need no support by the device, and no compiler removes the
+//! rounding.
 
 use super::{INFINITY, SIGN, bits, is_nan, magnitude};
 use crate::lang::{Expr, Maker, Ty};
@@ -24,7 +25,7 @@ pub fn from_f16_bits(m: &mut Maker, half: &Expr) -> Expr {
 pub fn to_f16_bits(m: &mut Maker, x: &Expr) -> Expr {
     let x = m.name("x", x);
     let size = m.name("size", magnitude(&x));
-    // Below its middle a tail is cut; at the middle the last bit that stays decides.
+    // Rounds to nearest; at a tie, the last bit that stays decides.
     let normal = (&size + 0xfffu32 + size.shr(13u32).and(1u32) - OFFSET_F16).shr(13u32).min(0x7c00u32);
     // In units of 2⁻²⁴. Beyond 25 all of it is shifted out.
     let whole = m.name("whole", size.and(0x007f_ffffu32).or(0x0080_0000u32));
@@ -52,7 +53,7 @@ pub fn round_bf16(m: &mut Maker, x: &Expr) -> Expr {
     let x = m.name("x", x);
     let word = bits(&x);
     let y = (&word + 0x7fffu32 + word.shr(16u32).and(1u32)).and(0xffff_0000u32);
-    // A NaN keeps its sign; its other bits may all be among those that go.
+    // A NaN keeps its sign but gets standard bits: all of its other set bits might be among those that are cut off.
     is_nan(&x).select(word.and(SIGN).or(super::NAN), y).bits(Ty::F32)
 }
 

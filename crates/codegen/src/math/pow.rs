@@ -52,7 +52,7 @@ pub fn pow(m: &mut Maker, a: &Expr, b: &Expr) -> Expr {
     let power = m.name("power", r.fma(poly(&r, &two), 1.0));
     let power = bits(&scale(m, &power, &n));
 
-    // Where the result is 0 or ∞ anyway, the above may be anything.
+    // Where the result is 0 or ∞ anyway, the value above is not used.
     let far = Expr::from(256f32.to_bits() - 1).lt(magnitude(&(&b * (e + log))));
     let end = size_a.eq(0u32).or(Expr::from(INFINITY - 1).lt(size_a.max(&size_b))).or(far);
     let (large, down) = (Expr::from(ONE).lt(&size_a).select(1u32, 0u32), bits(&b).shr(31u32));

@@ -41,7 +41,7 @@ pub fn bounds(kernel: &Kernel) -> HashSet<*const Kind> {
             }
             _ => (),
         }
-        // What is in memory was decided elsewhere; its index is looked at by itself.
+        // A value in memory was computed elsewhere; its index is visited on its own.
         if !matches!(expr.kind(), Kind::Load(..)) {
             open.extend(operands(expr));
         }

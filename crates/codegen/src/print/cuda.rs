@@ -75,7 +75,7 @@ impl Language for Cuda {
 
     fn convert(&self, from: Ty, to: Ty, x: &str) -> String {
         match (from, to) {
-            // These cut, go to the nearest end beyond the range, and give 0 for NaN.
+            // These truncate, saturate, and give 0 for NaN.
             (Ty::F32, Ty::I32) => format!("__float2int_rz({x})"),
             (Ty::F32, Ty::U32) => format!("__float2uint_rz({x})"),
             (Ty::I32, Ty::F32) => format!("__int2float_rn({x})"),
@@ -151,7 +151,7 @@ impl Language for Cuda {
 
     fn function(&self, function: &Function, name: &str) -> String {
         let Some(body) = &function.c else {
-            // The compiler says so, and nothing else can be done with the text.
+            // A text that makes the compiler report the problem.
             return format!("#error \"the function {} has no text in C\"\n", function.name);
         };
         let operands: Vec<String> = (0..function.operands).map(|k| format!("float x{k}")).collect();
@@ -159,7 +159,7 @@ impl Language for Cuda {
     }
 
     fn whole(&self, text: &Text) -> String {
-        // What is only read is read by nobody else's writes: the compiler may keep it, and use the cache for that.
+        // No thread writes to buffers that are only read, so the compiler may use the read-only cache for them.
         let kept = |name: &str| format!("const unsigned* __restrict__ {name}");
         let buffers = text.kernel.buffers.iter().zip(text.buffers);
         let mut parameters: Vec<String> = buffers

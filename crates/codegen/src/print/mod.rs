@@ -1,6 +1,6 @@
 //! Kernels as text in the languages that drivers compile.
 //!
-//! One walk over the tree serves all languages: what it does is here, and how a language writes it is in its own file
+//! One walk over the tree serves all languages: the walk is here, and how a language writes things is in its own file
 //! (`Language`).
 
 mod cuda;
@@ -18,8 +18,8 @@ use names::Names;
 /// How a kernel is written.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Options {
-    /// Loops with known bounds are written out round by round, as long as nothing is written more often than this. Arrays
-    /// of a thread stay in registers only if every index is known, and not all compilers unroll by themselves.
+    /// Loops with constant bounds are unrolled, as long as no statement is written more often than this. Arrays of a
+    /// thread stay in registers only if every index is known, and not all compilers unroll by themselves.
     pub unroll: u32,
 }
 
@@ -34,22 +34,23 @@ pub fn entry(kernel: &Kernel) -> String {
     names::entry(&kernel.name)
 }
 
-/// Text that a language brings along where it is used.
+/// Text that a language adds if it is used.
 struct Helper {
-    /// What a kernel that needs it mentions.
+    /// The name that a kernel's text contains if it needs it.
     name: &'static str,
-    /// What it is.
+    /// Its definition.
     text: &'static str,
 }
 
-/// How a language writes things. Operands are texts that can stand anywhere, and so is what is made of them.
+/// How a language writes things. Operands and results are texts that can be part of any expression, with brackets where
+/// needed.
 trait Language {
     /// A type's name.
     fn ty(&self, ty: Ty) -> &'static str;
     /// A number.
     fn number(&self, ty: Ty, bits: u32) -> String;
-    /// A number whose operations are left to the device, where the compiler's own would be errors: an overflow, or a result
-    /// that is not a number.
+    /// A number that the compiler does not see as a constant, so that the device computes with it: compilers refuse
+    /// constant expressions that overflow or give NaN.
     fn hidden(&self, ty: Ty, bits: u32) -> String {
         self.number(ty, bits)
     }
@@ -77,7 +78,7 @@ trait Language {
     fn declare(&self, ty: Ty, name: &str, changes: bool, value: &str) -> String;
     /// An array of the thread's own.
     fn own(&self, array: &Array, name: &str) -> String;
-    /// What all threads wait at.
+    /// A barrier.
     fn barrier(&self) -> &'static str;
     /// A function that was given as text, under this name.
     fn function(&self, function: &Function, name: &str) -> String;
@@ -85,7 +86,7 @@ trait Language {
     fn whole(&self, text: &Text) -> String;
 }
 
-/// What a language puts together.
+/// The parts of a kernel's text.
 struct Text<'a> {
     kernel: &'a Kernel,
     entry: &'a str,
@@ -132,10 +133,10 @@ fn decimal(bits: u32) -> Option<String> {
     (bits == 0 || x.is_normal()).then(|| if x < 0.0 { format!("({text})") } else { text })
 }
 
-/// A text without the brackets around all of it, where nothing follows that they would matter to.
+/// A text without outer brackets, for places that do not need them.
 fn bare(text: &str) -> &str {
     let inner = text.strip_prefix('(').and_then(|text| text.strip_suffix(')'));
-    // Brackets that close before the end are not around all.
+    // The first bracket must close at the very end.
     let mut depth = 0;
     let around = inner.is_some_and(|inner| {
         inner.chars().all(|c| {
@@ -208,7 +209,7 @@ impl<L: Language> Walk<'_, L> {
         self.body.push('\n');
     }
 
-    /// What is declared in a block is not known after it.
+    /// A block; variables declared in it are not known after it.
     fn block(&mut self, stmts: &[Stmt], unroll: u32) {
         let before = self.declared.clone();
         for stmt in stmts {
@@ -292,7 +293,7 @@ impl<L: Language> Walk<'_, L> {
         self.line("}");
     }
 
-    /// A value that stays as it is from here on.
+    /// A value that is computed once, here.
     fn once(&mut self, value: &Expr, name: &str) -> String {
         let text = self.value(value);
         let stays = match value.kind() {
@@ -323,7 +324,7 @@ impl<L: Language> Walk<'_, L> {
         format!("{}[{}]", self.memory(memory), bare(&self.value(&index)))
     }
 
-    /// The same bits as a type, without a way there and back.
+    /// The same bits as another type; two opposite conversions cancel.
     fn bits(&self, value: &Expr, ty: Ty) -> String {
         match value.kind() {
             _ if value.ty() == ty => self.value(value),
@@ -336,7 +337,7 @@ impl<L: Language> Walk<'_, L> {
         }
     }
 
-    /// Operands of an operation. If all are numbers, the first is hidden.
+    /// Operands of an operation. If all are constants, the first is hidden from the compiler.
     fn operands<const N: usize>(&self, operands: [&Expr; N]) -> [String; N] {
         let mut texts = operands.map(|operand| self.value(operand));
         if let Some(bits) = operands[0].as_const()

@@ -1,4 +1,4 @@
-//! Names that every language takes.
+//! Names that are valid in every language.
 
 use std::collections::HashSet;
 
@@ -28,7 +28,7 @@ const RESERVED: &str = "
     reflect refract remainder rhypot rint round rsqrt saturate select sign signbit sin sincos sinh sinpi sqrt step tan tanh
     tgamma transpose trunc y0 y1 yn j0 j1 jn exp2_fast assert clock free malloc";
 
-/// Whether a language has a meaning for it already.
+/// Whether it is a reserved word of a language.
 fn reserved(name: &str) -> bool {
     RESERVED.split_whitespace().any(|word| word == name)
 }
@@ -43,7 +43,7 @@ pub(super) fn entry(name: &str) -> String {
 pub(super) struct Names(HashSet<String>);
 
 impl Names {
-    /// A name like this one that no language and nothing else here has.
+    /// A name like this one that is neither reserved nor taken.
     pub(super) fn take(&mut self, like: &str) -> String {
         let plain = plain(like);
         let numbered = (2..).map(|number| format!("{plain}_{number}"));

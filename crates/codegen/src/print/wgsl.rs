@@ -36,8 +36,8 @@ fn float_to_u32(x: f32) -> u32 {
     },
 ];
 
-/// What is computed of literals only is computed by the compiler, to which an overflow, an infinity or a NaN is an error. A
-/// variable in between leaves it to the device.
+/// The compiler evaluates expressions of literals, and refuses an overflow, an infinity or a NaN. With a variable in
+/// them, the device evaluates them.
 const HEAD: [Helper; 1] = [Helper { name: "zero_bits", text: "    var zero_bits: u32 = 0u;\n" }];
 
 impl Language for Wgsl {
@@ -54,7 +54,7 @@ impl Language for Wgsl {
         match ty {
             Ty::F32 => decimal(bits).unwrap_or_else(|| self.hidden(ty, bits)),
             Ty::U32 => format!("{bits}u"),
-            // The smallest has no literal: it would be minus a number beyond the range.
+            // The smallest has no literal: it would be the negative of a number that is out of range.
             Ty::I32 if bits == 1 << 31 => "i32(-2147483648)".into(),
             Ty::I32 if (bits as i32) < 0 => format!("({}i)", bits as i32),
             Ty::I32 => format!("{bits}i"),

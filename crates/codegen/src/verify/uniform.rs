@@ -1,10 +1,11 @@
-//! That all threads of a workgroup come to each barrier and each exchange of values between threads, or none does.
+//! Checks that for each barrier, and each exchange of values between threads, either all threads of a workgroup reach it or
+//! none does.
 //!
-//! A value is uniform if all threads of a workgroup have the same one: numbers, arguments, the workgroup's number, what is
-//! loaded at a uniform index from a buffer that the kernel does not write, and what is computed of these. A variable is
-//! uniform if each value that it gets is, and all threads take part in setting it. At first all variables are taken for
-//! uniform, and those that are shown not to be are struck off until no more are found: what remains is the largest set
-//! that agrees with itself, so a sum that goes round a loop stays uniform.
+//! A value is uniform if all threads of a workgroup have the same one: numbers, arguments, the workgroup's number, what
+//! is loaded at a uniform index from a buffer that the kernel does not write, and what is computed of these. A variable
+//! is uniform if each value that it gets is, and all threads take part in setting it. At first all variables are
+//! assumed to be uniform, and those that turn out not to be are removed until no more are found. The rest is the
+//! largest consistent set, so a sum that is carried through a loop stays uniform.
 
 use super::{Problem, Wrong};
 use crate::lang::{Expr, Kernel, Kind, Memory, Stmt};
@@ -31,18 +32,18 @@ pub(super) fn check(kernel: &Kernel) -> Result<(), Problem> {
     }
 }
 
-/// The way to a statement, and the statement.
+/// The path to a statement, and the statement.
 type Around<'a> = (&'a [Part], &'a Stmt);
 
 struct Walk<'a> {
     kernel: &'a Kernel,
-    /// Of each variable, whether it is uniform as far as is known.
+    /// For each variable, whether it is still assumed to be uniform.
     uniform: Vec<bool>,
     changed: bool,
-    /// What is known of nodes; forgotten when a variable is struck off.
+    /// Whether nodes are uniform; cleared when a variable is removed.
     known: HashMap<*const Kind, bool>,
     parts: Vec<Part>,
-    /// The first barrier or exchange that not all threads may come to, and the statement where they part.
+    /// The first barrier or exchange that not all threads may reach, and the statement where they diverge.
     parted: Option<(Place, Place)>,
 }
 

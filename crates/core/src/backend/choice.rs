@@ -1,4 +1,4 @@
-//! Backends by name: what a command line, a file of settings or a profile says, and what is made of it.
+//! Backends by name: turns the name in a command line, a file of settings or a profile into a backend.
 //!
 //! This is the one place that knows which backends there are. Others join with [`register`], and can then be asked for
 //! wherever a name can be given.
@@ -13,13 +13,13 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::{Arc, PoisonError, RwLock};
 
-/// The name of the backend that runs on this machine's processor, and that is used unless told.
+/// The name of the backend that runs on this machine's processor, and that is the default.
 pub const CPU: &str = "cpu";
 
-/// Makes a backend, in one of its variants or the best, with so many of the host's threads (0 for one a core).
+/// Makes a backend, in the given variant or the best one, with `threads` threads of the host (0: one for each core).
 pub(crate) type Make = fn(variant: Option<&str>, threads: usize) -> Result<Arc<dyn Backend>>;
 
-/// A backend that can be asked for.
+/// A backend that can be chosen by name.
 #[derive(Clone, Copy, Debug)]
 pub struct Known {
     /// Its name.
@@ -53,13 +53,13 @@ const OWN: [Known; 2] = [
 
 static MORE: RwLock<Vec<Known>> = RwLock::new(vec![]);
 
-/// All backends there are: those of this crate, and those that were registered.
+/// All backends: those of this crate, and those that were registered.
 pub fn known() -> Vec<Known> {
     let more = MORE.read().unwrap_or_else(PoisonError::into_inner);
     OWN.iter().chain(more.iter()).copied().collect()
 }
 
-/// Makes a backend known under its name, for the whole program; an error where the name is taken, or is none.
+/// Makes a backend known under its name, for the whole program; an error if the name is taken or not valid.
 pub fn register(backend: Known) -> Result<()> {
     let mut more = MORE.write().unwrap_or_else(PoisonError::into_inner);
     let taken = OWN.iter().chain(more.iter()).any(|known| known.name == backend.name);
@@ -72,7 +72,7 @@ pub fn register(backend: Known) -> Result<()> {
     Ok(())
 }
 
-/// A backend by name, and one of its variants where a certain one is wanted: `cpu`, `cpu:avx2`, `reference`.
+/// A backend by name, with a variant if one is wanted: `cpu`, `cpu:avx2`, `reference`.
 ///
 /// ```
 /// # use schwann_core::backend::Choice;
@@ -137,7 +137,7 @@ impl Choice {
         })
     }
 
-    /// Makes the backend, with so many of the host's threads (0 for one a core).
+    /// Makes the backend, with `threads` threads of the host (0: one for each core).
     pub fn make(&self, threads: usize) -> Result<Arc<dyn Backend>> {
         (self.known()?.make)(self.variant.as_deref(), threads)
     }

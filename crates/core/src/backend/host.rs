@@ -10,15 +10,15 @@ use std::collections::HashSet;
 pub(in crate::backend) struct HostMemory {
     /// For each state, its place among the inputs and among the outputs.
     states: Vec<(usize, usize)>,
-    /// Those of them that change places with their output: all, but for those whose output another state has too.
+    /// States whose buffer is swapped with their output's: all except those that share their output with another state.
     swapped: Vec<(usize, usize)>,
-    /// The others, which are copied.
+    /// The other states, whose values are copied.
     copied: Vec<(usize, usize)>,
-    /// Whether the states' values are among the outputs, where the last run left them.
+    /// Whether the states' values are in the outputs, where the last run wrote them.
     fresh: bool,
     /// The outputs, in the graph's order.
     pub(in crate::backend) outputs: Vec<Tensor>,
-    /// For each input, what is kept of it; of most nothing.
+    /// For each input, the value that is kept: states and uploads; most inputs have none.
     pub(in crate::backend) kept: Vec<Tensor>,
 }
 
@@ -29,7 +29,7 @@ impl HostMemory {
         HostMemory { states, swapped, copied, fresh: false, outputs: vec![], kept: vec![] }
     }
 
-    /// Makes the states' values what is kept, and the outputs free to be written.
+    /// Moves the states' values to `kept`, so that the outputs can be written.
     #[inline]
     pub(in crate::backend) fn settle(&mut self) {
         if self.fresh {
@@ -77,7 +77,7 @@ impl HostMemory {
 
     pub(in crate::backend) fn upload(&mut self, input: usize, value: &Tensor) -> Result<()> {
         self.room_for(input + 1)?;
-        // Who writes to a shared tensor gets a copy, so this one stays as it is.
+        // Tensors are copied when a shared one is written, so this value cannot change.
         self.kept[input] = value.clone();
         Ok(())
     }

@@ -2,8 +2,8 @@
 //!
 //! [`mod@reference`] defines what every operation means; every other backend is tested against it, from the list in
 //! [`crate::cases`]. A backend prepares a graph once; what it prepared is bound to sizes, and gives each session a
-//! stream. The stream owns all memory of its runs, wherever that is: inputs that stay, states, results. Nobody outside
-//! sees more of it than the tensors that it gives when it is asked.
+//! stream. The stream owns all memory of its runs, on the host or on a device: uploaded inputs, states, results. Others
+//! only see the tensors that it gives when it is asked for them.
 
 mod choice;
 pub mod cpu;
@@ -34,7 +34,7 @@ pub trait Backend: Send + Sync {
     fn threads(&self) -> usize {
         1
     }
-    /// What passes should do for it.
+    /// The passes that suit it, given those that are wanted.
     fn pass_options(&self, wanted: &PassOptions) -> PassOptions;
     /// Makes a rewritten graph ready to be bound to sizes.
     fn prepare(&self, graph: Arc<Graph>) -> Result<Box<dyn Prepared>>;
@@ -44,11 +44,12 @@ pub trait Backend: Send + Sync {
 pub trait Prepared: Send + Sync {
     /// Lays the graph out for these sizes.
     fn bind(&self, bindings: &Bindings) -> Result<Arc<dyn Bound>>;
-    /// A new stream. It takes no memory to speak of until it is fitted to sizes.
+    /// A new stream. It takes almost no memory until it is fitted to sizes.
     fn stream(&self) -> Result<Box<dyn Stream>>;
-    /// Gives weights of the graph that [may change](Graph::may_change) other data, of the same types: all of them or, after
-    /// an error, none. Runs that begin after this have it, in streams and layouts that there are too, unless these are to
-    /// be made anew; a run that is under way ends with the data that it began with. One call at a time.
+    /// Gives weights of the graph that [may change](Graph::may_change) new data of the same types: all of them or,
+    /// after an error, none. Runs that begin afterwards use it, in existing streams and layouts too unless the result
+    /// is [`Change::NewLayouts`]; a run that is under way ends with the data that it began with. There is only one call
+    /// at a time.
     fn set_weights(&self, weights: &[(String, Tensor)]) -> Result<Change> {
         let names: Vec<&str> = weights.iter().map(|(name, _)| name.as_str()).collect();
         let why = format!("this backend has no way to replace `{}`", names.join("`, `"));
@@ -59,9 +60,9 @@ pub trait Prepared: Send + Sync {
 /// What becomes of layouts when weights change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// They have the new weights.
+    /// Existing layouts use the new weights.
     InPlace,
-    /// They have the old weights for good, and new ones are to be bound.
+    /// Existing layouts keep the old weights, and sessions must bind new layouts.
     NewLayouts,
 }
 
@@ -72,7 +73,7 @@ pub trait Bound: Any + Send + Sync {
 }
 
 impl dyn Bound {
-    /// The layout as the type that its backend made it of; for a stream, which is only given what its own backend made.
+    /// The layout as its backend's own type; for streams, which only get layouts of their own backend.
     pub fn downcast<T: Bound>(self: Arc<Self>) -> Result<Arc<T>> {
         let backend = self.plan().backend.clone();
         let layout: Arc<dyn Any + Send + Sync> = self;
@@ -86,30 +87,30 @@ impl dyn Bound {
 /// [`Stream::submit`] and [`Stream::wait`]. Between the two it calls nothing else. A stream that is dropped while a run is
 /// under way ends that run or lets it end, and frees its memory after that.
 pub trait Stream: Send {
-    /// Makes room for runs of these sizes. States and uploaded inputs keep their values; what results there were is gone.
-    /// The session makes sure that a state with a value has the same size in the new layout, or is given or zeroed first.
+    /// Makes room for runs of these sizes. States and uploaded inputs keep their values; earlier results are lost. The
+    /// session makes sure that a state with a value has the same size in the new layout, or is given or zeroed first.
     fn fit(&mut self, bound: Arc<dyn Bound>, sizes: &Sizes) -> Result<()>;
     /// Gives back the memory of its layout. States and uploaded inputs keep their values.
     fn release(&mut self);
-    /// Bytes of working memory that it holds, where they are.
+    /// Bytes of working memory that it holds, on the host or on a device.
     fn bytes(&self) -> usize;
 
     /// Keeps a value for an input that is no state, for all runs that say [`Source::Kept`] for it.
     fn upload(&mut self, input: usize, value: &Tensor) -> Result<()>;
-    /// Sets a state to zeros; it has been fitted.
+    /// Sets a state to zeros; only called after [`Stream::fit`].
     fn zero(&mut self, state: usize) -> Result<()>;
-    /// The value that a state has, on the host. Never asked for a state that neither was zeroed nor came out of a run.
+    /// The value of a state, on the host. Only called for a state that was zeroed or written by a run.
     fn state(&self, state: usize) -> Result<&Tensor>;
 
-    /// Begins a run. The inputs are there for the time of this call only; what is needed later is copied. The run stops
-    /// early once `cancel` says so. `watched`: [`Stream::wait`] will have an observer.
+    /// Begins a run. The inputs are only valid during this call; what is needed later must be copied. The run stops
+    /// early once `cancel` says so. `watched` says that [`Stream::wait`] will have an observer.
     fn submit(&mut self, inputs: &dyn Inputs, watched: bool, cancel: &Canceller) -> Result<()>;
-    /// Waits for the end of the run that was submitted, and says how it went. A run that went wrong, or was cancelled,
-    /// leaves the states as they were before it. Of one that went well, the outputs that are states are their values now.
+    /// Waits for the end of the run that was submitted, and gives its outcome. A run that failed or was cancelled
+    /// leaves the states as they were. After a run that succeeded, the states have the values of their outputs.
     fn wait(&mut self, observer: Option<&mut dyn Observer>) -> Result<()>;
 
-    /// All outputs of the last run that went well, in the graph's order, on the host. Where results are elsewhere, they are
-    /// copied here when they are first asked for.
+    /// All outputs of the last run that succeeded, in the graph's order, on the host. Results on a device are copied
+    /// when they are first asked for.
     fn outputs(&self) -> Result<&[Tensor]>;
     /// One of them.
     fn output(&self, index: usize) -> Result<&Tensor> {
@@ -133,7 +134,7 @@ pub trait Stream: Send {
 /// Where an input's value is.
 #[derive(Clone, Copy, Debug)]
 pub enum Source<'a> {
-    /// On the host: bytes of the size that its type has.
+    /// On the host: the bytes of its elements.
     Host(&'a [u8]),
     /// With the stream: what was uploaded, or a state's value.
     Kept,
@@ -167,7 +168,7 @@ impl Sizes {
         })
     }
 
-    /// Bytes of one of them; the most there can be where that is no size.
+    /// Bytes of a value of this type and shape; `usize::MAX` if that overflows.
     pub fn bytes((dtype, shape): &(DType, Vec<usize>)) -> usize {
         count(shape).and_then(|n| dtype.bytes_for(n)).unwrap_or(usize::MAX)
     }
@@ -180,15 +181,15 @@ pub fn state_places(graph: &Graph) -> Vec<(usize, usize)> {
     graph.states().iter().filter_map(place).collect()
 }
 
-/// Whoever measures: told of each step as it begins and ends, or afterwards where it happened elsewhere. Absent, it costs
-/// nothing.
+/// Measures a run: it is told of each step as it begins and ends, or after the run where steps run on a device. A run
+/// without an observer pays nothing.
 pub trait Observer {
     /// The plan's step of this number is about to run.
     fn begin(&mut self, step: usize);
     /// It has run.
     fn end(&mut self, step: usize);
-    /// For whoever wants more than steps: a backend writes into it when what happened, in loops and on every thread or queue
-    /// too, and calls neither [`Observer::begin`] nor [`Observer::end`] then.
+    /// For observers that want more than steps: the backend writes what happened when, in loops and on every thread or
+    /// queue too, into this timeline. It then calls neither [`Observer::begin`] nor [`Observer::end`].
     fn timeline(&mut self) -> Option<&mut Timeline> {
         None
     }

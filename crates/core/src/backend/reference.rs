@@ -1,4 +1,4 @@
-//! The reference as a backend like any other, for whoever wants to see what a graph means.
+//! The reference as a backend like any other, to see what a graph means.
 
 use crate::backend::host::HostMemory;
 use crate::backend::{
@@ -18,7 +18,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Instant;
 
-/// Plain loops in `f64`, rounded to each node's type; slow, and the definition.
+/// Plain loops in `f64`, rounded to each node's type: slow, and the definition of every operation.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Reference;
 
@@ -39,7 +39,7 @@ impl Backend for Reference {
     }
 }
 
-/// The graph with the weights of today. A run takes it once, and so has one set of them.
+/// The graph with its current weights. A run takes it once, and so uses one set of weights.
 type Current = Arc<RwLock<Arc<Graph>>>;
 
 fn now(current: &Current) -> Arc<Graph> {
@@ -78,12 +78,12 @@ impl Prepared for Ready {
             weight_bytes: graph.weights().values().map(|t| t.bytes().len()).sum(),
             unified_memory: None,
         };
-        Ok(Arc::new(Laid { graph: Arc::clone(&self.0), plan, step_of }))
+        Ok(Arc::new(ReferenceBound { graph: Arc::clone(&self.0), plan, step_of }))
     }
 
     fn stream(&self) -> Result<Box<dyn Stream>> {
         let memory = HostMemory::new(state_places(&now(&self.0)));
-        Ok(Box::new(Running { laid: None, memory, done: None }))
+        Ok(Box::new(Running { bound: None, memory, done: None }))
     }
 
     fn set_weights(&self, weights: &[(String, Tensor)]) -> Result<Change> {
@@ -97,23 +97,23 @@ impl Prepared for Ready {
     }
 }
 
-struct Laid {
+struct ReferenceBound {
     graph: Current,
     plan: Plan,
     /// The plan's step of each node that has one.
     step_of: Vec<Option<usize>>,
 }
 
-impl Bound for Laid {
+impl Bound for ReferenceBound {
     fn plan(&self) -> &Plan {
         &self.plan
     }
 }
 
 struct Running {
-    laid: Option<Arc<Laid>>,
+    bound: Option<Arc<ReferenceBound>>,
     memory: HostMemory,
-    /// How a run went that was submitted: it was over at once.
+    /// The outcome of the run that was submitted: it is done within `submit`.
     done: Option<Result<()>>,
 }
 
@@ -141,11 +141,11 @@ impl Seen {
 
 impl Running {
     fn compute(&mut self, inputs: &dyn Inputs, cancel: &Canceller, mut seen: Option<&mut Seen>) -> Result<()> {
-        let Some(laid) = &self.laid else {
+        let Some(bound) = &self.bound else {
             return Err(Error::Internal("a run of the reference before its layout".into()));
         };
         self.memory.settle();
-        let Laid { graph, plan, step_of } = &**laid;
+        let ReferenceBound { graph, plan, step_of } = &**bound;
         let graph = &now(graph);
         let mut given = BTreeMap::new();
         for (i, (name, value)) in graph.inputs().enumerate() {
@@ -179,12 +179,12 @@ impl Running {
 
 impl Stream for Running {
     fn fit(&mut self, bound: Arc<dyn Bound>, sizes: &Sizes) -> Result<()> {
-        self.laid = Some(bound.downcast()?);
+        self.bound = Some(bound.downcast()?);
         self.memory.fit(sizes)
     }
 
     fn release(&mut self) {
-        self.laid = None;
+        self.bound = None;
         self.memory.release();
     }
 

@@ -1,9 +1,10 @@
-//! What happened when, in some runs: the form in which every backend tells whoever measures.
+//! What happened when during some runs, in one form for every backend.
 //!
-//! A [`Span`] is a stretch of one queue's time, in seconds, at a place of the plan; what happens inside a loop has the loop's
-//! place at the beginning of its own. A backend tells the spans of each run ([`Timeline::tell`]). The CPU's calls are too
-//! short for that: there every thread adds up ticks in tables of its own ([`Recorder`]), and seconds are made of them when
-//! somebody asks. Either way a reader sees the same: the time of each place over all runs, and single spans.
+//! A [`Span`] is a stretch of one queue's time, in seconds, at a place of the plan; what happens inside a loop has the
+//! loop's place at the beginning of its own. A backend tells the spans of each run ([`Timeline::tell`]). The CPU's
+//! calls are too short for that: there every thread adds up ticks in its own tables ([`Recorder`]), which become
+//! seconds when they are read. Readers see the same in both cases: the time of each place over all runs, and single
+//! spans.
 
 use super::{Observer, Recorder};
 use crate::figure::Provenance;
@@ -14,15 +15,15 @@ use std::time::Instant;
 /// A stretch of time in which one queue was at one place.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Span {
-    /// The place in the plan: the step, and in loops the step of the body. Empty for what belongs to no step, such as moving
-    /// inputs and results.
+    /// The place in the plan: the step, and in loops the step of the body. Empty for work that belongs to no step, such
+    /// as moving inputs and results.
     pub path: Vec<usize>,
     /// The queue or thread: an index into [`Timeline::queues`].
     pub queue: usize,
-    /// When it began, in seconds. As a backend tells it, from when it was given the run; as a reader is told, from
-    /// [`Timeline::began`].
+    /// When it began, in seconds: for a backend that reports it, since the backend was given the run; for a reader,
+    /// since [`Timeline::began`].
     pub start_s: f64,
-    /// How long it took, in seconds, with what is inside it.
+    /// How long it took, in seconds, including what is inside it.
     pub seconds: f64,
 }
 
@@ -31,14 +32,14 @@ pub struct Span {
 pub struct Total {
     /// The place in the plan.
     pub path: Vec<usize>,
-    /// Seconds of the runs' time that it took itself, without what is inside it. An instant in which several queues are at
-    /// work belongs to them in equal parts, so that all places together have the time of the runs.
+    /// Seconds of the runs' time that it took itself, without what is inside it. An instant in which several queues are
+    /// at work is divided equally among them, so that the seconds of all places add up to the time of the runs.
     pub seconds: f64,
     /// Seconds that queues spent on it, which may be more.
     pub busy_s: f64,
     /// How often it ran.
     pub calls: u64,
-    /// Readings of the clock that are in these seconds: what watching cost it.
+    /// Readings of the clock within these seconds: the cost of watching.
     pub readings: f64,
     /// The threads that shared it.
     pub workers: usize,
@@ -81,8 +82,8 @@ pub struct Clock {
     pub resolution_s: f64,
 }
 
-/// Where a backend writes what it measured of runs, and a reader finds it. It is an [`Observer`]: a session that runs with
-/// it tells it.
+/// Where a backend writes what it measured of runs, and a reader finds it. It is an [`Observer`], which a session's run
+/// fills.
 #[derive(Debug)]
 pub struct Timeline {
     /// The whole of each run, and the CPU's times.
@@ -95,7 +96,7 @@ pub struct Timeline {
     told: Option<Told>,
 }
 
-/// What a backend told that measures by itself.
+/// What was reported by a backend that measures its own spans.
 #[derive(Clone, Debug)]
 struct Told {
     clock: Clock,
@@ -128,7 +129,8 @@ impl Timeline {
         Timeline { recorder: Recorder::with_events(most), rate, began, began_ticks, most, told: None }
     }
 
-    /// From now on runs follow each other, so that calling and returning are theirs too; or no longer.
+    /// Whether runs follow each other directly from now on, so that the time of calling and returning counts as theirs
+    /// too.
     pub fn link(&mut self, linked: bool) {
         self.recorder.link(linked);
     }
@@ -145,13 +147,13 @@ impl Timeline {
         (self.began, self.began_ticks) = (Instant::now(), clock::ticks());
     }
 
-    /// A run begins, with whatever is done before it is given to the backend.
+    /// A run begins; what is done before the backend gets it counts too.
     #[inline]
     pub(crate) fn start(&mut self) {
         self.recorder.start();
     }
 
-    /// The run is over, with whatever is done after the backend had it.
+    /// The run is over, including what is done after the backend is finished.
     #[inline]
     pub(crate) fn stop(&mut self) {
         self.recorder.stop();
@@ -196,7 +198,7 @@ impl Timeline {
         self.recorder.runs()
     }
 
-    /// From when on spans count: when it was made, or last cleared.
+    /// The origin of the spans' times: when the timeline was made, or last cleared.
     pub fn began(&self) -> Instant {
         self.began
     }
@@ -256,7 +258,7 @@ impl Timeline {
             Beside { queue, seconds: sum.seconds, calls: sum.calls }
         };
         let beside: Vec<Beside> = told.beside.iter().map(beside).collect();
-        // The recorder knows how long the runs were and nothing of what was in them.
+        // For such a backend, the recorder only has the length of the runs.
         let moved: f64 = beside.iter().map(|b| b.seconds).sum();
         let inside = moved + places.iter().map(|p| p.seconds).sum::<f64>();
         Totals { runs, places, beside, outside_s: (outside_s - inside).max(0.0), outside_readings }
@@ -306,8 +308,8 @@ pub fn tell(observer: &mut dyn Observer, clock: &Clock, queues: &[&str], given: 
     }
 }
 
-/// For each span, its part of the time: an instant belongs in equal parts to all spans under way that contain no other one
-/// that is.
+/// For each span, its own time: an instant is divided equally among the innermost spans that are under way, those that
+/// contain no other one at that instant.
 fn own_seconds(spans: &[Span]) -> Vec<f64> {
     let end = |span: &Span| span.start_s + span.seconds.max(0.0);
     let mut moments: Vec<f64> = spans.iter().flat_map(|s| [s.start_s, end(s)]).collect();
@@ -326,7 +328,7 @@ fn own_seconds(spans: &[Span]) -> Vec<f64> {
                 under_way.push(i);
             }
         }
-        // What belongs to no step contains none: it goes on beside them.
+        // A span that belongs to no step contains no others: it runs beside the steps.
         let contains =
             |a: &Span, b: &Span| !a.path.is_empty() && a.path.len() < b.path.len() && b.path.starts_with(&a.path);
         let leaf = |&&i: &&usize| !under_way.iter().any(|&other| contains(&spans[i], &spans[other]));
@@ -357,16 +359,16 @@ mod tests {
             assert!(close, "{own:?}, not {want:?}");
         };
         near(own_seconds(&[span(&[0], 0, 0.0, 1.0), span(&[1], 0, 1.0, 2.0)]), &[1.0, 2.0]);
-        // A loop has what its body leaves, wherever the body runs.
+        // A loop's own time is what its body leaves, whichever queue the body runs on.
         near(own_seconds(&[span(&[0, 0], 0, 1.0, 2.0), span(&[0], 0, 0.0, 4.0)]), &[2.0, 2.0]);
         near(
             own_seconds(&[span(&[0], 0, 0.0, 4.0), span(&[0, 0], 1, 1.0, 2.0), span(&[0, 1], 2, 2.0, 2.0)]),
             &[1.0, 1.5, 1.5],
         );
         near(own_seconds(&[span(&[0], 0, 0.0, 2.0), span(&[1], 1, 1.0, 2.0)]), &[1.5, 1.5]);
-        // What belongs to no step is beside them, and not around them.
+        // A span that belongs to no step runs beside the steps, not around them.
         near(own_seconds(&[span(&[], 1, 0.0, 2.0), span(&[0], 0, 1.0, 3.0)]), &[1.5, 2.5]);
-        // What took no time at all has none, and nobody else has less.
+        // A span of no length gets no time, and takes none from others.
         near(own_seconds(&[span(&[0], 0, 0.0, 1.0), span(&[1], 0, 0.5, 0.0)]), &[1.0, 0.0]);
         near(own_seconds(&[]), &[]);
     }
@@ -396,7 +398,7 @@ mod tests {
         let seen: Vec<(&[usize], u64, f64)> =
             totals.places.iter().map(|p| (&p.path[..], p.calls, (p.seconds * 1e7).round() / 1e7)).collect();
         assert_eq!(seen, [(&[0][..], 3, 6e-4), (&[1], 3, 9e-4), (&[1, 0], 6, 6e-4)]);
-        // What is told of no step is its queue's, and what nobody told of is outside.
+        // Spans of no step are counted for their queue, and time without any span is outside.
         let beside: Vec<(&str, u64, f64)> =
             totals.beside.iter().map(|b| (b.queue.as_str(), b.calls, (b.seconds * 1e7).round() / 1e7)).collect();
         assert_eq!(beside, [("copies", 3, 3e-4)]);

@@ -51,7 +51,7 @@ pub(super) fn attention(list: &mut List<'_>) {
                 let y = m.attention(q, k, v, None, causal)?;
                 m.result(y)
             });
-            // A row that sees nothing is constant, so its derivative is 0 and finite differences agree.
+            // The result of a row that sees no key is constant, so its derivative is 0 and finite differences agree.
             case.gradient = i < 5;
         }
     }
@@ -75,7 +75,7 @@ pub(super) fn attention(list: &mut List<'_>) {
             .smooth();
         }
     }
-    // What a query does not see does not reach it, whatever it is.
+    // Keys that a query does not see have no influence on it, even if they are NaN or infinite.
     for keys in [3, 5, 9, 33] {
         for (queries, groups) in [(keys, 1), (keys, 2), (2, 2)] {
             let name = format!("f32/causal/last-key-not-finite/q{queries}-k{keys}-g{groups}");

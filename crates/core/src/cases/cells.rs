@@ -90,7 +90,7 @@ pub(super) fn cfc(batch: &Dim, inputs: usize, units: usize, backbone: usize) -> 
     b.build()
 }
 
-/// Where the synapses of an LTC cell lead.
+/// The synapses of an LTC cell.
 pub(super) struct Wiring {
     pub(super) sources: Tensor,
     pub(super) targets: Tensor,

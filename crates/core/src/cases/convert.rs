@@ -6,7 +6,7 @@ use crate::dtype::DType;
 use crate::error::Result;
 use crate::tensor::Tensor;
 
-/// Values at which a conversion from `dtype` has something to decide.
+/// Values of `dtype` whose conversion is not obvious: ends of ranges, ties, NaN.
 fn telling(dtype: DType) -> Result<Tensor> {
     let floats: Vec<f32> = SPECIAL
         .into_iter()

@@ -1,4 +1,4 @@
-//! Cases of operations of the user's own: one of two inputs, and one of as many as there may be. Both are registered when the
+//! Cases of custom operations: one with two inputs, and one with as many as are allowed. Both are registered when the
 //! list is made.
 
 use super::{List, Tolerance};
@@ -23,7 +23,7 @@ fn register() {
         .c(&format!("{sum}f;"))
         .work(MOST_INPUTS, 0);
     for custom in [bump, half] {
-        // Lists are made again and again, by several threads; the first one registers.
+        // Several threads may make the list, each several times; the first one registers.
         if find(custom.name()).is_none() {
             let _ = custom.register();
         }

@@ -12,7 +12,7 @@ const FLOATS: [DType; 3] = [DType::F32, DType::F16, DType::Bf16];
 /// Around the widths of vector registers, and a few axes.
 const SHAPES: [&[usize]; 10] = [&[1], &[3], &[17], &[33], &[65], &[127], &[3, 5], &[2, 3, 7], &[], &[16]];
 
-/// Where an operation is defined and changes.
+/// A range in which an operation is defined and not constant.
 fn range(op: Unary) -> (f64, f64) {
     match op {
         Unary::Sqrt | Unary::Log => (0.2, 4.0),
@@ -45,7 +45,7 @@ pub(super) fn unary(list: &mut List<'_>) {
             }
         }
         list.add("unary", format!("{name}/f32/special"), base, |m| {
-            // How to reduce a huge angle is a library's choice, so no backend is held to it.
+            // Libraries differ in how they reduce huge angles, so these are not compared.
             let huge = matches!(op, Unary::Sin | Unary::Cos);
             let values: Vec<f32> = SPECIAL.into_iter().filter(|v| !huge || !v.is_finite() || v.abs() < 1e4).collect();
             let x = m.given(Tensor::new(&[values.len()], &values)?)?;
@@ -53,7 +53,7 @@ pub(super) fn unary(list: &mut List<'_>) {
             m.result(y)
         });
         if matches!(op, Unary::Exp | Unary::Tanh | Unary::Sigmoid | Unary::Softplus | Unary::Gelu | Unary::Silu) {
-            // Far out both ways, where they saturate, in steps that pass every branch of an approximation.
+            // A wide range in both directions, up to saturation, in steps that reach every branch of an approximation.
             list.add("unary", format!("{name}/f32/sweep"), base, |m| {
                 let values: Vec<f32> = (-340..=340).map(|i| i as f32 * 0.25).collect();
                 let x = m.given(Tensor::new(&[values.len()], &values)?)?;

@@ -105,7 +105,7 @@ pub(super) fn map(list: &mut List<'_>) {
             m.result(y)
         });
     }
-    // A number kept as a flag is 0 or 1 for whoever reads it, in memory or not.
+    // A number that is stored as a truth value reads as 0 or 1, whether it passes through memory or not.
     list.add("map", "number-as-flag", Tolerance::EXACT, |m| {
         let x = m.given(Tensor::new(&[SPECIAL.len()], &SPECIAL)?)?;
         let code = vec![Input(0), number(0.25), bin(Binary::Mul, 0, 1)];
@@ -178,7 +178,7 @@ pub(super) fn several_results(list: &mut List<'_>) {
         ("long-rows", sum_tanh(), vec![&[3, 1029], &[3, 1]], &[2]),
         ("many-elements", sum_tanh(), vec![&[130, 517], &[130, 517]], &[2]),
         ("lstm", cell, vec![&[3, 17]; 5], &[11]),
-        // An operand as it is, a number, and one value twice.
+        // Results that are an operand, a constant, and one value twice.
         (
             "operands",
             vec![Input(0), Input(1), number(2.5), bin(Binary::Mul, 0, 1)],
@@ -209,7 +209,7 @@ pub(super) fn several_results(list: &mut List<'_>) {
             case.gradient = dtype == DType::F32 && matches!(what, "inner-value" | "lstm" | "operands");
         }
     }
-    // Each of another type, wide and narrow, of numbers that are hard to store.
+    // Results of every type, wide and narrow, with numbers that are hard to store.
     for dtype in DType::ALL {
         list.add("map", format!("several/as-{dtype}"), Tolerance::ROUNDING.stored_as(dtype), |m| {
             let x = m.given(Tensor::new(&[SPECIAL.len()], &SPECIAL)?)?;
@@ -219,7 +219,7 @@ pub(super) fn several_results(list: &mut List<'_>) {
             (0..4).try_for_each(|slot| m.result(Value { slot, ..y }))
         });
     }
-    // Some results are read by others, one is not read at all; operands die here and may be written over.
+    // Some results are read later, one never; operands are read for the last time and may be overwritten.
     list.add("map", "several/read-on", Tolerance::CHAIN, |m| {
         let (x, w) = (m.uniform(&[9, 16])?, m.trained_uniform(&[16, 16])?);
         let (a, b) = (m.matmul(x, w)?, m.softmax(x, 1)?);
@@ -240,7 +240,7 @@ pub(super) fn several_results(list: &mut List<'_>) {
         m.result(again)?;
         m.result(y)
     });
-    // The first is not read, and what only it needs goes with it.
+    // The first result is not read, so what only it needs is removed too.
     list.add("map", "several/without-the-first", Tolerance::CHAIN, |m| {
         let (x, z) = (m.uniform(&[5, 7])?, m.uniform(&[5, 7])?);
         let z = m.softmax(z, 1)?;
@@ -250,7 +250,7 @@ pub(super) fn several_results(list: &mut List<'_>) {
         m.result(Value { slot: 2, ..y })?;
         m.result(Value { slot: 1, ..y })
     });
-    // Both are states of a loop, whose rows are independent.
+    // Both results are states of a loop whose rows are independent.
     for (batch, steps) in [(1, 3), (5, 2), (37, 3)] {
         list.add("map", format!("several/loop/{}", sizes(&[batch, steps])), Tolerance::NETWORK, |m| {
             let body = {
@@ -286,9 +286,9 @@ pub(super) fn several_results(list: &mut List<'_>) {
     }
 }
 
-/// Elementwise work with values that others need too, which passes join.
+/// Elementwise work that passes join, with intermediate values that are read elsewhere too.
 pub(super) fn joined(list: &mut List<'_>) {
-    // c' = σ(f)·c + σ(i)·tanh g, h' = σ(o)·tanh c'; all of them results, as the gradient wants them.
+    // c' = σ(f)·c + σ(i)·tanh g, h' = σ(o)·tanh c'; with `saved` all of them are results, as a gradient needs them.
     for (batch, saved) in [(1, false), (1, true), (9, true), (33, false)] {
         let name = format!("lstm-step/{batch}{}", if saved { "/saved" } else { "" });
         list.add("joined", name, Tolerance::NETWORK, |m| {
@@ -308,7 +308,7 @@ pub(super) fn joined(list: &mut List<'_>) {
         })
         .gradient = batch < 10;
     }
-    // What reads the inner value depends on it by way of a product: these two must not be one map.
+    // The second map depends on the first by way of a product, so they must not become one map.
     list.add("joined", "not-around-a-product", Tolerance::CHAIN, |m| {
         let (x, w) = (m.uniform(&[7, 8])?, m.trained_uniform(&[8, 8])?);
         let a = m.tanh(x)?;
@@ -319,7 +319,7 @@ pub(super) fn joined(list: &mut List<'_>) {
         m.result(a)
     })
     .smooth();
-    // Two pairs, each of which could be one map, but not both at once.
+    // Two pairs of maps: either could be joined, but not both, since they would then depend on each other.
     list.add("joined", "not-both-ways", Tolerance::CHAIN, |m| {
         let (x, z) = (m.uniform(&[7, 8])?, m.uniform(&[7, 8])?);
         let (a, b) = (m.tanh(x)?, m.sigmoid(z)?);
@@ -336,7 +336,7 @@ pub(super) fn joined(list: &mut List<'_>) {
         m.result(b)
     })
     .smooth();
-    // What is stored as a narrow float is read as that.
+    // A value that is stored as a narrow float must be rounded to it before it is read.
     list.add("joined", "rounded-between", Tolerance::EXACT, |m| {
         let x = m.given(Tensor::new(&[3], &[1.0009766f32, 2049.0, -0.1])?)?;
         let narrow = m.cast(x, DType::F16)?;

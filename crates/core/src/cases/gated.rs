@@ -1,4 +1,4 @@
-//! Cases of gated cells: three heads of one product and the gate that reads them, which a backend may make one.
+//! Cases of gated cells: three heads of one product and the gate that reads them, which a backend may run as one call.
 
 use super::{List, Maker, Tolerance};
 use crate::dtype::DType;
@@ -6,21 +6,21 @@ use crate::error::Result;
 use crate::graph::Value;
 use crate::op::{Binary, Map, MapInstr, Op, Unary};
 
-/// A cell, and what there is about it that a backend must not overlook.
+/// A cell, and the special features in `with` that a backend must not overlook.
 struct Cell {
     name: &'static str,
-    /// Inputs of each of two parts, joined; of one alone if the second is 0.
+    /// Inputs of each of the two parts, which are concatenated; a single part if the second is 0.
     inputs: [usize; 2],
     units: usize,
     rows: usize,
-    /// Rows are the last axis, and weights on the left.
-    turned: bool,
+    /// Rows are the last axis, and the product is weights · values.
+    batch_last: bool,
     with: With,
 }
 
 #[derive(Clone, Copy, Default)]
 struct With {
-    /// Weights lie the other way round, and the product turns them.
+    /// Weights are stored transposed, and the product transposes them back.
     transposed: bool,
     no_bias: bool,
     /// The heads' order among the columns: where a, b and t begin, in units.
@@ -30,45 +30,45 @@ struct With {
     /// Weights, or the bias, are not known before the run.
     given_weights: bool,
     given_bias: bool,
-    /// Somebody else reads the product, a head, or the joined inputs.
+    /// Other nodes read the product, a head, or the joined inputs too.
     product_read: bool,
     head_read: bool,
     inputs_read: bool,
-    /// The result is an output, and part of another.
+    /// The result is an output, and also a part of another output.
     twice: bool,
-    /// What is added to the product has one number a row, not one a column.
+    /// The bias has one number for each row, not one for each column.
     bias_by_row: bool,
-    /// t is a too, and somebody else reads the product.
+    /// One head is both t and a, and another node reads the product.
     two_heads: bool,
-    /// Heads begin within one another.
+    /// Heads overlap.
     overlapping: bool,
-    /// The second part is the first again, or a part of something that is not contiguous.
+    /// The second part is the same value as the first, or a slice that is not contiguous.
     same_part: bool,
     sliced_part: bool,
-    /// The product has columns that are no head's.
+    /// The product has columns that belong to no head.
     more_columns: bool,
-    /// A number among the inputs of every other row, and in which of the two parts.
+    /// A special number that every other row has among its inputs, and in which of the two parts.
     special: Option<(f32, usize)>,
 }
 
 /// One part of the inputs.
 fn part(m: &mut Maker, cell: &Cell, which: usize) -> Result<Value> {
     let (features, rows) = (cell.inputs[which], cell.rows);
-    let shape = if cell.turned { [features, rows] } else { [rows, features] };
+    let shape = if cell.batch_last { [features, rows] } else { [rows, features] };
     let Some((special, _)) = cell.with.special.filter(|(_, part)| *part == which) else { return m.uniform(&shape) };
     let data = m.random.floats(&shape, -1.0, 1.0);
     let mut data = data.values::<f32>()?.to_vec();
     for row in (0..rows).step_by(2) {
         let feature = (row * 5 + 2) % features;
-        data[if cell.turned { feature * rows + row } else { row * features + feature }] = special;
+        data[if cell.batch_last { feature * rows + row } else { row * features + feature }] = special;
     }
     m.given(crate::Tensor::new(&shape, &data)?)
 }
 
 fn build(m: &mut Maker, cell: &Cell) -> Result<()> {
-    let &Cell { inputs, units, rows, turned, with, .. } = cell;
-    let (axis, all) = (usize::from(!turned), inputs[0] + inputs[1]);
-    let of = |features: usize| if turned { [features, rows] } else { [rows, features] };
+    let &Cell { inputs, units, rows, batch_last, with, .. } = cell;
+    let (axis, all) = (usize::from(!batch_last), inputs[0] + inputs[1]);
+    let of = |features: usize| if batch_last { [features, rows] } else { [rows, features] };
     let mut x = part(m, cell, 0)?;
     if inputs[1] > 0 {
         let state = match (with.same_part, with.sliced_part) {
@@ -96,21 +96,22 @@ fn build(m: &mut Maker, cell: &Cell) -> Result<()> {
             }
         }
     }
-    // Weights lie by input where a straight product takes them so, or a turned one turns them.
-    let by_input = turned == with.transposed;
+    // Weights are stored by input for a batch-first product that reads them as they are, or a batch-last one that
+    // transposes them.
+    let by_input = batch_last == with.transposed;
     let data = if by_input {
         crate::Tensor::new(&[all, columns], &weights)?
     } else {
-        let turned: Vec<f32> = (0..all * columns).map(|i| weights[i % all * columns + i / all]).collect();
-        crate::Tensor::new(&[columns, all], &turned)?
+        let transposed: Vec<f32> = (0..all * columns).map(|i| weights[i % all * columns + i / all]).collect();
+        crate::Tensor::new(&[columns, all], &transposed)?
     };
     let w = if with.given_weights { m.given(data)? } else { m.trained(data)? };
-    let mut product = match turned {
+    let mut product = match batch_last {
         true => m.matmul_t(w, x, with.transposed, false)?,
         false => m.matmul_t(x, w, false, with.transposed)?,
     };
     if !with.no_bias {
-        let shape: &[usize] = match (turned, with.bias_by_row) {
+        let shape: &[usize] = match (batch_last, with.bias_by_row) {
             (true, false) => &[columns, 1],
             (true, true) => &[rows],
             (false, false) => &[columns],
@@ -177,26 +178,34 @@ pub(super) fn cells(list: &mut List<'_>) {
         ("sliced-part", With { sliced_part: true, ..plain }),
         ("more-columns", With { more_columns: true, ..plain }),
     ];
-    for turned in [false, true] {
+    for batch_last in [false, true] {
         for (name, with) in withs {
-            let cell = Cell { name, inputs: [8, 29], units: 29, rows: if turned { 33 } else { 1 }, turned, with };
+            let cell =
+                Cell { name, inputs: [8, 29], units: 29, rows: if batch_last { 33 } else { 1 }, batch_last, with };
             add(list, &cell);
         }
         let with = With { same_part: true, ..plain };
         add(
             list,
-            &Cell { name: "same-part", inputs: [7, 7], units: 9, rows: if turned { 20 } else { 1 }, turned, with },
+            &Cell {
+                name: "same-part",
+                inputs: [7, 7],
+                units: 9,
+                rows: if batch_last { 20 } else { 1 },
+                batch_last,
+                with,
+            },
         );
-        // As many rows as columns, which an operand's shape alone does not tell apart.
+        // As many rows as columns, so that the bias's shape alone does not tell them apart.
         let with = With { bias_by_row: true, ..plain };
-        add(list, &Cell { name: "bias-by-row", inputs: [4, 4], units: 6, rows: 18, turned, with });
+        add(list, &Cell { name: "bias-by-row", inputs: [4, 4], units: 6, rows: 18, batch_last, with });
         // Sizes around registers of 4, 8 and 16, of one part or two.
         for (inputs, units) in
             [([1, 0], 1), ([3, 5], 5), ([29, 19], 19), ([19, 16], 16), ([64, 0], 64), ([2, 100], 100)]
         {
-            for rows in if turned { &[1, 16, 19, 48][..] } else { &[1, 3][..] } {
-                let with = With { masked: turned, ..plain };
-                add(list, &Cell { name: "sizes", inputs, units, rows: *rows, turned, with });
+            for rows in if batch_last { &[1, 16, 19, 48][..] } else { &[1, 3][..] } {
+                let with = With { masked: batch_last, ..plain };
+                add(list, &Cell { name: "sizes", inputs, units, rows: *rows, batch_last, with });
             }
         }
     }
@@ -214,7 +223,7 @@ fn operation(m: &mut Maker, rows: usize, batch_last: bool, by_column: bool, bias
     m.result(y)
 }
 
-/// What the passes make of a cell, but with operands that they would never leave there.
+/// What the passes make of a cell, but with operands that they never produce.
 fn own_operations(m: &mut Maker) -> Result<()> {
     use MapInstr::Input;
     let x = m.uniform(&[1, 5])?;
@@ -250,8 +259,8 @@ fn own_operations(m: &mut Maker) -> Result<()> {
 }
 
 fn add(list: &mut List<'_>, cell: &Cell) {
-    let Cell { name, inputs, units, rows, turned, .. } = cell;
-    let kind = if *turned { "columns" } else { "rows" };
+    let Cell { name, inputs, units, rows, batch_last, .. } = cell;
+    let kind = if *batch_last { "columns" } else { "rows" };
     let title = format!("{name}/{}+{}to{units}/{rows}-{kind}", inputs[0], inputs[1]);
     list.add("gated", title, Tolerance::CHAIN, |m| build(m, cell));
 }

@@ -262,7 +262,7 @@ pub(super) fn index(list: &mut List<'_>) {
             m.result(y)
         });
     }
-    // Long lists: counts of bytes by windows are such sums.
+    // Long lists, as in counts of bytes in windows.
     for (dtype, tolerance) in [(DType::F32, Tolerance::sum_of(8)), (DType::I32, Tolerance::EXACT)] {
         list.add("segment_sum", format!("{dtype}/1300-into-700"), tolerance, |m| {
             let low = if dtype == DType::I32 { -2e9 } else { -1.0 };
@@ -273,7 +273,7 @@ pub(super) fn index(list: &mut List<'_>) {
             m.result(y)
         });
     }
-    // The pair at the heart of a sparse network: read by source, add up by destination.
+    // The two operations of a sparse network: read by source, add up by destination.
     list.add("segment_sum", "f32/gather-then-sum", Tolerance::sum_of(33), |m| {
         let (from, to) = (m.random.ints(&[33], 0, 7), m.random.ints(&[33], 0, 5));
         let (x, w) = (m.uniform(&[3, 7])?, m.trained_uniform(&[33])?);

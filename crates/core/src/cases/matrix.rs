@@ -116,7 +116,7 @@ pub(super) fn matmul(list: &mut List<'_>) {
     }
     list.add("matmul", "f32/nan-and-infinity", Tolerance::sum_of(3), |m| {
         let (inf, nan) = (f32::INFINITY, f32::NAN);
-        // ∞·0 is NaN, so a kernel may not skip zeros; ∞ − ∞ likewise; a NaN spoils its row only.
+        // ∞·0 is NaN, so a kernel must not skip zeros; ∞ − ∞ is NaN too; a NaN affects only its own row.
         let a = [inf, 0.0, 1.0, 1.0, nan, 0.0, inf, inf, 1.0, 1.0, 2.0, 3.0, -inf, 1.0, 0.0];
         let b = [0.0, 1.0, 1.0, 1.0, 2.0, -1.0, 1.0, 3.0, 0.0];
         let (a, b) = (m.given(Tensor::new(&[5, 3], &a)?)?, m.given(Tensor::new(&[3, 3], &b)?)?);

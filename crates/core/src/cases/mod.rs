@@ -45,7 +45,7 @@ pub struct Tolerance {
 }
 
 impl Tolerance {
-    /// Not at all.
+    /// No error at all.
     pub const EXACT: Tolerance = Tolerance { abs: 0.0, rel: 0.0 };
     /// One rounding to `f32`, or two; the absolute part forgives flushed denormals.
     pub const ROUNDING: Tolerance = Tolerance { abs: 1.2e-38, rel: 3e-7 };
@@ -79,9 +79,9 @@ pub struct Case {
     pub name: String,
     /// The first part of the name.
     pub group: &'static str,
-    /// What to run.
+    /// The graph to run.
     pub graph: Graph,
-    /// On what.
+    /// Its inputs.
     pub inputs: BTreeMap<String, Tensor>,
     /// How far the outputs may be from the reference's.
     pub tolerance: Tolerance,
@@ -92,7 +92,7 @@ pub struct Case {
 }
 
 impl Case {
-    /// What the symbols stand for with this case's inputs.
+    /// The values of the symbols with this case's inputs.
     pub fn bindings(&self) -> Result<Bindings> {
         let mut bindings = Bindings::new();
         self.graph.bind(|name| self.inputs.get(name).map(Tensor::shape), &mut bindings)?;
@@ -145,7 +145,7 @@ pub fn all() -> Vec<Case> {
     cases
 }
 
-/// Larger cases, each big enough to time and still the shape of something small networks do.
+/// Larger cases, each big enough to time and of a shape that occurs in small networks.
 pub fn speed() -> Vec<Case> {
     let mut cases = vec![];
     timed::fill(&mut List { cases: &mut cases });
@@ -162,7 +162,7 @@ pub fn compare(expected: &Tensor, got: &Tensor, tolerance: Tolerance) -> std::re
     let mut first = None;
     for (at, (&w, &h)) in want.iter().zip(&have).enumerate() {
         let allowed = tolerance.abs + tolerance.rel * w.abs();
-        // Equal infinities are equal; a difference of NaN is near nothing.
+        // Infinities must be equal: their difference is NaN or infinite, which is never near.
         let near = (w - h).abs() <= allowed && w.is_finite();
         if w != h && !near && !(w.is_nan() && h.is_nan()) {
             wrong += 1;
@@ -204,7 +204,7 @@ impl List<'_> {
             weights: 0,
             outputs: 0,
         };
-        // The list is data: what does not build is a mistake in this directory, which every test run shows.
+        // The list is fixed: a case that does not build is a bug in this directory, which every test run shows.
         let graph = build(&mut maker).and_then(|()| maker.builder.build());
         let graph = graph.unwrap_or_else(|e| panic!("case {name} does not build: {e}"));
         let inputs = maker.inputs;

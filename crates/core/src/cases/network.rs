@@ -121,11 +121,11 @@ pub(super) fn transformer_block(
 
 pub(super) fn layers(list: &mut List<'_>) {
     for op in Unary::ALL {
-        // Those that take any number and do not blow it up.
+        // Only activations that are defined for every number and do not grow fast.
         if matches!(op, Unary::Sqrt | Unary::Recip | Unary::Log | Unary::Not) {
             continue;
         }
-        // A sum that comes out next to a step may fall on either side of it.
+        // By rounding, a sum next to a step of the function may fall on either side of it.
         let jumps = matches!(op, Unary::Sign | Unary::Floor | Unary::Round);
         list.add("mlp", op.name(), Tolerance::NETWORK, |m| {
             let x = m.uniform_as(shape!["B", 9], &[3, 9])?;
@@ -233,7 +233,7 @@ pub(super) fn layers(list: &mut List<'_>) {
     }
 }
 
-/// Graphs that passes have something to say about; the result must not change.
+/// Graphs that passes rewrite; the results must not change.
 pub(super) fn rewritable(list: &mut List<'_>) {
     list.add("rewrite", "identities", Tolerance::ROUNDING, |m| {
         let x = m.uniform(&[3, 5])?;

@@ -76,7 +76,7 @@ impl Random {
     }
 }
 
-/// Values at which `f32` arithmetic goes wrong first.
+/// Values at which `f32` arithmetic is most likely to go wrong.
 pub const SPECIAL: [f32; 21] = [
     0.0,
     -0.0,

@@ -95,7 +95,7 @@ pub(super) fn reduce(list: &mut List<'_>) {
             });
         }
     }
-    // One large number among small ones: a running f32 sum loses little, and everyone must lose little.
+    // One large number among small ones: even a running f32 sum loses little, so every backend must.
     list.add("reduce", "sum/f32/mixed-sizes", Tolerance { abs: 1e-2, rel: 1e-5 }, |m| {
         let mut values = vec![1.0f32; 127];
         values[60] = 1e5;

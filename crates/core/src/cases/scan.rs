@@ -109,7 +109,7 @@ pub(super) fn ltc_into(m: &mut Maker, run: &Run, units: usize, synapses: usize) 
     let targets = m.random.ints(&[synapses], 0, units as i32);
     let body = cells::ltc(&run.batch_dim(), units, &Wiring { sources, targets, synapses })?;
     let mut inputs = vec![run.state(m, units)?, run.sequence(m, units, -1.0)?];
-    // Weights, midpoints, slopes, reversal potentials, capacities, leaks, resting potentials: where cells start out.
+    // Ranges of initial values: weights, midpoints, slopes, reversal potentials, capacities, leaks, resting potentials.
     for (count, low, high) in [
         (synapses, 0.01, 1.0),
         (synapses, 0.3, 0.8),
@@ -200,7 +200,7 @@ pub(super) fn cells(list: &mut List<'_>) {
             .gradient = dtype == DType::F32;
         }
     }
-    // What is seen last is what is kept; narrow rows too, and as many as fill the lanes.
+    // The state is the last element read. Rows may be narrower than a word, and enough of them to fill the lanes.
     for dtype in DType::ALL {
         for axis in [0, 1] {
             list.add("scan", format!("latest/{dtype}/axis{axis}"), Tolerance::EXACT, |m| {
@@ -243,7 +243,8 @@ pub(super) fn cells(list: &mut List<'_>) {
         Ok(())
     })
     .smooth();
-    // Final states alone, and states that change places: what overwrites a state before its last use goes wrong here.
+    // Only final states, and states that swap in every step: a backend that overwrites a state before its last use
+    // fails here.
     list.add("scan", "fibonacci-swap", Tolerance::EXACT, |m| {
         let mut b = GraphBuilder::new();
         let (p, q) = (b.input("p", DType::I32, [2])?, b.input("q", DType::I32, [2])?);
@@ -259,7 +260,8 @@ pub(super) fn cells(list: &mut List<'_>) {
         }
         Ok(())
     });
-    // Results narrower than a word, of as many rows as fill the lanes: such rows cannot be turned a word at a time.
+    // Results narrower than a word, with enough rows to fill the lanes: such rows cannot be transposed a word at a
+    // time.
     list.add("scan", "narrow-results", Tolerance::CHAIN, |m| {
         let mut b = GraphBuilder::new();
         let (s, x) = (b.input("s", DType::F32, [33, 4])?, b.input("x", DType::F32, [33, 4])?);
@@ -276,7 +278,8 @@ pub(super) fn cells(list: &mut List<'_>) {
         }
         Ok(())
     });
-    // What a loop of no steps would refuse, it never meets, though it is the same in every step.
+    // A loop of no steps never reads an index that is out of range, although the gather could be hoisted out of the
+    // loop.
     list.add("scan", "no-steps/index-out-of-range", Tolerance::EXACT, |m| {
         let mut b = GraphBuilder::new();
         let (s, x) = (b.input("s", DType::F32, [2])?, b.input("x", DType::F32, [2])?);
@@ -293,7 +296,7 @@ pub(super) fn cells(list: &mut List<'_>) {
         }
         Ok(())
     });
-    // Unequal sequences: vectors, numbers and flags of one length; the flag resets the state.
+    // Sequences of different element shapes and types: vectors, numbers and flags; the flag resets the state.
     list.add("scan", "reset-by-flag", Tolerance::CHAIN, |m| {
         let mut b = GraphBuilder::new();
         let s = b.input("s", DType::F32, [2, 3])?;

@@ -60,7 +60,7 @@ fn ratio(m: &mut Maker, activation: Activation, x: Dims, axis: usize, count: usi
         let data = m.random.floats(&[count], low, high);
         inputs.push(m.trained(data)?);
     }
-    // What is below the line is far from 0, whatever the sums are.
+    // The denominator is far from 0, whatever the sums are.
     let far = 10.0 + 10.0 * count as f64;
     for (shape, low, high) in
         [(x.to_vec(), -1.0, 1.0), (one_each(x, axis), -1.0, 1.0), (one_each(x, axis), far, far + 1.0)]
@@ -70,7 +70,7 @@ fn ratio(m: &mut Maker, activation: Activation, x: Dims, axis: usize, count: usi
     }
     let mut y = m.push(Op::SynapseRatio { activation, axis, times: 1 }, &inputs)?;
     m.result(y)?;
-    // Again and again from its own result, as a solver does: a backend may make one call of what nobody sees between.
+    // Applied repeatedly to its own result, as a solver does: a backend may run all repetitions in one call.
     for _ in 0..3 {
         inputs[0] = y;
         y = m.push(Op::SynapseRatio { activation, axis, times: 1 }, &inputs)?;
@@ -118,7 +118,7 @@ pub(super) fn direct_sums(list: &mut List<'_>) {
             case.gradient = x.iter().product::<usize>() < 40 && count < 100;
         }
     }
-    // What one source is reaches its destinations alone; infinities are the activation's ends.
+    // A special value affects only the destinations of its source; infinities give the activation's limits.
     for activation in Activation::ALL {
         list.add("synapse_sum", format!("{}/special", activation.name()), Tolerance::CHAIN, |m| {
             let special = [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, 0.0, 1e30, -1e30, 100.0, -100.0, 1e-40];
@@ -200,7 +200,7 @@ pub(super) fn fused_sums(list: &mut List<'_>) {
                     m.result(y)?;
                 }
                 if form == 4 {
-                    // Read elsewhere, so it must be there.
+                    // Read elsewhere too, so it must still be computed.
                     m.result(active)?;
                 }
                 Ok(())
@@ -241,7 +241,8 @@ pub(super) fn fused_sums(list: &mut List<'_>) {
             Ok(())
         });
     }
-    // Sums that somebody else reads too, or of another value than the one that is divided, stay as they are.
+    // Sums that are also read elsewhere, or that belong to another value than the ratio, must not be merged into a
+    // ratio.
     for form in 0..6 {
         list.add("synapse_ratio", format!("near-miss-{form}"), Tolerance::CHAIN, |m| {
             let n = 9;
@@ -251,7 +252,7 @@ pub(super) fn fused_sums(list: &mut List<'_>) {
             let weights = m.trained_uniform(&[20])?;
             let g = m.gather(x, from, 1)?;
             let g = m.sigmoid(g)?;
-            // One sum for all neurons stretches over them.
+            // A single sum that is broadcast over all neurons.
             let (to, n) = if form == 4 { (m.constant(Tensor::new(&[20], &[0i32; 20])?)?, 1) } else { (to, n) };
             let below = m.segment_sum(g, to, 1, n)?;
             let g = m.mul(g, weights)?;
@@ -263,7 +264,7 @@ pub(super) fn fused_sums(list: &mut List<'_>) {
             let px = m.mul(p, if form == 0 { other } else { x })?;
             let up = m.add(px, q)?;
             let up = m.add(above, up)?;
-            // A scalar is no number for each destination.
+            // A scalar instead of one number for each destination.
             let wide = m.add(q, r)?;
             let down = m.add(below, if form == 1 { r } else { wide })?;
             let (up, down) = if form == 5 {
@@ -286,7 +287,7 @@ pub(super) fn fused_sums(list: &mut List<'_>) {
             Ok(())
         });
     }
-    // The same in every step: it moves out of the loop, both sums of it.
+    // The sums are the same in every step, so both move out of the loop.
     list.add("scan", "synapses-of-a-fixed-value", Tolerance::CHAIN, |m| {
         let mut b = GraphBuilder::new();
         let s = b.input("s", DType::F32, [2, 3])?;

@@ -69,7 +69,7 @@ pub(super) fn fill(list: &mut List<'_>) {
         m.result(y)
     })
     .timed();
-    // Lines of one cache set, small elements, and the exchange of heads with positions.
+    // Rows whose lines share one cache set, small elements, and the exchange of heads with positions.
     let transposes: [(DType, &[usize], &[usize]); 5] = [
         (DType::F32, &[512, 512], &[1, 0]),
         (DType::F32, &[1024, 1024], &[1, 0]),

@@ -7,10 +7,11 @@ use crate::graph::{Graph, Node, Value};
 use crate::op::{Binary, Compare, Map, MapInstr, MapResult, Op, Unary};
 use crate::pass::cells::heads;
 
-/// A ratio that is taken again and again is written out so many times at most.
+/// A ratio that is applied repeatedly is written out at most this many times.
 const MOST_TIMES: usize = 1024;
 
-/// A register of the program: numbers, or truth values where the graph has a type for them and the program has 1 and 0.
+/// A register of the program as a value of the graph: a number, or a truth value, which the program itself stores as 1
+/// or 0.
 #[derive(Clone, Copy)]
 enum Register {
     Number(Value),
@@ -71,7 +72,7 @@ pub(super) fn synapses(graph: &mut Graph, node: &Node, inputs: &[Value]) -> Resu
     }
     let mut tape = Tape::forward(std::mem::take(graph), &node.name);
     let once = |tape: &mut Tape, inputs: &[Value]| {
-        // Along an axis that is not the last, a synapse's numbers are a column.
+        // If the axis is not the last one, the lists must be columns to broadcast along it.
         let column = axis + 1 < tape.shape(inputs[0]).rank();
         let mut lists = inputs[3..5 + sums].to_vec();
         for list in lists.iter_mut().filter(|_| column) {

@@ -1,13 +1,14 @@
 //! Automatic differentiation, graph to graph: the result is an ordinary graph that computes results and gradients.
 //!
-//! Reverse mode in three steps. *Find the path*: the values that depend on what is differentiated by and on which the
-//! differentiated result depends; nothing else is touched, so an operation without a gradient elsewhere is no error.
-//! *Copy the forward graph*, where fused programs on the path become their primitive operations again, and loops on
-//! the path also give out what the way back needs (`scan.rs`). *Walk back* over the path from last node to first,
-//! where each operation's rule (`table.rs`) turns the gradients of its outputs into those of its inputs.
+//! Reverse mode in three steps. *Find the path*: the values that depend on the variables of differentiation and on
+//! which the differentiated result depends. Nothing else is touched, so an operation without a gradient is no error off
+//! the path. *Copy the forward graph*, where fused programs on the path become their primitive operations again, and
+//! loops on the path get additional outputs for the values that the backward pass needs (`scan.rs`). *Walk back* over
+//! the path from the last node to the first: each operation's rule (`table.rs`) turns the gradients of its outputs into
+//! those of its inputs.
 //!
-//! Decisions. The gradient of a value has exactly its type. Absent means 0, so that zeros are made only where a graph
-//! must show them. Sizes may be symbols everywhere: a number of elements that is not known yet is counted when the
+//! Decisions. The gradient of a value has exactly its type. A missing gradient means 0, so zeros are only made where an
+//! output needs them. Sizes may be symbols everywhere: a number of elements that is not known yet is counted when the
 //! graph runs. Nothing is simplified here; folding constants and sharing equal nodes is the passes' work.
 
 mod expand;
@@ -25,8 +26,8 @@ pub(crate) use tape::Tape;
 /// The gradients of an output with respect to some values, as a graph that computes both.
 ///
 /// `wrt` names inputs or weights of a float type. The result has all outputs of `graph` and, for each of `wrt`, an
-/// output `grad.<name>` of that value's type; zeros where it has no influence. A single number is differentiated as it
-/// is. Of any other float output the result is a product of a vector and the Jacobian: the vector is a new input
+/// output `grad.<name>` of that value's type; zeros where it has no influence. A scalar output is differentiated
+/// directly. For any other float output the result is a product of a vector and the Jacobian: the vector is a new input
 /// `grad_out.<of>` of the output's type.
 ///
 /// Where a function has a kink, a gradient is chosen: that of `relu` and `abs` at 0 is 0; `min` and `max` of two equal
@@ -75,7 +76,7 @@ fn differentiate(graph: &Graph, of: &str, wrt: &[&str]) -> Result<Graph> {
     };
     let found = backward(&mut tape, &plans, &[(target, seed)], &moved)?;
 
-    // A weight may be named by several nodes; what is asked for is the sum over them.
+    // Several nodes may read the same weight; its gradient is the sum over them.
     let mut found = found.into_iter();
     for (name, nodes) in wrt.iter().zip(&sources) {
         tape.at = (*name).to_owned();
@@ -121,7 +122,7 @@ fn named(graph: &Graph, name: &str) -> Result<Vec<Value>> {
     Ok(found)
 }
 
-/// Whether a gradient comes through a node to its inputs, should its output have one.
+/// Whether a node passes a gradient of its output on to its inputs.
 ///
 /// `quantize` counts, though its result is an integer: a path through it must be an error rather than silently 0.
 fn passes_gradient(op: &Op, out: &Type) -> bool {
@@ -169,13 +170,13 @@ fn path(graph: &Graph, active: &BTreeSet<Value>, targets: &BTreeSet<Value>) -> B
     wanted
 }
 
-/// The forward graph made ready for the way back.
+/// The forward graph, prepared for the backward pass.
 struct Forward {
     /// With the outputs of the original, in their order.
     graph: Graph,
-    /// How to go back through its loops, by node.
+    /// The backward plans of its loops, by node.
     plans: BTreeMap<u32, Plan>,
-    /// Where the values that are differentiated by went.
+    /// The variables of differentiation, in this graph.
     wrt: Vec<Value>,
 }
 
@@ -230,7 +231,7 @@ fn forward(graph: &Graph, wrt: &[Value], of: &BTreeSet<Value>) -> Result<Forward
     Ok(Forward { graph: copy.finish()?, plans, wrt })
 }
 
-/// Adds the way back to the forward graph: from gradients of values to the gradients of `wrt`.
+/// Adds the backward pass to the forward graph: from gradients of values to the gradients of `wrt`.
 fn backward(
     tape: &mut Tape,
     plans: &BTreeMap<u32, Plan>,

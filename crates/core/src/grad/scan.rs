@@ -1,18 +1,18 @@
 //! The gradient of a loop is a loop in the other direction.
 //!
-//! With a step (s', y) = f(s, x, w) the way back takes one step for each step forward, from the last to the first:
-//! (ds, dx, dw) = (ds', dy)·Jacobian of f there. ds is its state, dy and what it needs of the forward step are its
-//! sequences, dx is an output sequence, and dw adds up over the steps.
+//! With a step (s', y) = f(s, x, w), the backward loop takes one step for each forward step, from the last to the
+//! first: (ds, dx, dw) = (ds', dy)·Jacobian of f there. ds is its state, dy and what it needs of the forward step are
+//! its sequences, dx is an output sequence, and dw adds up over the steps.
 //!
-//! The body is differentiated like any graph, which gives one graph with both ways. It is then cut in two. What the
-//! way back reads of the way forward is, in order of preference: an element of an input sequence, given to it again;
-//! a value that depends on nothing that changes from step to step, computed again; a mere rearrangement or a cheap
-//! function of others, likewise; or else an additional output sequence of the forward loop, such as the state that
-//! entered a step.
+//! The body is differentiated like any graph, which gives one graph of both directions. It is then cut in two. The
+//! backward body gets each forward value that it needs in the first of these ways that applies: as an element of an
+//! input sequence, which it reads again; computed again, if the value does not change from step to step, or is a
+//! rearrangement or a cheap function of others; or else from an additional output sequence of the forward loop, such as
+//! the state that entered a step.
 //!
-//! The usual gradients of weights are products over the batch (dW = aᵀ·b), and of biases sums over it. Those leave the
-//! loop: it gives out a and b of every step, and one large product over batch and time follows. All others add up in
-//! a state.
+//! The usual gradients of weights are products over the batch (dW = aᵀ·b), and of biases sums over it. Those are
+//! computed after the loop: the loop outputs a and b of every step, and one large product over batch and time follows.
+//! All other gradients of fixed values add up in a state.
 
 use super::tape::Tape;
 use super::{Forward, backward, forward};
@@ -22,8 +22,8 @@ use crate::op::{Binary, Op, Reduction, Scan, Type, Unary};
 use crate::shape::{Dim, Shape};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Which inputs and outputs of a loop depend on what is differentiated by, given the inputs that do: a state that
-/// does so after one step does so from then on.
+/// Which inputs and outputs of a loop depend on the variables of differentiation, given the inputs that do. A state
+/// that depends on them after one step does so in all later steps.
 fn active(s: &Scan, inputs: &[bool]) -> (Vec<bool>, Vec<bool>) {
     let mut inputs = inputs.to_vec();
     loop {
@@ -93,7 +93,7 @@ enum Term {
     Sum(Source, Vec<usize>),
 }
 
-/// How to go back through one loop.
+/// The backward plan of one loop.
 pub(super) struct Plan {
     /// The backward loop; its inputs are gradients of states, sums for fixed values, sequences, fixed values.
     scan: Scan,
@@ -110,14 +110,14 @@ pub(super) struct Plan {
     after: Vec<(usize, Vec<Term>)>,
 }
 
-/// The forward loop with the additional outputs, and the plan for the way back.
+/// The forward loop with the additional outputs, and the backward plan.
 pub(super) fn extend(s: &Scan, name: &str, active_inputs: &[bool], wanted: &[bool]) -> Result<(Scan, Plan)> {
     let Path { inputs, outputs } = Path::of(s, active_inputs, wanted);
     let of: BTreeSet<Value> =
         s.body.outputs().iter().zip(&outputs).filter(|(_, w)| **w).map(|(o, _)| o.value).collect();
     let Forward { graph: saving, plans, wrt } = forward(&s.body, &body_inputs(&s.body, &inputs), &of)?;
 
-    // Both ways in one graph.
+    // Both directions in one graph.
     let mut tape = Tape::new(saving.clone(), name);
     let mut seeds = BTreeMap::new();
     for (j, output) in saving.outputs().iter().enumerate().filter(|(j, _)| outputs[*j]) {
@@ -165,13 +165,13 @@ fn fresh(base: &str, taken: impl Fn(&str) -> bool) -> String {
     (0..).map(|i| format!("{base}.{i}")).find(|n| !taken(n)).unwrap_or_default()
 }
 
-/// Cutting the graph of both ways in two.
+/// The cut of the graph of both directions into a forward and a backward body.
 struct Cut<'a> {
     s: &'a Scan,
     joint: Graph,
     forward_nodes: usize,
     varies: Vec<bool>,
-    /// Forward nodes that the way back computes again from values that it is given anyway.
+    /// Forward nodes that the backward body computes again from values that it has anyway.
     again: BTreeSet<u32>,
     /// The body's inputs and their numbers.
     inputs: BTreeMap<Value, usize>,
@@ -181,7 +181,7 @@ struct Cut<'a> {
     saving: Graph,
     /// The backward body.
     body: Tape,
-    /// Where values of the joint graph are in the backward body.
+    /// For values of the joint graph, their counterparts in the backward body.
     moved: BTreeMap<Value, Value>,
     /// How many states the backward loop has.
     states: usize,
@@ -200,7 +200,7 @@ impl Cut<'_> {
             }
         }
 
-        // What the backward body must compute, and from what.
+        // What the backward body must compute, and the values that it needs for that.
         let mut live: BTreeSet<Value> = roots.range(..states + sequences).map(|(_, &v)| v).collect();
         live.extend(sums.iter().map(|i| roots[i]));
         let operands = terms.iter().flat_map(|(_, parts)| parts).flat_map(Parts::operands);
@@ -209,7 +209,7 @@ impl Cut<'_> {
         self.compute_again(&first);
         let (copied, leaves) = self.sweep(live);
 
-        // Its inputs, in the order that a scan wants them: states,
+        // Its inputs, in a scan's order: first the states,
         let carried: Vec<usize> = (0..states).filter(|i| seeds.contains_key(i)).collect();
         for i in &carried {
             let seed = seeds[i];
@@ -221,17 +221,17 @@ impl Cut<'_> {
             totals.push(self.input("sum", self.joint.ty(roots[i]).clone())?);
         }
         self.states = self.body.graph.inputs().len();
-        // sequences,
+        // then the sequences,
         for &leaf in &leaves {
             self.sequence(leaf)?;
         }
         if self.sequences.is_empty() {
-            // It must take as many steps even if it reads nothing.
+            // A loop needs a sequence, which gives its number of steps, even if its body reads none.
             let (_, first) = self.s.body.inputs().nth(states).ok_or_else(|| self.body.too_large())?;
             self.sequences.push(Source::Input(states));
             self.input("steps", self.s.body.ty(first).clone())?;
         }
-        // and fixed values.
+        // then the fixed values.
         let mut fixed = vec![];
         for &leaf in &leaves {
             if let Some(&i) = self.inputs.get(&leaf)
@@ -291,7 +291,8 @@ impl Cut<'_> {
         Ok((forward, Plan { scan, states: carried, sums, sequences: self.sequences, fixed, gradients, after }))
     }
 
-    /// The nodes that the backward body copies to compute `live`, last first, and the values that it is given.
+    /// The nodes that the backward body copies to compute `live`, last first, and the values that it must get from
+    /// outside.
     fn sweep(&self, mut live: BTreeSet<Value>) -> (Vec<u32>, BTreeSet<Value>) {
         let mut copied = vec![];
         let mut leaves = BTreeSet::new();
@@ -311,8 +312,8 @@ impl Cut<'_> {
         (copied, leaves)
     }
 
-    /// Of the values to be given, finds those that take one cheap operation from others: a sum or product costs less
-    /// than writing it to memory on the way forward and reading it on the way back.
+    /// Finds values that one cheap operation can compute again from others: a sum or product costs less than writing it
+    /// to memory in the forward loop and reading it in the backward loop.
     fn compute_again(&mut self, leaves: &BTreeSet<Value>) {
         for leaf in leaves.iter().filter(|v| (v.node as usize) < self.forward_nodes) {
             let node = self.joint.node(*leaf);
@@ -332,7 +333,7 @@ impl Cut<'_> {
         }
     }
 
-    /// Whether the backward body is given the node's value rather than computing it.
+    /// Whether the backward body gets the node's value from outside rather than computing it.
     fn is_given(&self, id: u32) -> bool {
         if self.again.contains(&id) {
             return false;
@@ -354,7 +355,8 @@ impl Cut<'_> {
         Ok(number)
     }
 
-    /// What a value is as a sequence outside of the backward loop, if it is one; saves it on the way forward if needed.
+    /// The sequence outside of the backward loop whose elements are this value, if there is one; adds it to the forward
+    /// loop's outputs if needed.
     fn outside(&mut self, value: Value) -> Result<Option<Source>> {
         let (states, sequences) = (self.s.states, self.s.sequences);
         if let Some(&j) = self.seeds.get(&value) {
@@ -389,14 +391,16 @@ impl Cut<'_> {
         Ok(Some(Source::Saved(self.saving.outputs().len() - 1)))
     }
 
-    /// Whether a value is a sequence of its own outside, so that work after the loop needs nothing from inside.
+    /// Whether a value can be read as a sequence outside of the backward loop, so that work after that loop needs no
+    /// output of it.
     fn stays_outside(&self, value: Value) -> bool {
         let of_state = self.seeds.get(&value).is_some_and(|&j| j < self.s.states);
         let fixed = self.inputs.get(&value).is_some_and(|&i| i >= self.s.states + self.s.sequences);
         self.is_given(value.node) && !of_state && !fixed && !self.is_flattened(value)
     }
 
-    /// Whether a value must be saved as a single row: it has no axis to put time behind, or no room for one more.
+    /// Whether a value must be saved as a single row: it has no axis behind which time could go, or already has the
+    /// most axes allowed.
     fn is_flattened(&self, value: Value) -> bool {
         let rank = self.joint.ty(value).shape.rank();
         let own = self.seeds.contains_key(&value) || self.inputs.get(&value).is_some_and(|&i| i >= self.s.states);
@@ -407,7 +411,7 @@ impl Cut<'_> {
         Ok(vec![count].into())
     }
 
-    /// Gives the backward body a value as a sequence, unless it is a state or fixed.
+    /// Makes a value an input sequence of the backward body, unless it is a state or fixed.
     fn sequence(&mut self, leaf: Value) -> Result<()> {
         if let Some(source) = self.outside(leaf)? {
             self.sequences.push(source);
@@ -430,7 +434,7 @@ impl Cut<'_> {
         Ok(())
     }
 
-    /// A value of every step, for after the loop.
+    /// A value of every step, as a sequence for work after the loop.
     fn source(&mut self, value: Value) -> Result<Source> {
         match if self.stays_outside(value) { self.outside(value)? } else { None } {
             Some(source) => Ok(source),
@@ -464,7 +468,7 @@ impl Cut<'_> {
                 {
                     parts.push(Parts::Sum(x, axes.clone()));
                 }
-                // Size-1 axes put back around such a sum; the result gets its shape at the end.
+                // A reshape that only adds axes of size 1 to such a sum; the result gets its shape at the end.
                 (Op::Reshape { .. }, &[x]) if rank(value) <= 2 && rank(x) <= 1 => rest.push(x),
                 _ => return None,
             }

@@ -23,7 +23,7 @@ pub(super) fn rule(t: &mut Tape, node: &Node, y: Value, g: Value, wants: &[bool]
         Op::Binary(b) => binary(t, *b, inputs, y, g, wants),
         Op::Compare(_) => Ok(vec![None, None]),
 
-        // Each operand gets the gradient where it was taken.
+        // Each operand gets the gradient where it was selected.
         Op::Select => {
             let (a, b) = (shape(t, 1), shape(t, 2));
             let da = when(wants[1], || t.keep_where(inputs[0], g).and_then(|d| t.unbroadcast(d, &a)))?;
@@ -40,7 +40,7 @@ pub(super) fn rule(t: &mut Tape, node: &Node, y: Value, g: Value, wants: &[bool]
                 t.unbroadcast(da, &t.shape(a))
             })?;
             let db = when(wants[1], || {
-                // One matrix for a whole batch of rows: the batch is part of the sum that the product takes anyway.
+                // One matrix for a whole batch: the batch becomes part of the rows that the product sums over.
                 let (a, g) = if !ta && t.shape(b).rank() == 2 { (rows(t, a)?, rows(t, g)?) } else { (a, g) };
                 let db = if *tb { t.matmul(g, a, true, *ta) } else { t.matmul(a, g, !ta, false) }?;
                 t.unbroadcast(db, &t.shape(b))
@@ -157,7 +157,7 @@ pub(super) fn rule(t: &mut Tape, node: &Node, y: Value, g: Value, wants: &[bool]
             Err(refuse(&node.name, op, problem))
         }
 
-        // Met only off the path, since the copy of the forward graph replaces or refuses these on it.
+        // Never on the path: the copy of the forward graph replaces or refuses these operations there.
         op @ (Op::Quantize { .. }
         | Op::Scan(_)
         | Op::Map { .. }
@@ -246,7 +246,7 @@ fn kept_shape(shape: &Shape, axes: &[usize]) -> Shape {
     shape.dims().iter().enumerate().map(size).collect::<Vec<_>>().into()
 }
 
-/// In `f32`: rules that sum over a row or count neither sum nor count in half precision.
+/// Converts to `f32`, because sums and counts over a row would be inexact in half precision.
 fn wide(t: &mut Tape, x: Value) -> Result<Value> {
     t.cast(x, DType::F32)
 }

@@ -1,4 +1,4 @@
-//! The graph to which the rules add the way back, with short methods for what they add most.
+//! The graph to which the rules add the backward pass, with short methods for the most common operations.
 
 use crate::dtype::DType;
 use crate::error::{Error, Result};
@@ -7,14 +7,14 @@ use crate::op::{Binary, Compare, Op, Reduction, Scan, Type, Unary};
 use crate::shape::{Dim, Shape};
 use crate::tensor::Tensor;
 
-/// The largest constant of counted positions; beyond it they are counted when the graph runs.
+/// The longest list of positions that is made a constant; longer ones are counted when the graph runs.
 const MAX_LITERAL: usize = 1 << 16;
 
 pub(crate) struct Tape {
     pub(crate) graph: Graph,
-    /// The forward node whose rule is at work, for the names of new nodes.
+    /// The forward node whose rule is being applied, for the names of new nodes.
     pub(crate) at: String,
-    /// What names of new nodes begin with: `grad.` on the way back.
+    /// What names of new nodes begin with: `grad.` in the backward pass.
     begin: &'static str,
 }
 
@@ -30,7 +30,7 @@ impl Tape {
     pub(crate) fn new(graph: Graph, at: &str) -> Tape {
         Tape { graph, at: at.to_owned(), begin: "grad." }
     }
-    /// For operations of the way forward that take the place of the node `at`.
+    /// For forward operations that replace the node `at`.
     pub(crate) fn forward(graph: Graph, at: &str) -> Tape {
         Tape { graph, at: at.to_owned(), begin: "" }
     }
@@ -115,7 +115,7 @@ impl Tape {
         sum.map_or(Ok(part), |sum| self.add(sum, part))
     }
 
-    /// Undoes stretching: an element that was used many times gets the sum of what those uses get.
+    /// Undoes a broadcast: an element that was used many times gets the sum of the gradients of those uses.
     pub(crate) fn unbroadcast(&mut self, g: Value, shape: &Shape) -> Result<Value> {
         let from = self.shape(g);
         if from == *shape {
@@ -165,7 +165,7 @@ impl Tape {
         Ok(Value { node: first.node, slot: 1 })
     }
 
-    /// The error for a size that grew beyond what a formula may be.
+    /// The error for a size whose formula overflows.
     pub(crate) fn too_large(&self) -> Error {
         Error::Gradient { node: self.at.clone(), op: "size".into(), problem: "sizes overflow".into() }
     }

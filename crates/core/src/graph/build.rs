@@ -27,7 +27,7 @@ use std::collections::HashMap;
 /// ```
 ///
 /// Nodes are called by paths: what is built [`within`](GraphBuilder::within) a part of the network has that part before
-/// its name. Tables of times, plans and pictures show these names, also of what the compiler fuses.
+/// its name. Tables of times, plans and pictures show these names, for fused nodes too.
 ///
 /// ```
 /// # use schwann_core::{shape, DType, GraphBuilder, Tensor};
@@ -51,13 +51,13 @@ pub struct GraphBuilder {
     next_name: Option<String>,
     /// The part of the network that is being built, as a path; empty outside of any.
     path: String,
-    /// How often each name with a path was given, so that the next of its kind gets a number.
+    /// How often each path was used as a name, so that the next node of that name gets a number.
     given: HashMap<String, usize>,
-    /// What nodes are called that nobody names, where that is not up to their operation.
+    /// The name of nodes that are added without one, if it is not to be their operation's.
     unnamed: Option<String>,
 }
 
-/// What [`GraphBuilder::enter`] left: the path outside.
+/// The path before [`GraphBuilder::enter`], to which [`GraphBuilder::leave`] returns.
 #[derive(Debug)]
 #[must_use = "give it to `leave`, or names go on with the part that was entered"]
 pub struct Outside(String);
@@ -118,8 +118,9 @@ impl GraphBuilder {
         }
     }
 
-    /// What the next node is called: as was said, or else by its operation, with its place in the graph where it belongs
-    /// to no part of the network. Within a part, the second of the same name has a 2 behind it.
+    /// The name of the next node: the one given by [`named`](GraphBuilder::named), or else its operation's, followed by
+    /// its number in the graph if it belongs to no part of the network. Within a part, the second node of the same name
+    /// gets a 2 at the end.
     fn next_name(&mut self, op: &Op) -> String {
         let said = self.next_name.take().map(|name| self.full(&name)).filter(|name| !name.is_empty());
         let name = match (said, &self.unnamed) {
@@ -142,18 +143,18 @@ impl GraphBuilder {
         self.graph.push(op, inputs.to_vec(), name)
     }
 
-    /// Adds a node whose name is whole as it is.
+    /// Adds a node whose name gets no path before it.
     fn push_whole(&mut self, op: Op, name: &str) -> Result<Value> {
         let name = self.next_name.take().unwrap_or_else(|| name.to_owned());
         self.graph.push(op, vec![], name)
     }
 
-    /// A value that each run supplies. Its name is what a run gives it by, whatever part of the network is being built.
+    /// A value that each run supplies under this name, which gets no path before it.
     pub fn input(&mut self, name: &str, dtype: DType, shape: impl Into<Shape>) -> Result<Value> {
         self.push_whole(Op::Input { name: name.to_owned(), ty: Type::new(dtype, shape) }, name)
     }
 
-    /// A trained value with its data, under the name that files have it by.
+    /// A trained value with its data; files store it under this name.
     pub fn weight(&mut self, name: &str, data: Tensor) -> Result<Value> {
         let value = self.weight_slot(name, data.dtype(), data.shape())?;
         self.graph.set_weight(name, data)?;
@@ -183,7 +184,7 @@ impl GraphBuilder {
         le => Op::Compare(Compare::Le), gt => Op::Compare(Compare::Gt), ge => Op::Compare(Compare::Ge),
     );
 
-    /// A function of the user's own, by the name under which it is [registered](crate::op::Custom).
+    /// A custom function, by the name under which it is [registered](crate::op::Custom).
     pub fn custom(&mut self, name: &str, inputs: &[Value]) -> Result<Value> {
         self.push(Op::Custom { name: name.to_owned() }, inputs)
     }
@@ -203,15 +204,15 @@ impl GraphBuilder {
         self.push(Op::MatMul { transpose_a, transpose_b }, &[a, b])
     }
 
-    /// x·wᵀ + b for weights stored [outputs, inputs], as PyTorch's `Linear` has them. The name given is the product's; the
-    /// addition has `bias` behind it.
+    /// x·wᵀ + b for weights stored [outputs, inputs], as PyTorch's `Linear` has them. The product gets the given name;
+    /// the addition gets `.bias` after it.
     pub fn linear(&mut self, x: Value, weight: Value, bias: Option<Value>) -> Result<Value> {
         let name = self.next_name.clone();
         let y = self.matmul_t(x, weight, false, true)?;
         let Some(bias) = bias else { return Ok(y) };
         self.next_name = match name {
             Some(name) if !name.is_empty() => Some(format!("{name}.bias")),
-            // Of a part of the network that is a linear layer and nothing else.
+            // The part of the network is a linear layer and nothing else.
             _ if !self.path.is_empty() => Some("bias".to_owned()),
             _ => None,
         };
@@ -355,12 +356,12 @@ impl GraphBuilder {
         &self.graph
     }
 
-    /// Adds to a graph; nodes that nobody names are called `unnamed`.
+    /// Continues a graph; nodes without a name of their own are called `unnamed`.
     pub(crate) fn going_on(graph: Graph, unnamed: &str) -> GraphBuilder {
         GraphBuilder { graph, unnamed: Some(unnamed.to_owned()), ..GraphBuilder::default() }
     }
 
-    /// The graph as it stands, results or none.
+    /// The graph as it is, with or without results.
     pub(crate) fn into_graph(self) -> Graph {
         self.graph
     }

@@ -3,8 +3,8 @@
 use super::Graph;
 
 impl Graph {
-    /// A number that other weights almost surely do not have, so that what belongs to one network (a state, say) is not
-    /// taken for another's. It is meant against mix-ups, not against forgers.
+    /// A hash of the graph and its weights, so that what belongs to one network (such as a state) is not used with
+    /// another by mistake. It does not protect against forgery.
     pub fn fingerprint(&self) -> u64 {
         let mut sum = Sum(0x5343_4857_414e_4e00);
         for state in &self.states {
@@ -36,7 +36,7 @@ impl Sum {
         self.put(rest);
     }
 
-    /// Adds whole words, and gives what is left, filled up with zeros.
+    /// Adds whole words, and gives the remaining bytes as a word filled up with zeros.
     fn words(&mut self, bytes: &[u8]) -> u64 {
         let (words, rest) = bytes.as_chunks::<8>();
         words.iter().for_each(|word| self.put(u64::from_le_bytes(*word)));

@@ -25,7 +25,8 @@ use std::sync::Arc;
 
 /// The most axes a value may have.
 pub const MAX_RANK: usize = 6;
-/// The most loops inside each other. Networks have one or two; what walks a graph may recurse this deep, and no deeper.
+/// The most loops inside each other. Networks have one or two; code that walks a graph may recurse this deep, but no
+/// deeper.
 pub const MAX_LOOPS: usize = 8;
 
 /// One output of one node.
@@ -57,12 +58,12 @@ impl From<Value> for (u32, u16) {
     }
 }
 
-/// One operation in its place.
+/// One operation with its inputs, types and name.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Node {
-    /// What it does.
+    /// Its operation.
     pub op: Op,
-    /// What it does it to; always outputs of earlier nodes.
+    /// Its operands, always outputs of earlier nodes.
     pub inputs: Vec<Value>,
     /// The types of its outputs, as the operation's rule gives them.
     pub outs: Vec<Type>,
@@ -76,14 +77,14 @@ pub struct Node {
 pub struct Output {
     /// Its name in a run.
     pub name: String,
-    /// What it is.
+    /// Its value.
     pub value: Value,
 }
 
 /// An output that becomes an input of the next run: the memory of a stream.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct State {
-    /// The input that holds it; a session starts it at 0 and need not be given it.
+    /// The input that holds it; a session starts it at 0, and runs need not give it.
     pub input: String,
     /// The output that replaces it.
     pub output: String,
@@ -96,7 +97,7 @@ pub struct Graph {
     nodes: Vec<Node>,
     /// Nodes that are inputs, in the order declared.
     inputs: Vec<u32>,
-    /// Inputs and weights by name (the first node of each): finding one takes no longer in a file with very many.
+    /// Inputs and weights by name (the first node of each), so that finding one stays fast in a file with very many.
     input_nodes: BTreeMap<String, u32>,
     weight_nodes: BTreeMap<String, u32>,
     outputs: Vec<Output>,
@@ -107,7 +108,8 @@ pub struct Graph {
     weights: BTreeMap<String, Tensor>,
     /// How many loops are inside each other, at most.
     loops: usize,
-    /// Which weights may change once it is compiled, and what was made of them ahead; of no interest to anybody else.
+    /// Which weights may change after compiling, and how other weights were computed from them; not part of the graph's
+    /// meaning.
     prelude: Option<Arc<Prelude>>,
 }
 
@@ -282,7 +284,7 @@ impl Graph {
             _ => None,
         })
     }
-    /// Whether a node or data has this name of a weight, or one that may change has or had it.
+    /// Whether this name of a weight is taken: by a node, by data, or by a weight that may change, now or earlier.
     pub(crate) fn names_weight(&self, name: &str) -> bool {
         self.weight_nodes.contains_key(name) || self.weights.contains_key(name) || self.may_change(name)
     }
@@ -304,7 +306,7 @@ impl Graph {
         };
         for node in &self.nodes {
             node.outs.iter().flat_map(|t| t.shape.dims()).for_each(&mut add);
-            // Of these the result's size may be free of symbols that its place depends on.
+            // Of a slice or padding, the result's size may not mention the symbols that its position depends on.
             match &node.op {
                 Op::Slice { start: a, end: b, .. } | Op::Pad { before: a, after: b, .. } => {
                     [a, b].into_iter().for_each(&mut add)
@@ -355,7 +357,7 @@ impl Graph {
                 return fail(format!("node {i} `{}` reads {v:?}, which is not an earlier value", node.name));
             }
             if let Op::Scan(scan) = &node.op {
-                // Before the rule of the loop, which trusts its body.
+                // First, since the loop's own type rule relies on a valid body.
                 scan.body.verify()?;
             }
             let types: Vec<&Type> = node.inputs.iter().map(|&v| self.ty(v)).collect();
@@ -463,8 +465,8 @@ impl Graph {
         Ok(())
     }
 
-    /// A graph with the same inputs, states and weights but none of the operations, and where the inputs went: the
-    /// start of every rewrite.
+    /// A graph with the same inputs, states and weights but none of the operations, and the new values of the inputs:
+    /// the start of every rewrite.
     pub(crate) fn rebuild(&self) -> Rebuild<'_> {
         let (weights, prelude) = (self.weights.clone(), self.prelude.clone());
         Rebuild { old: self, new: Graph { weights, prelude, ..Graph::default() }, map: BTreeMap::new() }
@@ -486,7 +488,7 @@ impl Graph {
         results
     }
 
-    /// Drops a weight's data, which nobody will ask for.
+    /// Drops a weight's data, which is not needed any more.
     pub(crate) fn drop_data(&mut self, value: Value) {
         if let Op::Weight { name, .. } = &self.nodes[value.node as usize].op {
             self.weights.remove(name);
@@ -500,7 +502,7 @@ impl Graph {
     }
 }
 
-/// A rewrite under way: old values and what became of them.
+/// A rewrite in progress: the old graph, the new one, and the new value for each old one.
 pub(crate) struct Rebuild<'a> {
     pub(crate) old: &'a Graph,
     pub(crate) new: Graph,
@@ -508,7 +510,7 @@ pub(crate) struct Rebuild<'a> {
 }
 
 impl Rebuild<'_> {
-    /// What became of an old value; an error that names it where a rewrite left it out, or has not come to it yet.
+    /// The new value for an old one; an error that names it if the rewrite left it out or has not reached it yet.
     pub(crate) fn get(&self, old: Value) -> Result<Value> {
         self.find(old).ok_or_else(|| Error::Pass {
             pass: "",
@@ -516,19 +518,19 @@ impl Rebuild<'_> {
             problem: format!("value {}.{} is read before it has been rewritten", old.node, old.slot),
         })
     }
-    /// What became of several.
+    /// The new values for several old ones.
     pub(crate) fn all(&self, old: &[Value]) -> Result<Vec<Value>> {
         old.iter().map(|&v| self.get(v)).collect()
     }
-    /// What became of an old value, if it has been rewritten.
+    /// The new value for an old one, if it has been rewritten.
     pub(crate) fn find(&self, old: Value) -> Option<Value> {
         self.map.get(&old).copied()
     }
-    /// Records what an old value became.
+    /// Records the new value for an old one.
     pub(crate) fn set(&mut self, old: Value, new: Value) {
         self.map.insert(old, new);
     }
-    /// Copies an old node as it is, its inputs replaced by what they became.
+    /// Copies an old node, with its inputs replaced by their new values.
     pub(crate) fn copy(&mut self, id: u32) -> Result<Value> {
         let node = &self.old.nodes[id as usize];
         let inputs = self.all(&node.inputs)?;
@@ -536,7 +538,7 @@ impl Rebuild<'_> {
         self.set_all(id, new);
         Ok(new)
     }
-    /// Records that every output of an old node became that of `new`.
+    /// Records that the outputs of an old node are now those of `new`.
     pub(crate) fn set_all(&mut self, id: u32, new: Value) {
         for slot in 0..self.old.nodes[id as usize].outs.len() as u16 {
             self.set(Value { node: id, slot }, Value { node: new.node, slot: new.slot + slot });
@@ -619,7 +621,7 @@ impl Graph {
     /// Reads [`Graph::to_json`]'s form; every rule is checked.
     pub fn from_json(text: &str) -> Result<Graph> {
         serde_json::from_str(text).map_err(|e| {
-            // What the graph's own rules refuse says already that it is about a graph.
+            // Errors of the graph's own rules already begin with "graph: ".
             let problem = e.to_string().trim_start_matches("graph: ").to_owned();
             Error::File { path: None, format: "graph", problem }
         })

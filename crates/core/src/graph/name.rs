@@ -1,22 +1,22 @@
-//! What nodes are called, and what passes call the nodes they make.
+//! How nodes are named, and how passes name the nodes that they make.
 //!
-//! A name is a path: the parts of the network from the outside in, then what the node is there for, with dots between
-//! them, as in `cfc.inter.gate`. Where a pass makes one node of several, the rules are these, so that a table of times
-//! reads like the network:
+//! A name is a path: the parts of the network from the outside in, then the node's role, with dots between them, as in
+//! `cfc.inter.gate`. Where a pass makes one node of several, the rules are these, so that a table of times reads like
+//! the network:
 //!
 //! - A fused node ([`fused`]) is called after its matrix product where it has one, since most of its time goes there;
 //!   else after the node that gives its result.
 //! - A node that does the work of several equal ones ([`joint`]), as the product of a cell's heads, is called after the
 //!   path that they share: `cfc.inter.heads`. Where they share none, their names are joined: `query+key+value`.
-//! - A name that somebody gave wins over an automatic one, such as `add_26` ([`is_automatic`]).
+//! - A name that the user gave is preferred over an automatic one, such as `add_26` ([`is_automatic`]).
 
 use crate::op::Op;
 
-/// So many names are joined with `+`; of more, the first and how many others.
+/// At most this many names are joined with `+`; of more, the first is shown, and how many others there are.
 const MOST_JOINED: usize = 4;
 
-/// Whether a name is the one that [`GraphBuilder`](super::GraphBuilder) gives a node that nobody named: operation and
-/// number, `add_26`. A path with such a part, `add_26.bias`, is no better.
+/// Whether a name is one that [`GraphBuilder`](super::GraphBuilder) gives a node without a name: operation and number,
+/// as `add_26`. A path with such a part, as `add_26.bias`, counts as automatic too.
 pub fn is_automatic(name: &str) -> bool {
     let numbered = |part: &str| {
         part.rsplit_once('_').is_some_and(|(op, number)| {
@@ -26,14 +26,14 @@ pub fn is_automatic(name: &str) -> bool {
     name.split('.').any(numbered)
 }
 
-/// What a fused node is called: the first of these names that somebody gave. They come in order of preference: a
-/// product's, that of the node that gives the result, and others. Where all are automatic, it is the result's.
+/// The name of a fused node: the first of these names that is not automatic, in this order: the product's, that of the
+/// node that gives the result, others. If all are automatic, it is the result's.
 pub(crate) fn fused<'a>(product: Option<&'a str>, result: &'a str, others: impl Iterator<Item = &'a str>) -> String {
     let mut names = product.into_iter().chain([result]).chain(others);
     names.find(|name| !is_automatic(name)).unwrap_or(result).to_owned()
 }
 
-/// What a node that does the work of several is called: the longest path that their names share, or else their names
+/// The name of a node that does the work of several: the longest path that their names share, or else their names
 /// joined with `+`, each once. Automatic names count only if there are no others.
 pub(crate) fn joint<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
     let all: Vec<&str> = names.into_iter().collect();

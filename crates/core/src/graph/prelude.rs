@@ -1,9 +1,8 @@
-//! Weights that may change after compiling, and what passes worked out of them ahead.
+//! Weights that may change after compiling, and what passes computed from them.
 //!
-//! Passes fold work on weights, as on any others. What they made of weights that may change is written down here: the
-//! *prelude*, a graph from these weights to the weights of the compiled graph. When some change, it says what has to be
-//! worked out again. No pass decides anything by the numbers of such a weight, or of what was made of it: those are never
-//! literals.
+//! Passes fold work on these weights like on any others. How they computed the weights of the compiled graph from them
+//! is recorded here as a graph, the *prelude*. When some weights change, it says what has to be computed again. No pass
+//! decides anything by the numbers of such a weight, nor of a weight computed from it; none of them becomes a literal.
 
 use super::{Graph, Node, Rebuild, Value};
 use crate::error::{Error, Result};
@@ -31,31 +30,33 @@ impl Changing {
     }
 }
 
-/// A condition under which work was moved into weights: what the largest numbers of these add up to, each times its
-/// factor, is finite.
+/// A condition under which a pass moved work into weights: the sum of the largest magnitudes of these weights, each
+/// times its factor, must be finite.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Limit {
-    /// The product whose weights they became.
+    /// The matrix product whose weights were computed from them.
     pub(crate) node: String,
-    /// What weights that do not change come to.
+    /// The part of the sum from weights that do not change.
     pub(crate) fixed: Float,
-    /// Weights that do.
+    /// The weights that may change, with their factors.
     pub(crate) parts: Vec<(String, Float)>,
 }
 
-/// What was worked out ahead of weights that may change.
+/// What was computed from weights that may change.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Prelude {
-    /// Names that no weight which does not change may have: those of all weights that do, and of what was made of them.
+    /// The names of all weights that may change, and of weights computed from them. No other weight may have such a
+    /// name.
     names: BTreeSet<String>,
-    /// From weights to what was made of them, which are its outputs. Whatever does not change is a literal in it.
+    /// Computes weights of the compiled graph (its outputs) from the weights that may change. Other operands are
+    /// literals.
     pub(crate) graph: Graph,
     /// Conditions, with the values of `graph` that they are about.
     pub(crate) limits: Vec<(Limit, Vec<Value>)>,
 }
 
 impl Prelude {
-    /// The value of a weight that may change: what was made, or the weight as it was given.
+    /// The value of a weight that may change: an output if it was computed, else the weight as it was given.
     fn value(&mut self, name: &str, ty: &Type) -> Result<Value> {
         if let Some(output) = self.graph.output(name) {
             return Ok(output.value);
@@ -84,7 +85,8 @@ impl Graph {
         Ok(())
     }
 
-    /// Whether the data of this weight may change while a program of the graph is in use: a backend is then told of it.
+    /// Whether the data of this weight may change while a program of the graph is in use; the backend then gets the new
+    /// data.
     pub fn may_change(&self, weight: &str) -> bool {
         self.prelude.as_ref().is_some_and(|prelude| prelude.names.contains(weight))
     }
@@ -94,7 +96,7 @@ impl Graph {
         matches!(&self.node(value).op, Op::Weight { name, .. } if self.may_change(name))
     }
 
-    /// Writes down how the weight `made` is worked out: by this node from `inputs`, whose data are `data`.
+    /// Records how the weight `made` is computed: by this node from `inputs`, whose data are `data`.
     pub(crate) fn record(&mut self, made: &str, node: &Node, inputs: &[Value], data: &[&Tensor]) -> Result<()> {
         let Some(mut prelude) = self.prelude.take() else { return Ok(()) };
         let own = Arc::make_mut(&mut prelude);
@@ -113,7 +115,7 @@ impl Graph {
         Ok(())
     }
 
-    /// Writes down conditions on its weights.
+    /// Records conditions on its weights.
     pub(crate) fn limit(&mut self, limits: Vec<Limit>) -> Result<()> {
         let Some(prelude) = self.prelude.as_mut().filter(|_| !limits.is_empty()) else { return Ok(()) };
         let own = Arc::make_mut(prelude);
@@ -128,7 +130,7 @@ impl Graph {
         Ok(())
     }
 
-    /// Of the prelude, what its weights of today need: these are the outputs. `None` where no weight may change.
+    /// The part of the prelude that the graph's weights need; these are its outputs. `None` if no weight may change.
     pub(crate) fn needed_prelude(&self) -> Result<Option<Prelude>> {
         let Some(mut prelude) = self.prelude.as_deref().cloned() else { return Ok(None) };
         let mut slots = vec![];

@@ -5,7 +5,7 @@ use crate::op::Op;
 use crate::show;
 use std::fmt::{self, Write};
 
-/// What an operation says beyond its name.
+/// What the text shows of an operation beside its name.
 fn details(op: &Op) -> String {
     let flags = |a: bool, b: bool| format!("{}{}", if a { " aᵀ" } else { "" }, if b { " bᵀ" } else { "" });
     match op {
@@ -78,7 +78,7 @@ impl fmt::Display for Graph {
     }
 }
 
-/// Escapes a DOT string; its lines are the caller's, and the names in it cleaned.
+/// Escapes a DOT string. Line ends stay, since the caller made them; other hidden characters become visible.
 pub(crate) fn quote(text: &str) -> String {
     format!("\"{}\"", show::lines(text).replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n"))
 }

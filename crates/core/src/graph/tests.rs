@@ -108,7 +108,7 @@ fn a_value_has_no_more_axes_than_kernels_know() {
 fn a_loops_body_is_looked_at_too() {
     let lies = said(|g| node(Arc::make_mut(&mut body(g).body), "next").outs[0].dtype = DType::I32);
     assert_eq!(lies, "node 2 `next` claims [i32[3]], its rule gives [f32[3]]");
-    // What the loop's own rule would trip over.
+    // A body that the loop's own type rule could not handle.
     let lost = said(|g| Arc::make_mut(&mut body(g).body).outputs[0].value.node = 77);
     assert_eq!(lost, "output `s_next` is no value of this graph");
     assert_eq!(said(|g| Arc::make_mut(&mut body(g).body).inputs[0] = 2), "node 0 `s` and the list of inputs disagree");

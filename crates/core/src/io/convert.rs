@@ -1,8 +1,8 @@
-//! Element types that files have and this crate lacks, and how their values become ours.
+//! Element types that files have and this crate lacks, and how their values are converted.
 //!
 //! A conversion never loses a number silently: integers must fit, floats may only round (to the nearest, and a finite
 //! one must stay finite), an integer becomes a float only where the float is exactly it, and a float never becomes an
-//! integer: that is a decision about rounding, which belongs to whoever made the file.
+//! integer: how to round is up to the author of the file.
 
 use crate::dtype::DType;
 use crate::error::{Error, Result};
@@ -62,7 +62,7 @@ impl Kind {
         if let Kind::Ours(dtype) = self { Some(dtype) } else { None }
     }
 
-    /// Bytes that `count` elements take in the file; packed types must fill theirs.
+    /// Bytes that `count` elements take in the file; elements of packed types must fill whole bytes.
     pub(super) fn bytes_for(self, count: usize) -> Option<usize> {
         let bits = count.checked_mul(self.bits())?;
         (bits % 8 == 0).then_some(bits / 8)
@@ -85,7 +85,7 @@ impl std::fmt::Display for Kind {
     }
 }
 
-/// A value on its way between types, without loss.
+/// A value between two conversions, without loss.
 #[derive(Clone, Copy)]
 enum Number {
     Int(i128),
@@ -160,7 +160,7 @@ fn int(number: Number) -> Option<i128> {
     if let Number::Int(i) = number { Some(i) } else { None }
 }
 
-/// Narrows to a float type `T`, checking what the module's header promises.
+/// Narrows to a float type `T`, and checks the conditions in the module's header.
 fn float<T: Copy>(number: Number, narrow: fn(f64) -> T, widen: fn(T) -> f64, put: impl FnOnce(T)) -> bool {
     let (wide, exact) = match number {
         Number::Float(x) => (x, None),

@@ -1,8 +1,8 @@
 //! Files: whole graphs, safetensors, and NumPy's arrays.
 //!
-//! Everything that is read is taken for hostile: each count is checked against the bytes that are there before anything
-//! is allocated for it, so a small file costs little memory whatever it claims. Everything that is written goes through
-//! [`write_file`], which replaces a file whole or not at all.
+//! Files are not trusted: each count is checked against the bytes that are there before anything is allocated for it,
+//! so a small file costs little memory whatever it claims. Everything that is written goes through [`write_file`],
+//! which replaces a file whole or not at all.
 //!
 //! A graph is one safetensors file: its weights are the tensors, its JSON is the metadata entry [`GRAPH_KEY`]. Any
 //! safetensors tool can therefore list, diff or convert the weights.
@@ -77,7 +77,7 @@ pub fn graph_of(reader: &safetensors::Reader) -> Result<Graph> {
     Ok(graph)
 }
 
-/// Reads text of at most so many bytes: what a file says of its size need not be so (a device has none and no end).
+/// Reads text of at most `most` bytes. The file's own size is not relied on: a device has none, and may never end.
 pub fn read_text(path: impl AsRef<Path>, most: u64) -> Result<String> {
     let path = path.as_ref();
     let io = |source| Error::Io { path: path.to_owned(), source };
@@ -105,7 +105,7 @@ fn open(path: &Path) -> Result<(File, u64)> {
     Ok((file, about.len()))
 }
 
-/// Text from a file as it may stand in a message: short, and all of it visible.
+/// Text from a file for a message: shortened, and with all characters visible.
 fn excerpt(text: &str) -> String {
     const MOST: usize = 48;
     let short: String = text.chars().take(MOST).collect();

@@ -75,7 +75,8 @@ pub(super) fn header(tensor: &Tensor) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Reads one array from a file, if `accept` likes its shape; it is asked before anything is allocated for the elements.
+/// Reads one array from a file, if `accept` allows its shape; it is called before anything is allocated for the
+/// elements.
 pub fn read_npy_if(path: impl AsRef<Path>, accept: impl FnMut(&[usize]) -> Result<(), String>) -> Result<Tensor> {
     let path = path.as_ref();
     let (file, len) = super::open(path)?;
@@ -87,7 +88,7 @@ pub fn read(from: impl Read, len: u64, limits: &Limits) -> Result<Tensor> {
     read_if(from, len, limits, |_| Ok(()))
 }
 
-/// The same, if `accept` likes its shape.
+/// The same, if `accept` allows its shape.
 pub(super) fn read_if(
     mut from: impl Read,
     len: u64,
@@ -168,7 +169,7 @@ pub(super) fn read_if(
     .map_err(|e| bad(e.to_string()))
 }
 
-/// Elements stored with the first axis fastest, in our order.
+/// Elements stored with the first axis fastest, brought into row-major order.
 fn to_row_major(data: &[u8], shape: &[usize], width: usize, what: &str) -> Result<Bytes> {
     let mut out = Bytes::try_zeroed(data.len(), what)?;
     let mut strides = Vec::with_capacity(shape.len());
@@ -181,7 +182,7 @@ fn to_row_major(data: &[u8], shape: &[usize], width: usize, what: &str) -> Resul
     let mut from = 0;
     for element in out.chunks_exact_mut(width) {
         element.copy_from_slice(&data[from..from + width]);
-        // The next index in row-major order, and its place in the file along with it.
+        // The next index in row-major order, and its offset in the file.
         for axis in (0..shape.len()).rev() {
             index[axis] += 1;
             from += strides[axis];
@@ -246,7 +247,7 @@ fn element_type(descr: &str) -> Result<(Kind, bool), String> {
     let (big, code) = match descr.chars().next() {
         Some('<' | '|') => (false, &descr[1..]),
         Some('>') => (true, &descr[1..]),
-        // Native order means that of the machine that wrote it, which is this one or nobody knows.
+        // Native order is that of the machine that wrote the file, which is assumed to be like this one.
         Some('=') => (cfg!(target_endian = "big"), &descr[1..]),
         _ => (false, descr),
     };

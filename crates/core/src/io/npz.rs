@@ -1,12 +1,13 @@
 //! NumPy's `.npz`: a zip archive of `.npy` files, stored or deflated.
 //!
-//! The archive is read by our own few lines over `flate2`'s inflate. The crate `zip` (9.2) was tried: of two entries with
-//! one name it gives one without a word, it takes names that are no UTF-8 for CP 437, and the bounds below would stay ours.
+//! The archive is read by a few lines here over `flate2`'s inflate. The crate `zip` (9.2) was tried: of two entries
+//! with one name it silently gives one, it reads names that are not UTF-8 as CP 437, and the bounds below would still
+//! have to be checked here.
 //!
-//! Bounds: an entry's declared size must be possible for its compressed bytes (deflate cannot do better than 1 to 1032),
-//! a large entry may not be packed as well as only zeros are, entries may not share bytes (so one compressed block cannot
-//! be unpacked a thousand times), and the sum of declared sizes must be within the [`Limits`]; no entry is read beyond what
-//! it declared.
+//! Bounds: an entry's declared size must be possible for its compressed bytes (deflate cannot do better than 1 to
+//! 1032), a large entry may not be packed better than real numbers ever are, entries may not share bytes (so one
+//! compressed block cannot be unpacked a thousand times), and the sum of declared sizes must be within the [`Limits`];
+//! no entry is read beyond what it declared.
 
 use super::{Limits, excerpt, npy, write_file};
 use crate::error::{Error, Result};
@@ -23,11 +24,12 @@ const CENTRAL: u32 = 0x0201_4b50;
 const END: u32 = 0x0605_4b50;
 const END64: u32 = 0x0606_4b50;
 const LOCATOR64: u32 = 0x0706_4b50;
-/// What deflate can do at best: 258 bytes in two bits.
+/// The best compression that deflate reaches: 258 bytes in two bits.
 const BEST_RATIO: u64 = 1032;
-/// Arrays up to this may unpack to any size that their bytes can; zeros pack well.
+/// Arrays up to this many bytes may be compressed to any degree that deflate reaches; zeros pack well.
 const FREE_BYTES: u64 = 256 << 20;
-/// Larger ones that pack better than this were made to use up memory, not to hold numbers.
+/// Larger arrays that are compressed better than this are refused: they were made to use up memory, not to hold
+/// numbers.
 const USUAL_RATIO: u64 = 128;
 
 fn bad(problem: impl Into<String>) -> Error {
@@ -39,13 +41,13 @@ pub fn read_npz(path: impl AsRef<Path>) -> Result<BTreeMap<String, Tensor>> {
     read_npz_within(path, &Limits::default())
 }
 
-/// Reads every array of an archive, within limits of the caller's.
+/// Reads every array of an archive, within the given limits.
 pub fn read_npz_within(path: impl AsRef<Path>, limits: &Limits) -> Result<BTreeMap<String, Tensor>> {
     read_npz_if(path, limits, |_, _| Ok(()))
 }
 
-/// Reads every array of an archive, if `accept` likes the name and shape of each. It is asked before an array is unpacked,
-/// since four megabytes may unpack to four gigabytes.
+/// Reads every array of an archive, if `accept` allows the name and shape of each. It is called before an array is
+/// unpacked, since four megabytes may unpack to four gigabytes.
 pub fn read_npz_if(
     path: impl AsRef<Path>,
     limits: &Limits,
@@ -110,7 +112,7 @@ fn directory(file: &[u8]) -> Result<Directory> {
         .map(|back| file.len().saturating_sub(22 + back))
         .find(|&at| {
             let tail = &file[at..];
-            // The record's comment must reach exactly to the end, or the signature is chance.
+            // The record's comment must reach exactly to the end; otherwise these bytes only look like a signature.
             tail.len() >= 22
                 && tail[..4] == END.to_le_bytes()
                 && usize::from(u16::from_le_bytes([tail[20], tail[21]])) == tail.len() - 22
@@ -310,7 +312,7 @@ pub fn to_bytes<'a>(tensors: impl IntoIterator<Item = (&'a str, &'a Tensor)>) ->
     Ok(bytes)
 }
 
-/// What stands before each array's elements, and what after the last.
+/// The bytes before each array's elements, and those after the last array.
 type Layout<'a> = (Vec<(Vec<u8>, &'a Tensor)>, Vec<u8>);
 
 fn layout<'a>(tensors: impl IntoIterator<Item = (&'a str, &'a Tensor)>) -> Result<Layout<'a>> {

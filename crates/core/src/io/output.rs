@@ -1,13 +1,15 @@
-//! The one way that files are written here.
+//! All files are written by this module.
 //!
-//! A file is written whole or not at all: into a new one beside it, to disk, and only then under its name. A crash or a
-//! full disk leaves what was there before, and a program that has the old file mapped keeps it. Mode and owner of the old
-//! file stay (its access lists and other hard links do not: the new content is a new file). A symbolic link is written
-//! through: the file that it leads to is replaced, the link stays. Pipes, terminals and other character devices cannot be
-//! replaced and are written to as they are; directories, block devices and sockets are refused.
+//! A file is written whole or not at all: the content goes to a new file beside the old one, is synced to disk, and
+//! only then gets the name. After a crash or on a full disk the old file is still there, and a program that has the old
+//! file mapped keeps its content. Mode and owner of the old file stay (its access lists and other hard links do not:
+//! the new content is a new file). A symbolic link is written through: the file that it leads to is replaced, the link
+//! stays. Pipes, terminals and other character devices cannot be replaced and are written to as they are; directories,
+//! block devices and sockets are refused.
 //!
 //! The new file is locked while it is written. One that is not locked belongs to a run that was killed, and the next
-//! write of the same name removes it. A lock says more than a process id, which another process may have by now.
+//! write of the same name removes it. A lock is more reliable than a process id, which may already belong to another
+//! process.
 
 use crate::error::{Error, Result};
 use std::ffi::{OsStr, OsString};
@@ -16,9 +18,9 @@ use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// More links than this lead nowhere; systems have the same limit.
+/// A longer chain of symbolic links is an error; systems have the same limit.
 const MOST_LINKS: usize = 40;
-/// So much of the file's name goes into that of the temporary file, which must not become too long.
+/// How many bytes of the file's name the temporary file's name contains, so that it does not become too long.
 const MOST_NAME_BYTES: usize = 180;
 const MARK: &str = ".schwann-";
 const END: &str = ".tmp";
@@ -50,8 +52,9 @@ pub fn write_text(path: impl AsRef<Path>, text: &str) -> Result<()> {
     write_bytes(path, crate::show::lines(text).as_bytes())
 }
 
-/// Whether two paths lead to one file on disk, through links or by two names. Files that are not there yet are the same
-/// where their names in one directory are; pipes and devices never are, since nothing in them is replaced.
+/// Whether two paths lead to one file on disk, through links or by two names. Files that do not exist yet are the same
+/// if they have the same name in the same directory. Pipes and devices are never the same, since writing to them
+/// replaces nothing.
 pub fn same_file(a: impl AsRef<Path>, b: impl AsRef<Path>) -> bool {
     match (identity(a.as_ref()), identity(b.as_ref())) {
         (Some(a), Some(b)) => a == b,
@@ -59,7 +62,7 @@ pub fn same_file(a: impl AsRef<Path>, b: impl AsRef<Path>) -> bool {
     }
 }
 
-/// What tells whether two paths are the same regular file, or would be once it is made.
+/// Identifies a regular file, also one that does not exist yet.
 #[derive(PartialEq, Eq)]
 enum Identity {
     #[cfg(unix)]
@@ -160,8 +163,8 @@ fn descriptor(path: &Path) -> Option<u32> {
     here.then_some(number)
 }
 
-/// What was opened for this process is written to as it is, whatever it is: a file that the shell opened is not ours to
-/// replace. The standard ones share their position with everything else that is written there.
+/// A descriptor that was opened for this process is written to directly, whatever it is: a file that the shell opened
+/// must not be replaced. The standard descriptors share their position with everything else that is written there.
 fn already_open(path: &Path, number: u32) -> io::Result<File> {
     #[cfg(unix)]
     {
@@ -193,7 +196,7 @@ fn replace(
     fill: impl FnOnce(&mut dyn Write) -> io::Result<()>,
 ) -> io::Result<()> {
     let place = directory(target);
-    // Renaming asks the directory alone; whether the file itself may be written is asked here.
+    // Renaming only needs permission for the directory; this checks that the file itself may be written.
     if old.is_some() {
         OpenOptions::new().write(true).open(target)?;
     }
@@ -211,7 +214,8 @@ fn replace(
     file.sync_all()?;
     std::fs::rename(&temporary, target)?;
     unfinished.0 = None;
-    // The new name is on disk once the directory is; where directories cannot be opened there is nothing to do.
+    // The new name is on disk once the directory is synced; on systems where directories cannot be opened this is left
+    // out.
     if let Ok(place) = File::open(place) {
         let _ = place.sync_all();
     }
@@ -240,14 +244,14 @@ fn start(name: &OsStr) -> OsString {
     match name.to_str() {
         Some(text) => start.push(&text[..text.floor_char_boundary(MOST_NAME_BYTES)]),
         None if name.len() <= MOST_NAME_BYTES => start.push(name),
-        // A long name that is no text: any part of it would do, and none can be cut out safely.
+        // A long name that is not UTF-8 cannot be shortened safely.
         None => start.push("file"),
     }
     start.push(MARK);
     start
 }
 
-/// Makes and locks a new file beside the old one; nobody else may read it before it has the old one's mode.
+/// Makes and locks a new file beside the old one, which no other user may read before it has the old one's mode.
 fn create(place: &Path, name: &OsStr, old: Option<&Metadata>) -> io::Result<(PathBuf, File)> {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     let mut options = OpenOptions::new();
@@ -272,9 +276,9 @@ fn create(place: &Path, name: &OsStr, old: Option<&Metadata>) -> io::Result<(Pat
             }
         };
         match file.try_lock() {
-            // Another process takes it for left over and is about to remove it.
+            // Another process has locked it to remove it as a leftover.
             Err(TryLockError::WouldBlock) => continue,
-            // Where a file system has no locks, nobody can lock what is left there either, and it stays.
+            // On a file system without locks, leftovers cannot be locked either, and are never removed.
             Ok(()) | Err(TryLockError::Error(_)) => {}
         }
         // Or it was removed just before it was locked.
@@ -284,7 +288,7 @@ fn create(place: &Path, name: &OsStr, old: Option<&Metadata>) -> io::Result<(Pat
     }
 }
 
-/// Removes what killed runs left of earlier writes of this name.
+/// Removes temporary files of this name that killed runs left.
 fn sweep(place: &Path, name: &OsStr) {
     let start = start(name);
     let numbers = |rest: &[u8]| {

@@ -1,12 +1,13 @@
 //! Safetensors: eight bytes of header length, a JSON header, then the tensors' bytes without gaps.
 //!
-//! The parser is our own. The `safetensors` crate (0.8 was tried) reads the header into a hash map, so a name given twice
-//! keeps one entry without a word, and its errors (`TensorInvalidInfo`) say neither which tensor nor what was expected.
-//! Here the header is streamed through visitors that refuse each of these where it stands, and no length in the file is
-//! believed before it is compared with the bytes there are.
+//! The parser is written here. The `safetensors` crate (0.8 was tried) reads the header into a hash map, so of a name
+//! given twice it silently keeps one entry, and its errors (`TensorInvalidInfo`) say neither which tensor nor what was
+//! expected. Here the header is streamed through visitors that refuse such mistakes at their position, and no length in
+//! the file is used before it is compared with the number of bytes.
 //!
-//! Tensors are written with the widest types first and the data starts on a cache line, so that every tensor in a mapped
-//! file is aligned for its type. None needs a copy then but `i32`, which may be indices ([`Tensor::from_map`]).
+//! Tensors are written with the widest types first and the data starts on a cache line, so that every tensor in a
+//! mapped file is aligned for its type. Only `i32` tensors are copied, since they may be indices
+//! ([`Tensor::from_map`]).
 
 use super::convert::{self, Kind};
 use super::{check_name, excerpt, write_file};
@@ -24,7 +25,7 @@ use std::sync::Arc;
 pub(super) const FORMAT: &str = "safetensors";
 /// The format's own limit on the header.
 const MAX_HEADER: usize = 100_000_000;
-/// Far beyond any tensor; keeps a header of brackets from becoming a list of numbers four times its size.
+/// More than any tensor has. Without a limit, a header of many sizes would take several times its own size in memory.
 const MAX_AXES: usize = 64;
 const METADATA: &str = "__metadata__";
 
@@ -88,7 +89,7 @@ impl Source {
     }
 }
 
-/// An opened file: what it holds is known and checked, the data is still where it was.
+/// An opened file: its header is read and checked, its data has not been read yet.
 ///
 /// ```
 /// # use schwann_core::{io::safetensors, Tensor};
@@ -129,7 +130,7 @@ impl Reader {
         Ok(reader)
     }
 
-    /// The same of a file's content.
+    /// The same for a file's content in memory.
     pub fn from_bytes(bytes: impl Into<Vec<u8>>) -> Result<Reader> {
         Reader::new(Source::Bytes(bytes.into()))
     }
@@ -148,7 +149,7 @@ impl Reader {
     pub fn metadata(&self) -> &BTreeMap<String, String> {
         &self.metadata
     }
-    /// What is known of one tensor.
+    /// The header's entry for one tensor.
     pub fn entry(&self, name: &str) -> Result<&Entry> {
         self.by_name.get(name).map(|&i| &self.entries[i]).ok_or_else(|| Error::Unknown {
             kind: "tensor",
@@ -188,7 +189,7 @@ impl Reader {
             return self.tensor(name);
         }
         let tensor = convert::tensor(entry.kind, dtype, &entry.shape, self.bytes(name)?);
-        // What is kept is the converted one; the file's has been read.
+        // Only the converted tensor is kept, so the file's pages can be released.
         if let Source::Map(map) = &self.source {
             map_file::release(map, entry.window.clone());
         }
@@ -226,7 +227,7 @@ fn parse(file: &[u8]) -> Result<(Vec<Entry>, BTreeMap<String, String>)> {
     if header.first() != Some(&b'{') {
         return Err(bad("the header at offset 8 must begin with `{`"));
     }
-    // A copy, since text that was found to be UTF-8 must stay so, and a mapped file can be changed.
+    // A copy, since a mapped file can change, and text that was checked to be UTF-8 must stay valid.
     let header = header.to_vec();
     let text = std::str::from_utf8(&header)
         .map_err(|e| bad(format!("the header is not UTF-8 at offset {}", 8 + e.valid_up_to())))?;
@@ -415,7 +416,7 @@ impl<'de> Visitor<'de> for OneEntry {
     }
 }
 
-/// A list of at most so many sizes.
+/// Reads a list of at most this many sizes.
 struct Numbers(usize);
 impl<'de> DeserializeSeed<'de> for Numbers {
     type Value = Vec<usize>;

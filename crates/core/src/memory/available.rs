@@ -1,4 +1,4 @@
-//! How much memory this process could still take: what the machine has free, or less where a limit says so.
+//! How much memory this process could still take: the machine's free memory, or less if a limit applies.
 
 use crate::error::{Error, Result};
 

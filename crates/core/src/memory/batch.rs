@@ -48,7 +48,7 @@ impl BatchLayout {
     }
 }
 
-/// A batch under way, in a pool's buffer: filled sample by sample, then used as one tensor.
+/// A batch in a pool's buffer: filled sample by sample, then used as one tensor.
 ///
 /// ```
 /// # use schwann_core::{memory::Pool, DType};
@@ -130,7 +130,8 @@ impl Default for AdaptiveBatch {
     }
 }
 impl AdaptiveBatch {
-    /// Begins at `size`, brought within `min` and `max`; a minimum of 0 counts as 1, a maximum below it as it.
+    /// Begins at `size`, clamped to `min` and `max`. A minimum of 0 counts as 1, and a maximum below the minimum as the
+    /// minimum.
     pub fn new(size: usize, min: usize, max: usize) -> AdaptiveBatch {
         let min = min.max(1);
         let max = max.max(min);
@@ -140,12 +141,12 @@ impl AdaptiveBatch {
     pub fn size(&self) -> usize {
         self.size
     }
-    /// Takes note of how a batch went; gives the next size.
+    /// Adapts to the success or failure of a batch; gives the next size.
     pub fn adjust(&mut self, success: bool) -> usize {
         self.size = if success { self.size.saturating_mul(2).min(self.max) } else { (self.size / 2).max(self.min) };
         self.size
     }
-    /// Runs `f` with the present size; where memory was too small tries again with half, down to the minimum. Other
+    /// Runs `f` with the present size; if memory was too small, tries again with half, down to the minimum. Other
     /// errors end it at once and leave the size.
     pub fn run<R>(&mut self, mut f: impl FnMut(usize) -> Result<R>) -> Result<R> {
         loop {

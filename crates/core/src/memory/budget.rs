@@ -42,7 +42,7 @@ struct Use {
 pub struct BudgetStats {
     /// Bytes reserved.
     pub in_use: usize,
-    /// The most that ever were.
+    /// The most bytes that were ever reserved at once.
     pub peak: usize,
     /// The limit, if there is one.
     pub limit: Option<usize>,
@@ -60,7 +60,7 @@ impl Budget {
         Budget(Arc::new(Inner { limit, use_: Mutex::default() }))
     }
 
-    /// At most so many bytes.
+    /// At most `limit` bytes.
     pub fn bytes(limit: usize) -> Budget {
         Budget::new(Some(limit))
     }
@@ -81,7 +81,7 @@ impl Budget {
         Budget::new(None)
     }
 
-    /// Takes `bytes` until the reservation is dropped; `what` is for the message where they are too many.
+    /// Takes `bytes` until the reservation is dropped; `what` is for the message if they are too many.
     pub fn reserve(&self, bytes: usize, what: &str) -> Result<Reservation> {
         let mut use_ = lock(&self.0.use_);
         let limit = self.0.limit.unwrap_or(usize::MAX);
@@ -93,7 +93,7 @@ impl Budget {
         Ok(Reservation { budget: self.clone(), bytes })
     }
 
-    /// An error if so many bytes would not fit even into an unused budget.
+    /// An error if this many bytes would not fit even into an unused budget.
     pub(crate) fn would_fit(&self, bytes: usize, what: &str) -> Result<()> {
         match self.0.limit {
             Some(limit) if bytes > limit => {
@@ -172,7 +172,7 @@ pub(super) mod linux {
 
     /// A control group's limit in bytes, if it has one.
     pub(in super::super) fn limit(text: &str) -> Option<u64> {
-        // "max" is no limit. Version 1 says a number near 2⁶³ instead, which the machine's size undercuts.
+        // "max" is no limit. Version 1 has a number near 2⁶³ instead, which is more than any machine has.
         text.trim().parse().ok()
     }
 

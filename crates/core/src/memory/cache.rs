@@ -1,8 +1,8 @@
 //! Tensors kept by key, the least recently used going first.
 //!
 //! The order of use is a doubly linked list through a table of slots, by index, so that a hit, an insertion and an
-//! eviction each take a constant time without any `unsafe`. An entry that outlived its time is a miss and is removed by
-//! whoever meets it; `sweep` removes the others.
+//! eviction each take a constant time without any `unsafe`. An entry that has expired is a miss, and a request that
+//! finds it removes it; `sweep` removes all expired ones.
 
 use super::lock;
 use crate::tensor::Tensor;
@@ -45,7 +45,7 @@ pub struct CacheLimits {
     pub entries: usize,
     /// Bytes of data.
     pub bytes: usize,
-    /// How long an entry is good for, unless it says otherwise; `None` is for ever.
+    /// How long an entry is valid, unless it has a time of its own; `None` means for ever.
     pub ttl: Option<Duration>,
 }
 impl Default for CacheLimits {
@@ -66,7 +66,7 @@ pub struct CacheStats {
     pub insertions: u64,
     /// Entries that made room for others.
     pub evictions: u64,
-    /// Entries that outlived their time.
+    /// Entries that expired.
     pub expirations: u64,
     /// Entries replaced, removed or cleared away.
     pub removals: u64,
@@ -125,7 +125,7 @@ struct Slot<K> {
 struct Entry<K> {
     key: K,
     tensor: Tensor,
-    /// When it is no longer good.
+    /// When it expires.
     until: Option<Duration>,
 }
 
@@ -218,7 +218,7 @@ impl<K: Hash + Eq + Clone> TensorCache<K> {
         state.slots[at].entry.as_ref().map(|e| e.tensor.clone())
     }
 
-    /// The tensor of that key, without counting as a use; it changes nothing but to remove what has expired.
+    /// The tensor of that key, without counting as a use; it only removes the entry if it has expired.
     pub fn peek<Q: Hash + Eq + ?Sized>(&self, key: &Q) -> Option<Tensor>
     where
         K: Borrow<Q>,
@@ -229,15 +229,15 @@ impl<K: Hash + Eq + Clone> TensorCache<K> {
         state.slots[at].entry.as_ref().map(|e| e.tensor.clone())
     }
 
-    /// Keeps a tensor under a key for the cache's own time; see [`TensorCache::put_for`].
+    /// Keeps a tensor under a key for the cache's default time; see [`TensorCache::put_for`].
     pub fn put(&self, key: K, tensor: Tensor) -> Result<Option<Tensor>, Tensor> {
         self.put_for(key, tensor, self.limits.ttl)
     }
 
     /// Keeps a tensor under a key for `ttl`, and gives the one it replaces.
     ///
-    /// A tensor beyond the limits by itself is refused and given back, rather than everything else thrown out for it;
-    /// what the key held before goes all the same, since it would be out of date.
+    /// A tensor that alone exceeds the limits is refused and given back, rather than evicting everything else for it.
+    /// The key's old tensor is removed even then, since it would be out of date.
     pub fn put_for(&self, key: K, tensor: Tensor, ttl: Option<Duration>) -> Result<Option<Tensor>, Tensor> {
         let now = self.clock.now();
         let size = tensor.bytes().len();
@@ -285,7 +285,7 @@ impl<K: Hash + Eq + Clone> TensorCache<K> {
         state.remove(at)
     }
 
-    /// Removes everything that outlived its time; gives how many.
+    /// Removes everything that has expired; gives how many entries that were.
     pub fn sweep(&self) -> usize {
         let now = self.clock.now();
         let mut state = lock(&self.state);
@@ -307,7 +307,7 @@ impl<K: Hash + Eq + Clone> TensorCache<K> {
         }
     }
 
-    /// Keys, the most recently used first (expired ones among them until they are met).
+    /// Keys, the most recently used first (including expired ones that have not been removed yet).
     pub fn keys(&self) -> Vec<K> {
         let state = lock(&self.state);
         let mut keys = Vec::with_capacity(state.stats.entries);

@@ -33,7 +33,7 @@ impl<F: Fn() -> usize> Usage for F {
     }
 }
 
-/// This process' memory in RAM, where the system says (Linux for now).
+/// This process' memory in RAM, on systems that report it (Linux for now).
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ProcessMemory;
 impl Usage for ProcessMemory {
@@ -104,13 +104,13 @@ impl LeakDetector {
         LeakDetector { usage, tolerance: tolerance_bytes, baseline: None, window: 8, samples: VecDeque::new() }
     }
 
-    /// Over how many samples a growth must persist before a watch alarms (at least 2; 8 unless told).
+    /// Over how many samples a growth must persist before a watch alarms (at least 2; by default 8).
     pub fn window(mut self, samples: usize) -> LeakDetector {
         self.window = samples.max(2);
         self
     }
 
-    /// Takes the use of now as the baseline, and forgets former samples.
+    /// Takes the present use as the baseline, and forgets former samples.
     pub fn set_baseline(&mut self) -> Result<usize> {
         let now = self.usage.bytes()?;
         self.baseline = Some(now);
@@ -118,7 +118,7 @@ impl LeakDetector {
         Ok(now)
     }
 
-    /// Compares the use of now with the baseline (which it becomes, if there is none).
+    /// Compares the present use with the baseline (which it becomes, if there is none).
     pub fn check(&mut self) -> Result<LeakReport> {
         let current = self.usage.bytes()?;
         let baseline = *self.baseline.get_or_insert(current);

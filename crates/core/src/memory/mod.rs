@@ -1,9 +1,9 @@
 //! Memory that is not planned ahead: a budget that bounds it, a pool that reuses it, a cache that keeps results, and a
-//! watch for what never comes back.
+//! detector of leaks.
 //!
-//! A program's own memory is planned ahead and is none of this module's business; these serve what cannot be planned:
-//! batches as they arrive, results worth keeping, many sessions in one process. Each counts in bytes under one lock, so
-//! that the statistics are exact at any moment and not a sum of counters read one after the other.
+//! A program's own memory is planned when it is compiled. This module is for what cannot be planned: batches as they
+//! arrive, results worth keeping, many sessions in one process. Each counts in bytes under one lock, so that the
+//! statistics are exact at any moment and not a sum of counters read one after the other.
 
 mod available;
 mod batch;
@@ -21,7 +21,7 @@ pub use leak::{LeakDetector, LeakReport, ProcessMemory, Usage};
 pub use pool::{Pool, PoolLimits, PoolStats, PooledTensor, Scoped};
 pub(crate) use recent::Recent;
 
-/// Locks, also after a panic elsewhere: every critical section here leaves its data consistent at each step.
+/// Locks, even after a panic in another thread: every critical section here leaves its data consistent at each step.
 fn lock<T>(mutex: &std::sync::Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }

@@ -1,9 +1,9 @@
 //! Buffers that are used again.
 //!
 //! Sizes are rounded up to classes, four to each doubling, so a buffer is at most a quarter larger than what was asked
-//! for and a buffer that comes back fits the next request of about its size. What is lent comes back when its guard is
-//! dropped, by return, `?` or unwinding alike. What is kept is bounded in number and in bytes, the longest unused going
-//! first, and is given up before a budget refuses a request.
+//! for and a buffer that comes back fits the next request of about its size. A lent buffer comes back when its guard is
+//! dropped, whether by return, `?` or unwinding. Kept buffers are bounded in number and in bytes; the one unused for
+//! the longest time is freed first, and all are freed before a budget refuses a request.
 
 use super::batch::{BatchBuffer, BatchLayout};
 use super::budget::{Budget, Reservation};
@@ -119,7 +119,7 @@ impl Pool {
         Pool(Arc::new(Shared { budget, limits, state: Mutex::default() }))
     }
 
-    /// A buffer of `len` bytes with whatever a former user left in them.
+    /// A buffer of `len` bytes with arbitrary content.
     pub fn get(&self, len: usize) -> Result<Scoped> {
         self.0.take(len, "a pooled buffer").map(|(buffer, _)| Scoped { shared: self.0.clone(), buffer: Some(buffer) })
     }
@@ -145,8 +145,7 @@ impl Pool {
         self.make_tensor(dtype, shape, true)
     }
 
-    /// A tensor of whatever a former user left, for one that is about to be filled. (Truth values are zeroed all the
-    /// same, since not every byte is one.)
+    /// A tensor with arbitrary content, to be filled. (Truth values are zeroed, since not every byte is a valid one.)
     pub fn tensor_unzeroed(&self, dtype: DType, shape: &[usize]) -> Result<PooledTensor> {
         self.make_tensor(dtype, shape, dtype == DType::Bool)
     }
@@ -159,7 +158,7 @@ impl Pool {
         let scoped = if zeroed { self.zeroed(len)? } else { self.get(len)? };
         let class = scoped.capacity();
         let (bytes, share) = scoped.dismantle();
-        // From here the pooled tensor's own `drop` answers for the buffer.
+        // From here on the pooled tensor's `drop` gives the buffer back.
         let tensor = Tensor::from_buffer(dtype, shape, bytes);
         let mut pooled = PooledTensor { shared: self.0.clone(), class, share: Some(share), tensor: None };
         pooled.tensor = Some(tensor?);
@@ -191,7 +190,7 @@ impl Pool {
         lock(&self.0.state).stats
     }
 
-    /// What it draws on.
+    /// The budget that it draws on.
     pub fn budget(&self) -> &Budget {
         &self.0.budget
     }
@@ -288,7 +287,7 @@ impl Shared {
         state.stats.kept_buffers += 1;
     }
 
-    /// A lent buffer that will not come back.
+    /// Records that a lent buffer will not come back.
     fn gone(&self, class: usize, share: Reservation) {
         let mut state = lock(&self.state);
         state.unlend(class);
@@ -370,7 +369,7 @@ impl Drop for PooledTensor {
     fn drop(&mut self) {
         let Some(share) = self.share.take() else { return };
         match self.tensor.take().map(Tensor::into_buffer) {
-            // Someone may have put another tensor in its place; only a buffer of the class is worth its share.
+            // The user may have replaced the tensor by another; only a buffer of the right class goes back to the pool.
             Some(Ok(bytes)) if bytes.capacity() == self.class => {
                 self.shared.give_back(self.class, Buffer { bytes, share });
             }

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::hash::Hash;
 
-/// So many values at most. Where there is no room for another, the one that was longest not asked for goes.
+/// Keeps a limited number of values. A new one replaces the one that was not asked for for the longest time.
 pub(crate) struct Recent<K, V> {
     most: usize,
     kept: HashMap<K, (u64, V)>,
@@ -52,7 +52,7 @@ mod tests {
         assert_eq!(recent.kept.len(), 64);
         assert!(!there(&recent, 1) && !there(&recent, 2), "two came, the two oldest went");
         assert!([0, 3, 63, 1000, 1001].into_iter().all(|n| there(&recent, n)));
-        // What is there already pushes nobody out.
+        // Replacing a value that is already there removes no other.
         recent.insert(1000, 1000);
         assert!(recent.kept.len() == 64 && there(&recent, 3));
         assert!(recent.get(&1).is_none());

@@ -1,7 +1,7 @@
 //! What an operation costs, counted from shapes alone, so that a roofline or a prediction needs no run.
 //!
 //! Counting rules: a multiply-add is 2 flops; every other arithmetic, comparison or selection is 1; a transcendental
-//! counts 1 flop and 1 transcendental (how many instructions it takes is the machine's business). Bytes are the inputs
+//! counts 1 flop and 1 transcendental (how many instructions it takes depends on the machine). Bytes are the inputs
 //! read once and the outputs written once: what an ideal cache would move.
 
 use super::{Binary, Map, MapInstr, Op, Unary};
@@ -96,7 +96,7 @@ impl Op {
             size(inputs[0], if transpose_a { rank - 2 } else { rank - 1 })
         };
         let (flops, transcendentals) = match self {
-            // Sources are there already; a reshape only renames.
+            // Sources take no work, and a reshape moves nothing.
             Op::Input { .. } | Op::Weight { .. } | Op::Const(_) | Op::Reshape { .. } => return Ok(Cost::default()),
             Op::Unary(u) => (out, if u.is_transcendental() { out } else { 0 }),
             Op::Binary(Binary::Pow) => (out, out),

@@ -1,12 +1,12 @@
-//! Operations of the user's own: functions of some numbers, applied element by element.
+//! Custom operations: the user's own functions of some numbers, applied element by element.
 //!
-//! A [`Custom`] is its definition in `f64` (a closure), and its text for GPUs. It is registered under a name, for the whole
-//! program, as backends are; [`Op::Custom`] holds the name alone. So a file can say that it wants an
-//! operation, but never brings code, and one that nobody registered is refused.
+//! A [`Custom`] consists of a definition in `f64` (a closure) and a text for GPUs. It is registered under a name, for
+//! the whole program, as backends are; [`Op::Custom`] holds the name alone. So a file can name an operation, but never
+//! contains its code, and a name that is not registered is refused.
 //!
-//! Nothing trusts the text. Before a program that uses the operation is first compiled for a backend, that backend runs it
-//! on a few hundred samples, and the results are compared with the definition ([`Custom::check_on`]). One that differs is
-//! refused with the numbers at which it does. On the CPU the definition itself runs: right, and slow.
+//! The text is not trusted. Before a program that uses the operation is first compiled for a backend, that backend runs
+//! it on a few hundred samples, and the results are compared with the definition ([`Custom::check_on`]). One that
+//! differs is refused with the numbers at which it does. On the CPU the definition itself runs: right, and slow.
 
 use super::{Op, PerElement};
 use crate::backend::Backend;
@@ -27,11 +27,11 @@ pub const MOST_INPUTS: usize = schwann_kernels::each::MAX_INPUTS;
 /// Numbers on which an operation is compared with its definition.
 const SAMPLES: usize = 512;
 
-/// What an operation computes of one number from each of its inputs.
+/// The definition: computes a result from one number of each input.
 pub type Definition = Arc<dyn Fn(&[f64]) -> f64 + Send + Sync>;
 
-/// An operation of the user's own: a pure function of 1 to 8 numbers in `f32`, applied element by element to inputs that
-/// stretch to one shape.
+/// A custom operation: a pure function of 1 to 8 numbers in `f32`, applied element by element to inputs that broadcast
+/// to one shape.
 ///
 /// ```
 /// # use schwann_core::op::Custom;
@@ -72,7 +72,8 @@ impl fmt::Debug for Custom {
 }
 
 impl Custom {
-    /// An operation of this name and so many inputs, by its definition. The name is made of a to z, 0 to 9 and `_`.
+    /// An operation of this name, with this number of inputs and this definition. The name is made of a to z, 0 to 9
+    /// and `_`.
     pub fn new(name: &str, inputs: usize, definition: impl Fn(&[f64]) -> f64 + Send + Sync + 'static) -> Custom {
         let (name, definition) = (name.to_owned(), Arc::new(definition));
         let work = PerElement { operations: inputs, functions: 0, divisions: 0 };
@@ -90,17 +91,18 @@ impl Custom {
         Custom { c: Some(body.to_owned()), ..self }
     }
 
-    /// Numbers from which samples are drawn; −8 to 8 unless told.
+    /// The range from which samples are drawn; by default −8 to 8.
     pub fn domain(self, low: f64, high: f64) -> Custom {
         Custom { domain: [low, high], ..self }
     }
 
-    /// How far a backend's result y may be from the definition: `abs + rel · |y|`; 10⁻⁶ and 2·10⁻⁵ unless told.
+    /// How far a backend's result y may be from the definition: `abs + rel · |y|`; by default 10⁻⁶ and 2·10⁻⁵.
     pub fn tolerance(self, abs: f64, rel: f64) -> Custom {
         Custom { abs, rel, ..self }
     }
 
-    /// What one element takes, for costs and predictions: operations in all, and exponentials and the like among them.
+    /// The work for one element, for costs and predictions: operations in all, and how many of them are exponentials
+    /// and the like.
     pub fn work(self, operations: usize, functions: usize) -> Custom {
         Custom { work: PerElement { operations, functions, divisions: 0 }, ..self }
     }
@@ -115,7 +117,7 @@ impl Custom {
         self.inputs
     }
 
-    /// What it is.
+    /// Its definition.
     pub fn definition(&self) -> &Definition {
         &self.definition
     }
@@ -130,7 +132,7 @@ impl Custom {
         self.c.as_deref()
     }
 
-    /// What one element takes.
+    /// The work for one element.
     pub fn per_element(&self) -> PerElement {
         self.work
     }
@@ -176,14 +178,15 @@ impl Custom {
         Ok(())
     }
 
-    /// Numbers to compare on, a list for each input: the ends of the domain, numbers that functions tell apart, and draws.
+    /// Numbers to compare on, a list for each input: the ends of the domain, numbers at which functions often differ,
+    /// and random ones.
     fn samples(&self) -> Vec<Vec<f32>> {
         let [low, high] = self.domain;
         let telling = [low, high, 0.0, 1.0, -1.0, 0.5, -0.5, 1e-3, -1e-3, 1e-20, -1e-20, (low + high) / 2.0];
         let telling: Vec<f64> = telling.into_iter().filter(|x| (low..=high).contains(x)).collect();
         let mut random = Random::named(&self.name);
         let each = |input: usize| {
-            // Every telling number of one input meets every one of the next, and then draws follow.
+            // Each of these numbers of one input is combined with each one of the next input; random numbers follow.
             let (many, stride) = (telling.len(), telling.len().pow(input.min(1) as u32));
             (0..SAMPLES)
                 .map(|at| match at < (many * many).min(SAMPLES / 2) {
@@ -230,7 +233,7 @@ impl Custom {
 
 static KNOWN: RwLock<BTreeMap<String, Arc<Custom>>> = RwLock::new(BTreeMap::new());
 
-/// Operations and backends on which they agree with their definitions.
+/// Operations, each with a backend on which it agrees with its definition.
 static AGREE: RwLock<BTreeSet<(String, String)>> = RwLock::new(BTreeSet::new());
 
 /// The operation that is registered under a name.
@@ -238,7 +241,7 @@ pub fn find(name: &str) -> Option<Arc<Custom>> {
     KNOWN.read().unwrap_or_else(PoisonError::into_inner).get(name).cloned()
 }
 
-/// The same, or a sentence that says what there is.
+/// The same, or an error that lists the registered names.
 pub(crate) fn get(name: &str) -> std::result::Result<Arc<Custom>, String> {
     find(name).ok_or_else(|| {
         let all = KNOWN.read().unwrap_or_else(PoisonError::into_inner);
@@ -251,7 +254,7 @@ pub(crate) fn get(name: &str) -> std::result::Result<Arc<Custom>, String> {
     })
 }
 
-/// Sees to it that all custom operations of a graph agree with their definitions on a backend. Each is tried once.
+/// Checks that all custom operations of a graph agree with their definitions on a backend. Each is tried once.
 pub(crate) fn agree(graph: &Graph, backend: &dyn Backend) -> Result<()> {
     for node in graph.nodes() {
         match &node.op {

@@ -13,7 +13,8 @@ impl Serialize for Float {
         if !x.is_finite() {
             return s.serialize_str(&format!("{:#010x}", x.to_bits()));
         }
-        // Readers go through an `f64` that may be off by its last bit; the short form must survive that.
+        // Readers of JSON may parse an `f64` that is off by its last bit; the short form must still give the same
+        // `f32`.
         let short: f64 = format!("{x:?}").parse().unwrap_or(f64::NAN);
         let survives = short.next_up() as f32 == x && short.next_down() as f32 == x && (x != 0.0 || short == 0.0);
         if survives { s.serialize_f32(x) } else { s.serialize_f64(f64::from(x)) }

@@ -18,7 +18,7 @@ fn arity(inputs: &[&Type], allowed: std::ops::RangeInclusive<usize>) -> Infer<()
     })
 }
 
-/// What sums over synapses read: values, sources, destinations, and lists of numbers.
+/// Checks the inputs of sums over synapses: values, sources, destinations, and lists of numbers.
 fn synapses(inputs: &[&Type], axis: usize) -> Infer<()> {
     let x = inputs[0];
     axis_of(x, axis)?;

@@ -332,13 +332,14 @@ pub enum Op {
         /// How many segments.
         segments: Dim,
     },
-    /// Sums over sparse synapses (made by a pass). Inputs: x of one or two axes, then for each synapse e its source along
-    /// `axis` of x and its destination (`i32`), a scale, a shift, and `sums` weights c₁ …, all of one length. Output k is
-    /// like x with `segments` elements along `axis`: element d is the sum of `cₖ[e] · act(scale[e] · x[source e] +
-    /// shift[e])` over the e with destination d. `sums` further inputs, if they are there, are what the sums start from;
-    /// they stretch to the result. Backends may need all but x and those to be known before the run.
+    /// Sums over sparse synapses (made by a pass). Inputs: x of one or two axes, then for each synapse e its source
+    /// along `axis` of x and its destination (`i32`), a scale, a shift, and `sums` weights c₁ …, all of one length.
+    /// Output k is like x with `segments` elements along `axis`: element d is the sum of `cₖ[e] · act(scale[e] ·
+    /// x[source e] + shift[e])` over the e with destination d. `sums` further inputs, if there are any, are what the
+    /// sums start from; they broadcast to the result's shape. Backends may need all inputs except x and these to be
+    /// known before the run.
     SynapseSum {
-        /// What becomes of a synapse's input.
+        /// What a synapse does to its input.
         activation: Activation,
         /// The axis.
         axis: usize,
@@ -347,15 +348,16 @@ pub enum Op {
         /// How many destinations.
         segments: usize,
     },
-    /// How the neurons of a leaky network move on (made by a pass): `(p · x + q + s₂) / (r + s₁)`, where s₁ and s₂ are
+    /// One step of the neurons of a leaky network (made by a pass): `(p · x + q + s₂) / (r + s₁)`, where s₁ and s₂ are
     /// what `SynapseSum` gives from the first seven inputs. p, q and r follow, and stretch to the shape of x, which is
-    /// the result's too. With `times` above 1 the result is x again, so many times in all, as a solver unfolds a step.
+    /// the result's too. With `times` above 1 the step is repeated, each time with the result as x, as a solver unfolds
+    /// a step.
     SynapseRatio {
-        /// What becomes of a synapse's input.
+        /// What a synapse does to its input.
         activation: Activation,
         /// The axis.
         axis: usize,
-        /// How often it is taken, at least once.
+        /// How many times the step is taken, at least once.
         #[serde(default = "once", skip_serializing_if = "is_once")]
         times: usize,
     },
@@ -408,8 +410,8 @@ pub enum Op {
         /// The result's element type.
         dtype: DType,
     },
-    /// A function of the user's own, element by element, of inputs that stretch to one shape. It is known by its name alone,
-    /// under which this program has registered it: see [`Custom`].
+    /// A custom function, applied element by element to inputs that broadcast to one shape. The operation holds only
+    /// the name under which the function is registered: see [`Custom`].
     Custom {
         /// The name.
         name: String,
@@ -503,7 +505,7 @@ impl Op {
         )
     }
 
-    /// Whether it only gives access to something: no work when the graph runs.
+    /// Whether it only names a value that is already there, so that running it takes no work.
     pub fn is_source(&self) -> bool {
         matches!(self, Op::Input { .. } | Op::Weight { .. } | Op::Const(_))
     }
@@ -550,8 +552,8 @@ impl Map {
         })
     }
 
-    /// The operation that gives these values of the program as these types and computes nothing else, and the order of its
-    /// results: its result k is number `order[k]` of those asked for. There must be one, and each a value of the program.
+    /// The operation whose results are these values of the program, with these types, and that computes nothing else.
+    /// Its result k is number `order[k]` of `results`, which must not be empty.
     pub(crate) fn giving(&self, results: &[MapResult]) -> (Op, Vec<usize>) {
         let mut needed = vec![false; self.code.len()];
         results.iter().for_each(|r| needed[usize::from(r.at)] = true);
@@ -566,7 +568,7 @@ impl Map {
             code.push(instr.map_operands(|o| at[usize::from(o)]));
             at[i] = (code.len() - 1) as u16;
         }
-        // Nothing reads the last of what is needed, so it is a result: it comes first, the others keep their order.
+        // No instruction reads the last one, so it is a result: it comes first, the others keep their order.
         let is_last = |r: &MapResult| usize::from(at[usize::from(r.at)]) + 1 == code.len();
         let first = results.iter().position(is_last).unwrap_or(0);
         let order: Vec<usize> = std::iter::once(first).chain((0..results.len()).filter(|&k| k != first)).collect();
@@ -636,7 +638,8 @@ impl fmt::Display for Map {
 impl Map {
     /// The program in one line, further results after the first: `tanh(x0 + x1) * x2, x0 + x1`.
     pub fn text(&self, also: &[MapResult]) -> String {
-        // Values are shared, so written out as a tree a short program can be astronomically long: both ways are bounded.
+        // Values are shared, so a short program can be extremely long when written out as a tree: depth and length are
+        // limited.
         fn expr(code: &[MapInstr], at: u16, depth: usize, left: &mut usize) -> String {
             if depth > 12 || *left == 0 {
                 return "…".into();

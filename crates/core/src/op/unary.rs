@@ -1,5 +1,5 @@
-//! Functions of one value: all that the graph, the reference and the gradients know of each is its entry in the table below.
-//! What computes it fast is in the kernels (`math.rs`, and its line in `map/functions.rs`).
+//! Functions of one value. The graph, the reference and the gradients take all they need from the table below; the fast
+//! code is in the kernels (`math.rs`, and a line in `map/functions.rs`).
 
 use crate::error::Result;
 use crate::grad::Tape;
@@ -9,7 +9,7 @@ use schwann_kernels::map as kernel;
 use serde::{Deserialize, Serialize};
 use std::f64::consts::{FRAC_1_SQRT_2, FRAC_2_SQRT_PI};
 
-/// What is said of a function beside its formula.
+/// How exact and how costly a function is.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     /// Its result is a number of the operand's type, so that nothing is rounded.
@@ -153,7 +153,7 @@ functions! {
         };
     /// max(x, 0)
     Relu = relu, Exact,
-        // NaN stays, which `f64::max` would not let it.
+        // NaN stays NaN; `f64::max` would turn it into 0.
         value: |x| if x.is_nan() { x } else { x.max(0.0) },
         gradient: |t, x, _, g| {
             let zero = t.number(0.0, x)?;

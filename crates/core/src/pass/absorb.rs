@@ -1,14 +1,15 @@
-//! Work around a matrix product that can be done on its weights ahead of every run: adding up products with the same left
+//! Moves work around a matrix product into its weights, where it is done once: adding up products with the same left
 //! operand, and multiplying by a number before or after.
 //!
-//! x·A + x·B = x·(A + B), c·(x·A) = x·(c·A) and (c·x)·A = x·(c·A), biases likewise. A cell's gate of two linear layers
-//! is then one, and the factors of a scaled activation are gone. The new weights are written as graph nodes; hoisting and
-//! folding compute them once.
+//! x·A + x·B = x·(A + B), c·(x·A) = x·(c·A) and (c·x)·A = x·(c·A), biases likewise. The two linear layers of a cell's
+//! time gate become one, and the factors of a scaled activation disappear. The new weights are written as graph nodes;
+//! hoisting and folding compute them once.
 //!
-//! Weights that may change are taken to stay as moderate as these rules need them to be: that is written down, and weights
-//! for which it does not hold are refused when somebody sets them ([`Graph::limit`]).
+//! These rules need weights that do not overflow when they are added and scaled. For weights that may change, that
+//! condition is recorded, and new weights that break it are refused ([`Graph::limit`]).
 //!
-//! For an infinite x the first is another sum: ∞ · 2 − ∞ · 1 is NaN, and ∞ · (2 − 1) is ∞, at every batch size.
+//! For an infinite x, the first rule changes the result: ∞ · 2 − ∞ · 1 is NaN, but ∞ · (2 − 1) is ∞. It does so at
+//! every batch size.
 
 use super::PassOptions;
 use super::dead::dead_code;
@@ -25,7 +26,7 @@ use std::collections::{HashMap, HashSet};
 /// to underflow, where the network as it was written does not.
 const MOST_FACTOR: f32 = 65536.0;
 
-/// Terms of one sum at most. A cell has two or three; more would make this pass take longer than the graph is long.
+/// The most terms of one sum. A cell has two or three; without a limit this pass could take more than linear time.
 const MOST_TERMS: usize = 64;
 
 /// Σ scale · x·weight + Σ scale · bias
@@ -49,7 +50,7 @@ struct Absorb<'a> {
 /// The graph with such work moved into weights, here and in loops.
 pub(super) fn absorb(graph: &Graph, options: &PassOptions) -> Result<Graph> {
     if !options.fold_weights {
-        // Weights that are still to change would have to be worked on again in every run.
+        // Without folding, the new weights would be computed in every run.
         return Ok(graph.clone());
     }
     let limits = RefCell::default();
@@ -60,7 +61,7 @@ pub(super) fn absorb(graph: &Graph, options: &PassOptions) -> Result<Graph> {
 
 fn absorb_in(graph: &Graph, known: &Known<'_>, limits: &RefCell<Vec<Limit>>) -> Result<Graph> {
     let mut a = Absorb { graph, known, uses: graph.uses(), sums: Vec::with_capacity(graph.nodes().len()) };
-    // In order, so that a sum finds its parts, and without recursion, since graphs can be deep.
+    // In order, so that the parts of a sum are found before it; without recursion, since graphs can be deep.
     for id in 0..graph.nodes().len() as u32 {
         let sum = a.sum(Value { node: id, slot: 0 });
         a.sums.push(sum);
@@ -81,7 +82,7 @@ fn absorb_in(graph: &Graph, known: &Known<'_>, limits: &RefCell<Vec<Limit>>) -> 
     }
     let taken: HashSet<u32> = sums.values().flat_map(|s| &s.inner).copied().collect();
     let mut r = graph.rebuild();
-    // Weights may come after the first node that is to read them.
+    // Inputs, weights and literals go first, since weights may come after the first node that will read them.
     for id in 0..graph.nodes().len() as u32 {
         if known.is_source(Value { node: id, slot: 0 }) || matches!(graph.nodes()[id as usize].op, Op::Input { .. }) {
             r.copy(id)?;
@@ -94,7 +95,8 @@ fn absorb_in(graph: &Graph, known: &Known<'_>, limits: &RefCell<Vec<Limit>>) -> 
             let products = members().filter(|node| matches!(node.op, Op::MatMul { .. })).map(|node| node.name.as_str());
             let result = &graph.nodes()[id as usize].name;
             let name = &name::fused(Some(name::joint(products).as_str()), result, std::iter::empty());
-            // What is scaled may itself be part of a sum that is made in one: then the scaled value is there, and it is not.
+            // The value that is scaled may itself have become part of another sum; then only the scaled value exists in
+            // the new graph.
             let scaled = a.scaled(sum.x).filter(|(x, _)| r.find(*x).is_some());
             let (x, factor) = scaled.unwrap_or((sum.x, 1.0));
             let add = |new: &mut Graph, parts: Vec<(Value, f32)>, what: &str| -> Result<Option<Value>> {
@@ -165,14 +167,14 @@ impl Absorb<'_> {
         (self.uses[value.node as usize] == [1]).then(|| self.sums[value.node as usize].as_ref())?
     }
 
-    /// Takes such a sum for the node that reads it.
+    /// Removes such a sum, to make it part of the node that reads it.
     fn take(&mut self, value: Value) -> Option<Sum> {
         let mut sum = self.sums[value.node as usize].take()?;
         sum.inner.push(value.node);
         Some(sum)
     }
 
-    /// What a node is a sum of; parts become its own. All nodes before it have been looked at.
+    /// The sum that a node computes; sums of its operands become part of it. Earlier nodes have already been visited.
     fn sum(&mut self, value: Value) -> Option<Sum> {
         let node = self.graph.node(value);
         if node.outs.len() != 1 || self.graph.ty(value).dtype != DType::F32 {
@@ -237,8 +239,9 @@ impl Absorb<'_> {
         Some(sum)
     }
 
-    /// Weights and biases that are added and scaled ahead must stay finite, as the sums of what they give may: a weight that
-    /// overflows makes NaN of a 0. Gives what of that depends on weights that may change; `None` where it is not so now.
+    /// Weights and biases that are added and scaled before the run must stay finite, even where the sums of the
+    /// products would: an infinite weight times 0 is NaN. `None` if they do not stay finite now; else the conditions on
+    /// weights that may change.
     fn limits(&self, id: u32, sum: &Sum) -> Result<Option<[Limit; 2]>> {
         let factor = self.scaled(sum.x).map_or(1.0, |(_, c)| c.abs().max(1.0));
         let node = &self.graph.nodes()[id as usize].name;
@@ -263,7 +266,7 @@ impl Absorb<'_> {
         Ok(Some(limits))
     }
 
-    /// Whether there is anything that can be done ahead.
+    /// Whether the rewrite saves any work.
     fn gains(&self, sum: &Sum) -> bool {
         sum.weights.len() > 1 || sum.weights[0].1 != 1.0 || self.scaled(sum.x).is_some()
     }

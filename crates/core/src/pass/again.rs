@@ -1,4 +1,4 @@
-//! Working out again what was folded, when weights change that it was made of.
+//! Computes folded weights again when the weights that they were made of change.
 
 use super::evaluate::{evaluate, evaluate_later};
 use crate::error::{Error, Result};
@@ -8,8 +8,8 @@ use crate::shape::Bindings;
 use crate::tensor::Tensor;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The new data of all weights of a compiled graph that the `changed` ones are part of, by name. `weights` has all that may
-/// change, as they are now. The bits are those that compiling with these weights would give.
+/// The new data, by name, of all weights of a compiled graph that depend on the `changed` ones. `weights` has the
+/// current data of all weights that may change. The result has the same bits as compiling with these weights.
 pub(crate) fn again(
     prelude: &Prelude,
     weights: &BTreeMap<String, Tensor>,
@@ -24,7 +24,7 @@ pub(crate) fn again(
     let is_dirty = |v: &Value| dirty[v.node as usize];
     let made: Vec<_> = prelude.graph.outputs().iter().filter(|o| is_dirty(&o.value)).collect();
     let limits: Vec<_> = prelude.limits.iter().filter(|(_, values)| values.iter().any(is_dirty)).collect();
-    // How often each value is still to be read: data goes when it was read for the last time, as when it was folded.
+    // How many times each value will still be read: data is dropped after its last read, as in folding.
     let mut left = vec![0usize; nodes.len()];
     made.iter().map(|o| &o.value).chain(limits.iter().flat_map(|(_, values)| values)).for_each(|v| {
         left[v.node as usize] += 1;
@@ -40,7 +40,7 @@ pub(crate) fn again(
         if left[id] == 0 {
             continue;
         }
-        let missing = |what: &str| Error::Internal(format!("`{}`: {what} is not there to be worked on", node.name));
+        let missing = |what: &str| Error::Internal(format!("`{}`: {what} has no data", node.name));
         data[id] = Some(match &node.op {
             Op::Weight { name, .. } => weights.get(name).ok_or_else(|| missing(name))?.clone(),
             Op::Const(tensor) => tensor.clone(),

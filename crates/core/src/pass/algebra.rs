@@ -1,4 +1,5 @@
-//! Algebraic clean-up: local rules that hold for every value, to the sign of zero, which a division would show.
+//! Algebraic simplification: local rules that hold for every value, even for the sign of zero, which a division would
+//! show.
 
 use super::{PassOptions, rewrite};
 use crate::dtype::DType;

@@ -1,8 +1,9 @@
-//! What the inner work of a recurrent network is: gated cells, and steps that a solver unfolds.
+//! Finds the inner operations of recurrent networks: gated cells, and steps that a solver unfolds.
 //!
-//! A product whose columns are three heads that only a gate reads is one `GatedCell`. A ratio of sums over synapses that is
-//! taken again of its own result, with the same synapses and terms, is one `SynapseRatio` that is taken several times. What
-//! a backend makes of them is up to it: [`expand`] gives a cell back as a product and a program.
+//! A product whose columns are three heads that only a gate reads is one `GatedCell`. A ratio of sums over synapses
+//! that is applied repeatedly to its own result, with the same synapses and terms, is one `SynapseRatio` with `times`
+//! above 1. A backend without a kernel for cells can expand them: [`expand`] turns a cell back into a product and a
+//! program.
 
 use super::PassOptions;
 use super::dead::dead_code;
@@ -34,11 +35,11 @@ pub(super) fn gated_cells(graph: &Graph, options: &PassOptions) -> Result<Graph>
         let new = r.new.push(cell.op.clone(), inputs, node.name.clone())?;
         r.set_all(id, new);
     }
-    // The products and their parts, which nobody reads any more.
+    // Removes the products and heads that the cells replaced.
     dead_code(&r.finish()?, options)
 }
 
-/// A cell that has been found: its operation, with x, the weights and what is added.
+/// A cell that has been found: its operation, with x, the weights and the bias.
 struct Cell {
     op: Op,
     inputs: Vec<Value>,
@@ -50,7 +51,7 @@ impl Cell {
         let Op::Map { map, dtype: DType::F32, also } = &node.op else { return None };
         let [t, a, b] = map.gate().filter(|_| node.inputs.len() == 3 && also.is_empty())?;
         let read_once = |v: Value| uses[v.node as usize] == [1];
-        // The heads: three parts of one product, along one axis, which nobody else reads.
+        // The heads: three slices of one product, along one axis, which no other node reads.
         let mut heads = [0; 3];
         let mut product = None;
         for (start, input) in heads.iter_mut().zip([a, b, t]) {
@@ -79,7 +80,7 @@ impl Cell {
         };
         let op = Op::GatedCell { batch_last, by_column, heads };
         let inputs: Vec<Value> = [x, w].map(|i| multiplied.inputs[i]).into_iter().chain(bias).collect();
-        // What the operation's rule refuses is no cell: other types, more axes.
+        // If the operation's type rule refuses it (other types, more axes), it is no cell.
         let types: Vec<_> = inputs.iter().map(|v| graph.ty(*v)).collect();
         let fits = op.infer(&types).is_ok_and(|outs| outs == node.outs);
         fits.then_some(Cell { op, inputs })
@@ -98,8 +99,8 @@ fn added(map: &Map, product: &Node) -> Option<Value> {
     }
 }
 
-/// Adds to `graph` what a gated cell computes from `inputs`, up to its heads a, b and t. With `fused`, the sum with what is
-/// added is part of the product.
+/// Adds to `graph` what a gated cell computes from `inputs`, up to its heads a, b and t. With `fused`, the addition of
+/// the bias is part of the product.
 pub(crate) fn heads(graph: &mut Graph, node: &Node, inputs: &[Value], fused: bool) -> Result<[Value; 3]> {
     let Op::GatedCell { batch_last, by_column, heads } = node.op else {
         let problem = format!("{} is no gated cell", node.op.name());
@@ -155,7 +156,7 @@ pub(super) fn unfoldings(graph: &Graph, options: &PassOptions) -> Result<Graph> 
         return Ok(graph.clone());
     }
     let uses = graph.uses();
-    // By the last ratio of a row: what the first one reads, and how often it is taken.
+    // For the last ratio of each chain: what the first one reads, and how many ratios there are.
     let mut rows: HashMap<u32, (Value, usize)> = HashMap::new();
     let mut joined: HashSet<u32> = HashSet::new();
     for (id, node) in (0u32..).zip(graph.nodes()) {
@@ -163,7 +164,7 @@ pub(super) fn unfoldings(graph: &Graph, options: &PassOptions) -> Result<Graph> 
         let before = node.inputs[0];
         let one = graph.node(before);
         let (mut first, mut all) = (before, times);
-        // An output would count as a use, too.
+        // The next ratio must be the only use; being an output counts as a use too.
         if let Op::SynapseRatio { activation: its, axis: along, times: earlier } = one.op
             && (its, along) == (activation, axis)
             && one.inputs[1..] == node.inputs[1..]

@@ -1,4 +1,4 @@
-//! Leaving out what nobody reads, and doing once what is written twice.
+//! Removes nodes that are not needed, and merges equal ones.
 
 use super::PassOptions;
 use crate::error::Result;
@@ -7,14 +7,14 @@ use crate::op::{Map, MapInstr, MapResult, Op};
 use crate::shape::Shape;
 use std::collections::HashMap;
 
-/// Drops nodes that no result depends on, and of a program's results those that nobody reads. Inputs stay: they are the
-/// graph's interface.
+/// Drops nodes that no result depends on, and results of programs that are not read. Inputs stay: they are the graph's
+/// interface.
 pub(super) fn dead_code(graph: &Graph, _: &PassOptions) -> Result<Graph> {
     let nodes = graph.nodes();
     let mut live: Vec<Vec<bool>> = nodes.iter().map(|n| vec![false; n.outs.len()]).collect();
     let read = |live: &mut Vec<Vec<bool>>, v: &Value| live[v.node as usize][usize::from(v.slot)] = true;
     graph.outputs().iter().for_each(|o| read(&mut live, &o.value));
-    // Programs that lose a result, and with it perhaps inputs: what only those need is dead too.
+    // Programs that lose a result may also lose inputs: nodes that only those inputs need are dead too.
     let mut smaller: HashMap<u32, Program> = HashMap::new();
     for (at, node) in nodes.iter().enumerate().rev() {
         let (id, slots) = (at as u32, &live[at]);
@@ -50,11 +50,11 @@ pub(super) fn dead_code(graph: &Graph, _: &PassOptions) -> Result<Graph> {
     r.finish()
 }
 
-/// A program that computes nothing but what it gives.
+/// A program that computes only its results.
 pub(super) struct Program {
     pub(super) op: Op,
     pub(super) inputs: Vec<Value>,
-    /// Which of the results that were asked for each of its results is.
+    /// For each of its results, which of the requested results it is.
     pub(super) order: Vec<usize>,
 }
 

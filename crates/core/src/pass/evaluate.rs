@@ -1,10 +1,10 @@
-//! One node's result from known inputs. The reference computes in `f64`, which takes two or four times the memory
-//! of the weights themselves, so it is never given all of them at once.
+//! Computes one node's result from known inputs. The reference computes in `f64`, which takes two or four times the
+//! memory of the weights, so large operands are given to it in pieces.
 //!
 //! Elements that are only moved are moved as bytes. Other work is cut along an axis of its result, and the reference is
-//! given a piece at a time; since no sum is cut, the bits are those of the reference on the whole. What cannot be cut
-//! (a sum over everything, attention, synapses) is given to it whole. Of inputs in a mapped file, what has been read is
-//! let go of.
+//! given a piece at a time; since no sum is cut, the bits are those of the reference on the whole. Work that cannot be
+//! cut (a sum over everything, attention, synapses) is given to it whole. Pages of a mapped file are released once they
+//! have been read.
 
 use crate::error::Result;
 use crate::graph::Node;
@@ -13,15 +13,15 @@ use crate::reference::{self, HostValue, Precision};
 use crate::shape::Bindings;
 use crate::tensor::{Make, Tensor, count};
 
-/// Elements of inputs and result that the reference is given at once, about.
+/// About how many elements of inputs and result the reference is given at once.
 const PIECE: usize = 1 << 16;
 
-/// Smaller results are made at once.
+/// Smaller results are computed immediately, not later.
 const LATER_BYTES: usize = 1 << 20;
-/// Results that are made when asked for may be made from other such results; so deeply they may be nested.
+/// Results that are computed when they are read may depend on other such results, nested at most this deeply.
 const MOST_DEPTH: usize = 8;
 
-/// A node's result that is yet to be made.
+/// How to compute a node's result later.
 struct Recipe {
     node: Node,
     inputs: Vec<Tensor>,
@@ -40,9 +40,9 @@ impl Make for Recipe {
     }
 }
 
-/// The result of a node with one output and one reader, which may be made only when it is read. A large matrix that is
-/// packed is then in memory while it is packed, and not beside its packed form. Work that can fail is done now, and so is
-/// what would keep far more on the heap to be made from than it is itself.
+/// The result of a node with one output and one reader, which may be computed only when it is read: a large matrix then
+/// exists only while it is packed, and not beside its packed form. Two kinds of work are done now: work that can fail,
+/// and work whose inputs would take far more heap than its result.
 pub(super) fn evaluate_later(node: &Node, inputs: &[&Tensor], shape: &[usize]) -> Result<Tensor> {
     if let (Op::Reshape { .. }, [x]) = (&node.op, inputs) {
         return x.reshaped(shape);
@@ -83,7 +83,7 @@ fn strides(shape: &[usize]) -> Vec<usize> {
     strides
 }
 
-/// Where elements lie: the first one, and how far apart they are along each axis.
+/// Where elements are: the first one, and the strides along each axis.
 struct Place {
     start: usize,
     strides: Vec<usize>,
@@ -93,7 +93,7 @@ impl Place {
     fn all(shape: &[usize]) -> Place {
         Place { start: 0, strides: strides(shape) }
     }
-    /// Those from number `from` on along an axis of a tensor of this shape.
+    /// The elements from `from` on along an axis of a tensor of this shape.
     fn within(shape: &[usize], axis: usize, from: usize) -> Place {
         let strides = strides(shape);
         Place { start: from * strides[axis], strides }
@@ -105,7 +105,7 @@ fn copy(shape: &[usize], size: usize, (from, at): (&[u8], &Place), (to, place): 
     if shape.contains(&0) {
         return;
     }
-    // Last axes whose elements lie together on both sides are one run.
+    // Trailing axes that are contiguous on both sides are one run.
     let (mut axes, mut run) = (shape.len(), 1);
     while axes > 0 && (shape[axes - 1] == 1 || [at, place].iter().all(|p| p.strides[axes - 1] == run)) {
         axes -= 1;
@@ -133,7 +133,7 @@ fn copy(shape: &[usize], size: usize, (from, at): (&[u8], &Place), (to, place): 
     }
 }
 
-/// So many elements of an input, from where to where.
+/// A block of elements of an input, and where it goes.
 struct Move {
     input: usize,
     shape: Vec<usize>,
@@ -141,8 +141,8 @@ struct Move {
     to: Place,
 }
 
-/// What an operation that only moves elements moves; what it moves nothing to is 0. `None` of any other, and of one whose
-/// sizes do not fit: the reference says what is wrong with it.
+/// The moves of an operation that only moves elements; other elements of the result are 0. `None` for any other
+/// operation, and if sizes do not fit, so that the reference reports the error.
 fn moves(op: &Op, inputs: &[&Tensor], shape: &[usize]) -> Option<Vec<Move>> {
     let x = inputs.first()?.shape();
     let one = |shape: &[usize], from: Place, to: Place| vec![Move { input: 0, shape: shape.to_vec(), from, to }];
@@ -228,8 +228,8 @@ fn cuts(op: &Op, inputs: &[&Tensor], shape: &[usize], axis: usize) -> Option<Vec
     }
 }
 
-/// Computes the result piece by piece, cut along the axis that leaves the least of the inputs whole; pieces that are still
-/// large (both sides of a product are) are cut along another.
+/// Computes the result piece by piece, cut along the axis for which the fewest input elements are needed whole. Pieces
+/// that are still large (as both sides of a product can be) are cut along another axis.
 fn in_pieces(node: &Node, inputs: &[&Tensor], shape: &[usize]) -> Result<Tensor> {
     let all = inputs.iter().map(|t| t.len()).fold(count(shape).unwrap_or(usize::MAX), usize::saturating_add);
     let ways = (0..shape.len()).filter(|&axis| all > PIECE && shape[axis] > 1).filter_map(|axis| {
@@ -258,7 +258,7 @@ fn in_pieces(node: &Node, inputs: &[&Tensor], shape: &[usize]) -> Result<Tensor>
     Ok(result)
 }
 
-/// A copy of so many elements along an axis. Where they are one stretch of the data, that has been read.
+/// A copy of `rows` elements along an axis. If they are one contiguous range of the data, its pages are released.
 fn part(t: &Tensor, axis: usize, from: usize, rows: usize) -> Result<Tensor> {
     let (mut shape, size) = (t.shape().to_vec(), t.dtype().size());
     shape[axis] = rows;

@@ -1,7 +1,7 @@
 //! Constant folding: work on constants, and (unless asked not to) on weights, is done now instead of in every run.
 //!
-//! What is made of weights that may change is a weight that may change, however small, and how it is made is written down
-//! ([`Graph::record`]).
+//! A result computed from weights that may change becomes a weight that may change, however small it is, and how it is
+//! computed is recorded ([`Graph::record`]).
 
 use super::PassOptions;
 use super::evaluate::{evaluate, evaluate_later};
@@ -16,8 +16,9 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// Results up to this many bytes are always worth keeping.
 const SMALL: usize = 4096;
-/// Larger ones only if they are at most so many times what they replace: weights kept narrow may widen once, ahead of
-/// every run, but a small constant stretched over a large shape is better stretched when it is read.
+/// Larger ones only if they are at most this many times as large as the inputs they replace: narrow weights may be
+/// widened once, before the run, but a small constant that is broadcast to a large shape is better broadcast when it is
+/// read.
 const GROWTH: usize = 4;
 /// A folded result of up to this many elements is a literal in the graph's text, a larger one a weight.
 const LITERAL: usize = 64;
@@ -31,14 +32,13 @@ pub(super) fn fold(graph: &Graph, options: &PassOptions) -> Result<Graph> {
     fold_into(graph, options, false)
 }
 
-/// Work that folding may do in all (operations, and bytes made), beside some for each byte of weights: what is beyond is
-/// left for the run. Without a limit, a small file could ask for years of products of its weights, or for copies of them
-/// without end.
+/// The work that folding may do in all (operations, and bytes made), plus some for each byte of weights; more is left
+/// for the run. Without a limit, a small file could demand years of products of its weights, or endless copies of them.
 const WORK: u64 = 1 << 28;
 const WORK_PER_BYTE: u64 = 64;
 
-/// The work that folding may still do for one graph. All passes that fold, and the bodies of all loops, take from the same:
-/// what one of them made is a weight for the next, and must not allow it more.
+/// The work that folding may still do for one graph. All passes that fold, and the bodies of all loops, share it: a
+/// weight that one of them made must not raise the limit for the next.
 #[derive(Clone, Debug)]
 pub struct FoldWork(Arc<AtomicU64>);
 
@@ -49,19 +49,19 @@ impl Default for FoldWork {
 }
 
 impl FoldWork {
-    /// What a graph that came with these weights may have.
+    /// The work allowed for a graph with these weights.
     pub(super) fn of(graph: &Graph) -> FoldWork {
         let weights: usize = graph.weights().values().map(Tensor::size).sum();
         FoldWork(Arc::new(AtomicU64::new(WORK.saturating_add(WORK_PER_BYTE.saturating_mul(weights as u64)))))
     }
 
-    /// Takes so much, if there is so much left.
+    /// Takes this much, if enough is left.
     fn take(&self, work: u64) -> bool {
         self.0.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(work)).is_ok()
     }
 }
 
-/// With `literals`, what comes from literals alone stays one, however large.
+/// With `literals`, a result that is computed only from literals is a literal, however large.
 fn fold_into(graph: &Graph, options: &PassOptions, literals: bool) -> Result<Graph> {
     let mut r = graph.rebuild();
     let mut known: HashMap<Value, Tensor> = HashMap::new();
@@ -90,7 +90,7 @@ fn fold_into(graph: &Graph, options: &PassOptions, literals: bool) -> Result<Gra
             || !worth_keeping(&r.new, &inputs, &node.outs[0])
             // A node with several results would have to become several nodes.
             || node.outs.len() > 1
-            // Nobody reads it: an earlier pass has left it behind.
+            // No node reads it: an earlier pass left it behind.
             || readers.left[id] == 0
         {
             continue;
@@ -99,7 +99,7 @@ fn fold_into(graph: &Graph, options: &PassOptions, literals: bool) -> Result<Gra
         let shape = out.shape.eval(&Bindings::new())?;
         let cost = graph.node_cost(node, &Bindings::new())?;
         if !options.fold_work.take(cost.flops.saturating_add(cost.bytes())) {
-            // Backends need the tables of synapses ahead; anything else can be left for the run.
+            // Backends need the tables of synapses before the run; other work can be left for the run.
             if tables[id] {
                 let problem = "tables of synapses take too much work to be made ahead".into();
                 return Err(Error::Value { node: node.name.clone(), problem });
@@ -124,7 +124,7 @@ fn fold_into(graph: &Graph, options: &PassOptions, literals: bool) -> Result<Gra
         };
         known.insert(folded, tensor);
         r.set_all(id as u32, folded);
-        // Data that was read for the last time is dropped at once, or all results in between would be in memory.
+        // Data is dropped after its last read, or all intermediate results would be in memory at once.
         for &read in &node.inputs {
             if readers.was_last(read) {
                 let value = r.get(read)?;
@@ -136,9 +136,9 @@ fn fold_into(graph: &Graph, options: &PassOptions, literals: bool) -> Result<Gra
     r.finish()
 }
 
-/// How often each node's data is still to be read.
+/// How many times each node's data will still be read.
 struct Readers {
-    /// For each node, the one whose data it has: itself, or the first of several that name one weight.
+    /// For each node, the one that holds its data: itself, or the first of several nodes of the same weight.
     owner: Vec<usize>,
     left: Vec<u32>,
 }
@@ -155,7 +155,7 @@ impl Readers {
         readers
     }
 
-    /// Counts one reading; whether it was the last.
+    /// Counts one read; gives whether it was the last.
     fn was_last(&mut self, value: Value) -> bool {
         let left = &mut self.left[self.owner[value.node as usize]];
         *left = left.saturating_sub(1);
@@ -191,7 +191,7 @@ struct Names(HashMap<String, usize>);
 
 impl Names {
     fn fresh(&mut self, graph: &Graph, base: &str) -> String {
-        // A weight's name has its limits, a node's has none.
+        // A weight's name may not be longer, a node's may.
         let base: String = base.chars().filter(|c| !c.is_control()).take(100).collect();
         let next = self.0.entry(base.clone()).or_insert(0);
         loop {
@@ -204,7 +204,7 @@ impl Names {
     }
 }
 
-/// Whether work of known inputs is done ahead.
+/// Whether the result of work on known inputs is worth keeping.
 pub(super) fn worth_keeping(graph: &Graph, inputs: &[Value], out: &Type) -> bool {
     let bytes = |ty: &Type| {
         let shape = ty.shape.as_fixed()?;

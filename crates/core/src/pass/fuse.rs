@@ -1,11 +1,11 @@
 //! Fusion: elementwise work becomes one program over its inputs, and the program moves into the matrix product it follows.
 //!
-//! A group is a tree of elementwise nodes of one shape whose inner results nobody else reads; it becomes one `Map`, so
-//! that inner results never reach memory. If one of its inputs is a matrix product that only the group reads, the
+//! A group is a tree of elementwise nodes of one shape whose inner results no other node reads; it becomes one `Map`,
+//! so that inner results never reach memory. If one of its inputs is a matrix product that only the group reads, the
 //! program runs on the product while that is in cache: it is then the product's *epilogue* (`MatMulMap`). An explicit
-//! cast to a narrower type always rounds; the implicit rounding of half-precision arithmetic is left out inside a group,
-//! which only makes it more exact. Values that somebody else reads too are results of their own here; what can be one map
-//! with several results is found later ([`super::join`]).
+//! cast to a narrower type always rounds; the implicit rounding of half-precision arithmetic is left out inside a
+//! group, which only makes it more exact. A value that is also read outside its group ends the group here; maps with
+//! several results are made later ([`super::join`]).
 
 use super::PassOptions;
 use crate::dtype::DType;
@@ -76,13 +76,13 @@ struct Fused {
     map: Map,
     /// Further results, where the root has several.
     also: Vec<MapResult>,
-    /// The program's inputs; without the product, which is number 0 where there is one.
+    /// The program's inputs, without the product; if there is one, it is input 0.
     inputs: Vec<Value>,
     product: Option<Value>,
 }
 
 impl Groups {
-    /// Which nodes go together; with fusion off, every elementwise node is a program of its own.
+    /// Which nodes form a group; with fusion off, every elementwise node is a program of its own.
     fn find(graph: &Graph, options: &PassOptions) -> Result<Groups> {
         let (merge, tuning) = (options.fuse, &options.tuning);
         let (most_instructions, most_inputs) = (tuning.fused_instructions_most(), tuning.fused_inputs_most());
@@ -200,8 +200,8 @@ fn is_convertible(graph: &Graph, node: &Node) -> bool {
     }
 }
 
-/// Whether readers may take the value from a register: not where storing it changes it. What gives several results is left
-/// to be joined later.
+/// Whether readers may take the value from a register: not if storing it would change it. Nodes with several results
+/// are left to the later pass that joins maps.
 fn flows_on(node: &Node) -> bool {
     let [Type { dtype: out, .. }] = node.outs[..] else { return false };
     match &node.op {
@@ -212,14 +212,14 @@ fn flows_on(node: &Node) -> bool {
     }
 }
 
-/// Whether a program's value is still the same after it was stored as this type.
+/// Whether a program's value stays the same when it is stored as this type.
 pub(super) fn keeps(by: MapInstr, dtype: DType) -> bool {
-    // What is not 0 is stored as true, which is 1; only a comparison gives that by itself.
+    // Every number except 0 is stored as true, which reads as 1; only a comparison is already 0 or 1.
     dtype == DType::F32 || dtype == DType::Bool && matches!(by, MapInstr::Compare(..))
 }
 
-/// Whether a product can run a program on its result: one right-hand matrix, and every other input either one value a
-/// row, one a column, one in all, or the result's own shape.
+/// Whether a product can run a program on its result: it has one right-hand matrix, and every other input has one value
+/// for each row, one for each column, a single one, or the result's shape.
 fn takes_epilogue(graph: &Graph, product: u32, others: &[Value], shape: &Shape) -> bool {
     let node = &graph.nodes()[product as usize];
     let Op::MatMul { transpose_a, .. } = node.op else { return false };
@@ -249,7 +249,7 @@ struct Coder {
 impl Coder {
     fn emit(&mut self, instr: MapInstr) -> u16 {
         self.code.push(instr);
-        // Grouping stops far below this; saturating keeps an oversized attempt harmless until it is dropped.
+        // Groups are limited to far less than this; an attempt that is too large saturates and is dropped.
         u16::try_from(self.code.len() - 1).unwrap_or(u16::MAX)
     }
 
@@ -290,7 +290,7 @@ impl Coder {
             Op::Compare(c) => self.emit(MapInstr::Compare(*c, args[0], args[1])),
             Op::Select => self.emit(MapInstr::Select(args[0], args[1], args[2])),
             Op::Cast { dtype } => self.cast(graph.ty(node.inputs[0]).dtype, *dtype, args[0]),
-            // NaN has no place on the grid: it becomes the zero point.
+            // NaN becomes the zero point.
             Op::Quantize { .. } => {
                 let ratio = self.emit(MapInstr::Binary(Binary::Div, args[0], args[1]));
                 let rounded = self.emit(MapInstr::Unary(Unary::Round, ratio));
@@ -354,8 +354,8 @@ pub struct Opportunity {
     pub pattern: String,
     /// The nodes that would become one, by name.
     pub nodes: Vec<String>,
-    /// Bytes that would no longer be written and read again (derived from shapes); `None` where the replacement is the
-    /// user's and not yet built.
+    /// Bytes that would no longer be written and read again (derived from shapes); `None` for a user's pattern, whose
+    /// replacement is not built yet.
     pub bytes_saved: Option<u64>,
 }
 

@@ -43,15 +43,16 @@ fn hoist_scan(scan: &Scan, mut inputs: Vec<Value>, outer: &mut Graph) -> Result<
     let first_fixed = scan.states + scan.sequences;
     let steps = inputs.get(scan.states).and_then(|v| outer.ty(*v).shape.dims().get(scan.axis)?.as_fixed());
     let runs = steps.is_some_and(|n| n > 0);
-    // Body values that are the same in every step, and what they are outside.
+    // Body values that are the same in every step, and their values outside the loop.
     let mut outside: HashMap<Value, Value> = HashMap::new();
     for (i, (_, value)) in body.inputs().enumerate().skip(first_fixed) {
         outside.insert(value, inputs[i]);
     }
     for (id, node) in body.nodes().iter().enumerate() {
         let value = Value { node: id as u32, slot: 0 };
-        // A nested scan stays in: moving several outputs is not worth the bookkeeping. So does an operation that may fail
-        // when it runs, unless the loop has at least one step: a loop of no steps must not fail because of its body.
+        // A nested scan stays inside: moving several outputs is not worth the effort. So does an operation that may
+        // fail when it runs, unless the loop has at least one step: a loop of no steps must not fail because of its
+        // body.
         let movable = match &node.op {
             Op::Input { .. } | Op::Scan(_) => false,
             Op::Const(_) => true,
@@ -66,7 +67,8 @@ fn hoist_scan(scan: &Scan, mut inputs: Vec<Value>, outer: &mut Graph) -> Result<
             }
         }
     }
-    // Of these, only what the rest of the body reads must be handed in; constants stay inside, where they can fuse.
+    // Of these, only values that the rest of the body reads become inputs; constants stay inside, where they can be
+    // fused.
     let mut r = body.rebuild();
     let handed_in = |v: &Value| outside.contains_key(v) && !matches!(body.node(*v).op, Op::Input { .. } | Op::Const(_));
     let mut needed: Vec<Value> = Vec::new();

@@ -1,13 +1,13 @@
-//! Joining maps: elementwise work whose inner values others need too becomes one map that writes all of them.
+//! Joins maps: elementwise work whose inner values are also read elsewhere becomes one map that writes all of these.
 //!
-//! Fusion stops at a value that is read twice, or that is a result. Here, when all maps are there and products and cells
-//! have taken theirs, a map is joined with one that reads its result, or that reads the same values: what both need is read
-//! once, what one makes for the other stays in registers, and there is one call less. What somebody else reads is a result
-//! of the joined map.
+//! Fusion stops at a value that is read twice, or that is a result. This pass runs after fusion, so epilogues of
+//! products and gates of cells are already gone from the maps. It joins a map with one that reads its result, or that
+//! reads the same values: shared operands are then read once, a value that one map makes for the other stays in
+//! registers, and there is one call less. Values that other nodes read are results of the joined map.
 //!
-//! Two maps must not be joined if one depends on the other by way of something else, which would then have to run in the
-//! middle of a map. Maps are taken from last to first. So what was joined before comes after the map that is looked at, and
-//! cannot be what it depends on: it is enough to look from its other readers onwards.
+//! Two maps must not be joined if one depends on the other by way of a third node, which would then have to run in the
+//! middle of the joined map. Maps are visited from last to first, so units that are already joined come after the
+//! visited map, and it cannot depend on them. It is therefore enough to follow the map's other readers.
 
 use super::PassOptions;
 use super::dead::Program;
@@ -18,10 +18,10 @@ use crate::op::{Map, MapInstr, MapResult, Op};
 use schwann_kernels::tuning::Tuning;
 use std::collections::{HashMap, HashSet};
 
-/// The most results of one map: each is a stream of memory of its own, beside the inputs.
+/// The most results of one map: each one is written to a different place in memory, beside the inputs that are read.
 const MOST_RESULTS: usize = 8;
-/// How many maps are tried for each, and how many nodes are looked at for each try: passes take time in proportion to the
-/// graph.
+/// How many maps are tried for each map, and how many nodes are visited for each try, so that the pass takes linear
+/// time.
 const MOST_TRIES: usize = 4;
 const MOST_VISITS: usize = 512;
 
@@ -38,11 +38,11 @@ pub(super) fn join_maps(graph: &Graph, options: &PassOptions) -> Result<Graph> {
     if joined.members.is_empty() { Ok(graph.clone()) } else { joined.rebuild() }
 }
 
-/// The map that members make together.
+/// The joined map of several members.
 struct Whole {
     map: Map,
     inputs: Vec<Value>,
-    /// What others read of it, and what that is of the old graph.
+    /// Its results, each with the value of the old graph that it replaces.
     results: Vec<(Value, MapResult)>,
 }
 
@@ -51,9 +51,9 @@ struct Joined<'a> {
     tuning: &'a Tuning,
     readers: Vec<Vec<u32>>,
     outputs: HashSet<Value>,
-    /// For each node the one that it was joined to last in the order of the graph, or itself.
+    /// For each node, the unit that it belongs to: the last node of its joined map, or itself.
     unit: Vec<u32>,
-    /// The nodes of each that is more than one.
+    /// The nodes of each unit that has more than one.
     members: HashMap<u32, Vec<u32>>,
 }
 
@@ -78,13 +78,13 @@ impl<'a> Joined<'a> {
         self.members.get(&unit).cloned().unwrap_or_else(|| vec![unit])
     }
 
-    /// Joins a map to the first unit of maps after it that it may be joined to.
+    /// Joins a map to the first later unit that it may be joined to.
     fn try_joining(&mut self, id: u32) -> Result<()> {
         let node = self.node(id);
         let shape = &node.outs[0].shape;
         let after = |readers: &[u32]| readers.iter().filter(|&&other| other > id).copied().collect::<Vec<_>>();
-        // Readers first, then those that read what it reads. Of these only whole values count: to read a row or a number
-        // once more costs nothing.
+        // Candidates are first its readers, then maps that read the same operands. Of operands only those of the full
+        // shape count: reading a row or a number once more costs nothing.
         let mut others = after(&self.readers[id as usize]);
         for v in node.inputs.iter().filter(|v| self.graph.ty(**v).shape == *shape) {
             let reads = |other: &u32| self.node(*other).inputs.contains(v);
@@ -118,7 +118,7 @@ impl<'a> Joined<'a> {
         Ok(small && inputs.len() <= self.tuning.fused_inputs_most() && results.len() <= MOST_RESULTS)
     }
 
-    /// Whether something else that reads a node leads to a unit, or may do so.
+    /// Whether there is (or may be) a path from a node to a unit through a third node.
     fn leads_to(&self, id: u32, unit: u32) -> bool {
         let mut seen: HashSet<u32> = HashSet::from([id]);
         let mut stack = vec![id];
@@ -140,10 +140,10 @@ impl<'a> Joined<'a> {
         false
     }
 
-    /// The program of several maps, in order; `None` where one reads what storing changes.
+    /// The program of several maps, in order; `None` if one reads a value that storing would have changed.
     fn whole(&self, members: &[u32]) -> Result<Option<Whole>> {
         let (mut code, mut inputs): (Vec<MapInstr>, Vec<Value>) = (vec![], vec![]);
-        // Where the program has a value: what it reads, and what it computes.
+        // The position in the program of each value that it reads or computes.
         let mut values: HashMap<Value, u16> = HashMap::new();
         let mut made: Vec<(Value, MapResult)> = vec![];
         for &id in members {
@@ -173,7 +173,7 @@ impl<'a> Joined<'a> {
                 });
                 at.push((code.len() - 1) as u16);
             }
-            // What a map does not read may still give it its shape.
+            // An input that a map does not read may still give it its shape.
             for v in node.inputs.iter().filter(|v| !members.contains(&v.node)) {
                 if !inputs.contains(v) {
                     inputs.push(*v);
@@ -198,11 +198,11 @@ impl<'a> Joined<'a> {
                 results.push((value, r));
             }
         }
-        // What nobody reads at all is left for dead code to find.
+        // If nothing is read at all, dead-code removal deletes it.
         Ok((!results.is_empty()).then_some(Whole { map: Map { code }, inputs, results }))
     }
 
-    /// The graph with every unit as one node, each after all that it reads.
+    /// The graph with every unit as one node, each after its operands.
     fn rebuild(self) -> Result<Graph> {
         let graph = self.graph;
         let mut r = graph.rebuild();
@@ -213,7 +213,7 @@ impl<'a> Joined<'a> {
             done[value.node as usize] = true;
         }
         for id in 0..graph.nodes().len() as u32 {
-            // A stack of our own, since graphs can be deep: (unit, whether all that it reads is there).
+            // An explicit stack instead of recursion, since graphs can be deep: (unit, whether its operands are done).
             let mut stack = if self.unit[id as usize] == id { vec![(id, false)] } else { vec![] };
             while let Some((unit, ready)) = stack.pop() {
                 if done[unit as usize] {
@@ -255,7 +255,7 @@ impl<'a> Joined<'a> {
         let names = |ids: &[u32]| ids.iter().map(|&id| self.node(id).name.as_str()).collect::<Vec<_>>();
         let results: Vec<&str> = results.iter().map(|v| self.graph.node(*v).name.as_str()).collect();
         match (name::shared(&results), results.last()) {
-            // That they are all of the gradient says nothing.
+            // The path `grad` alone would say nothing.
             (Some(path), _) if results.len() > 1 && path != "grad" => path,
             (_, Some(last)) => name::fused(None, last, names(members).into_iter()),
             (_, None) => String::new(),

@@ -1,8 +1,8 @@
-//! What is known before anything runs: one analysis for all passes that move work into weights.
+//! Which values are known before the run: one analysis for all passes that move work into weights.
 //!
-//! Weights that have data and literals are known, and in a loop its fixed values that are one of these outside. So is what
-//! is computed from known values alone, as long as the result is worth keeping: later lines of the recipe move it out of
-//! loops and compute it once.
+//! Literals and weights with data are known; in a loop, so are the fixed values that are one of these outside. So is
+//! the result of work on known values alone, if it is worth keeping: later passes move such work out of loops and do it
+//! once.
 
 use super::again::largest;
 use super::fold::worth_keeping;
@@ -58,7 +58,7 @@ impl<'a> Known<'a> {
         Known { sources, known, in_loop }
     }
 
-    /// Whether a value is known, or will be once it is computed ahead.
+    /// Whether a value is known, or will be once later passes compute it.
     pub(super) fn contains(&self, value: Value) -> bool {
         self.known[value.node as usize]
     }
@@ -73,7 +73,7 @@ impl<'a> Known<'a> {
         self.in_loop
     }
 
-    /// The weight that a source is, here or outside, if it may change.
+    /// The name of the weight that a source is, here or outside the loop, if it may change.
     pub(super) fn changing(&self, value: Value) -> Option<&str> {
         self.sources.get(&value)?.changing
     }
@@ -84,7 +84,7 @@ impl<'a> Known<'a> {
     }
 }
 
-/// A rewrite that asks what is known.
+/// A rewrite that uses this analysis.
 pub(super) type Rewrite<'a> = dyn Fn(&Graph, &Known<'_>) -> Result<Graph> + 'a;
 
 /// Applies a rewrite to the bodies of all loops of a graph, from the inside out, and then to the graph itself.

@@ -9,7 +9,7 @@ pub(super) fn layout(graph: &Graph, _: &PassOptions) -> Result<Graph> {
     rewrite(graph, &[("transposed operand", &transposed_operand)])
 }
 
-/// matmul(transpose(a), b) → matmul(a, b) with the flag turned, where the transpose swaps the last two axes only.
+/// matmul(transpose(a), b) → matmul(a, b) with the flag inverted, where the transpose swaps only the last two axes.
 fn transposed_operand(graph: &mut Graph, value: Value) -> Result<Option<Value>> {
     let node = graph.node(value);
     let Op::MatMul { transpose_a, transpose_b } = node.op else { return Ok(None) };

@@ -1,6 +1,6 @@
-//! Several small matrix products with the same left operand become one product, whose right operand is theirs side by
-//! side. The heads of a gated cell are then one call that reads the input once; each head is a range of columns of the
-//! result, and is read there.
+//! Several small matrix products with the same left operand become one product, whose right operand is the
+//! concatenation of theirs. The heads of a gated cell are then one call that reads the input once; each head is a range
+//! of columns of the result.
 
 use super::PassOptions;
 use super::known::everywhere;
@@ -68,7 +68,7 @@ fn merge_in(graph: &Graph, constant: &dyn Fn(Value) -> bool, most_columns: usize
             let all = r.new.push(Op::Concat { axis }, rights, format!("{name}.weights"))?;
             let left = r.get(node.inputs[0])?;
             let mut product = r.new.push(node.op.clone(), vec![left, all], name.clone())?;
-            // What the parts replace: the products, or their sums with a bias each, if every one has one.
+            // The nodes that the parts replace: the products or, if each of them has a bias added, these sums.
             let mut replaced: Vec<u32> = products.iter().map(|(p, _)| *p).collect();
             let alone =
                 |id: u32| (readers[id as usize].len() == 1 && !results[id as usize]).then(|| readers[id as usize][0]);
@@ -95,7 +95,7 @@ fn merge_in(graph: &Graph, constant: &dyn Fn(Value) -> bool, most_columns: usize
     r.finish()
 }
 
-/// For each product its only reader and the bias that it adds, if that is all that is ever done to any of them.
+/// For each product its only reader, an addition, and the bias that it adds; `None` unless every product has one.
 fn biases(
     graph: &Graph,
     products: &[(u32, usize)],

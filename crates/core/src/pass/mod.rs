@@ -1,4 +1,4 @@
-//! The passes: a recipe read from top to bottom, each line a graph in and a better graph out.
+//! The passes: a recipe read from top to bottom, in which each line turns a graph into a better one.
 //!
 //! A scan's body is a graph of its own and goes through the same recipe. In debug builds every result is verified, so a
 //! pass that breaks a rule is named at once.
@@ -37,14 +37,14 @@ use std::sync::Arc;
 pub struct PassOptions {
     /// Whether graphs are rewritten at all, beyond the form that backends need.
     pub rewrite: bool,
-    /// Patterns of the user's, tried before the built-in rules.
+    /// The user's patterns, tried before the built-in rules.
     pub patterns: Vec<Pattern>,
     /// Whether elementwise work is fused.
     pub fuse: bool,
     /// Whether work on weights alone is done now, once (and again when weights change that
-    /// [may](crate::CompileOptions::changing)). Off where their data is yet to come.
+    /// [may](crate::CompileOptions::changing)). Off if their data is set later.
     pub fold_weights: bool,
-    /// What folding may still do. [`optimize`] sets it anew for each graph.
+    /// The work that folding may still do. [`optimize`] sets it for each graph.
     pub fold_work: FoldWork,
     /// Up to which sizes products are merged and elementwise work is fused. A backend puts its own numbers here.
     pub tuning: Tuning,
@@ -64,7 +64,7 @@ impl Default for PassOptions {
 }
 
 impl PassOptions {
-    /// The graph as it was built, one kernel a node.
+    /// The graph as it was built, with one kernel for each node.
     pub fn none() -> Self {
         PassOptions { rewrite: false, fuse: false, ..Self::default() }
     }
@@ -78,13 +78,13 @@ pub type Pass = fn(&Graph, &PassOptions) -> Result<Graph>;
 pub enum Apply {
     /// To the body of every loop, from the inside out, and then to the graph: each on its own.
     Each(Pass),
-    /// To the graph alone. It goes into loops by itself, since it has to know there what is known outside.
+    /// To the graph alone. The pass itself goes into loops, where it needs to know what is known outside.
     Whole(Pass),
 }
 use Apply::{Each, Whole};
 
-/// The recipe, in order. Of each pass: its name, its function, and whether backends need it (others only make graphs
-/// better).
+/// The recipe, in order. Each line has a pass's name, its function, and whether backends need it (the others only make
+/// graphs faster).
 pub const PASSES: &[(&str, Apply, bool)] = &[
     ("dead code", Each(dead::dead_code), false),
     ("user patterns", Each(pattern::user_patterns), false),
@@ -144,8 +144,8 @@ pub fn optimize(graph: &Graph, options: &PassOptions) -> Result<(Graph, Vec<Pass
     Ok((current, records))
 }
 
-/// The last line of the recipe changes nothing: it says what backends can make of the loops. A mistake of its own is an error
-/// in tests, and a note in a release, where a loop then runs slowly but rightly.
+/// The last line of the recipe changes nothing: it says how backends can run the loops. If its own rewrite fails, that
+/// is an error in debug builds, and a note in a release, where the loop then runs slowly but gives the right results.
 fn loops(graph: &Graph) -> Result<PassRecord> {
     let pass = "look at loops";
     let notes = match rows::describe(graph) {
@@ -186,10 +186,10 @@ fn in_bodies(graph: &Graph, pass: Pass, options: &PassOptions) -> Result<Graph> 
     r.finish()
 }
 
-/// A local rewrite: looks at a node and what feeds it, and may add nodes; gives the value to take its place.
+/// A local rewrite: looks at a node and its operands, and may add nodes; gives the value that replaces the node.
 type Rule<'a> = dyn Fn(&mut Graph, Value) -> Result<Option<Value>> + 'a;
 
-/// How often rules may fire on one node before the rewrite stops; a cycle of rules is a bug, not an endless loop.
+/// How many times rules may fire on one node before the rewrite stops, so that a cycle of rules does not run for ever.
 const MOST_FIRINGS: usize = 32;
 
 /// Applies rules to every node, in dependency order, until none fires.
@@ -197,7 +197,7 @@ fn rewrite(graph: &Graph, rules: &[(&str, &Rule<'_>)]) -> Result<Graph> {
     rewrite_once(graph, rules).map(|(graph, _)| graph)
 }
 
-/// The same, and whether any rule fired. Of what a rule adds, only the value that it gives is looked at again.
+/// The same, and whether any rule fired. Of the nodes that a rule adds, only the replacement is visited again.
 fn rewrite_once(graph: &Graph, rules: &[(&str, &Rule<'_>)]) -> Result<(Graph, bool)> {
     let mut fired = false;
     let mut r = graph.rebuild();

@@ -1,4 +1,5 @@
-//! One form for each kind of work, so that backends need one kernel for it: rows last, `f32` inside, batches that match.
+//! Brings each kind of operation into one form, so that backends need one kernel for it: the reduced axis last,
+//! arithmetic in `f32`, batches that match.
 
 use super::dead::dead_code;
 use super::fuse::is_row_like;
@@ -9,7 +10,7 @@ use crate::graph::{Graph, Node, Value};
 use crate::op::Op;
 use crate::shape::{Dim, Shape};
 
-/// How many rounds of all rules there may be: one rule may have to work on what another has made, a few times in all.
+/// The most rounds of all rules: a rule may apply to what another rule made, a few times.
 const MOST_ROUNDS: usize = 16;
 
 pub(super) fn normalize(graph: &Graph, options: &PassOptions) -> Result<Graph> {
@@ -93,8 +94,9 @@ fn softmax_last(graph: &mut Graph, value: Value) -> Result<Option<Value>> {
     graph.push(Op::Transpose { perm }, vec![soft], format!("{name}.back")).map(Some)
 }
 
-/// A product with a program on a batch of right-hand sides, or with operands that step differently from row to row: the
-/// program goes on its own. Narrow operands are widened first, since the product must not be rounded in between.
+/// A product with an epilogue that has a batch of right-hand sides, or operands whose stride differs from row to row:
+/// the epilogue becomes a program of its own. Narrow operands are widened first, since the product must not be rounded
+/// in between.
 fn epilogue_where_one_can_run(graph: &mut Graph, value: Value) -> Result<Option<Value>> {
     let node = graph.node(value).clone();
     let Op::MatMulMap { transpose_a, transpose_b, map, dtype } = node.op else { return Ok(None) };
@@ -115,7 +117,8 @@ fn epilogue_where_one_can_run(graph: &mut Graph, value: Value) -> Result<Option<
     graph.push(Op::map(map, dtype), inputs, node.name).map(Some)
 }
 
-/// A product whose operands' batches differ axis by axis: stretch each that is neither whole nor single.
+/// A product whose operands have different batch axes: broadcast each operand that has neither the full batch nor a
+/// single matrix.
 fn matching_batches(graph: &mut Graph, value: Value) -> Result<Option<Value>> {
     let node = graph.node(value).clone();
     if !matches!(node.op, Op::MatMul { .. }) {

@@ -54,7 +54,7 @@ impl Captures {
 
 type Replace = dyn Fn(&mut GraphBuilder, &Captures) -> Result<Value> + Send + Sync;
 
-/// A rewrite of the user's.
+/// A rewrite that a user adds.
 ///
 /// ```
 /// # use schwann_core::{pass::{any, op, Pattern}, GraphBuilder};
@@ -95,7 +95,7 @@ impl Pattern {
         let mut builder = GraphBuilder::going_on(std::mem::take(graph), &name);
         let built = (self.replace)(&mut builder, &captures);
         *graph = builder.into_graph();
-        // A replacement that gives back the node itself (a cast in front of it, say) would fire for ever.
+        // A replacement that gives back the node itself would fire for ever.
         built.map(|new| (new != value).then_some(new))
     }
 }

@@ -1,13 +1,13 @@
-//! Which loops can be cut by rows, and which can run batch-last. An analysis: the graph stays as it is.
+//! Which loops can be cut into blocks of rows, and which can run batch-last. This is an analysis: the graph stays as it
+//! is.
 //!
-//! The first axis of every state and sequence element is taken as the batch. If each operation of the body keeps its
-//! rows apart, the body is given back with that axis as a symbol of its own, so that it can be planned for any number of
-//! rows.
+//! The first axis of every state and sequence element is taken as the batch. If no operation of the body mixes rows,
+//! the result is the body with that axis as a symbol, so that it can be planned for any number of rows.
 //!
 //! Such a body may also have a batch-last form: every value that has rows gets them as its last axis, so that the rows of
 //! a block fill the lanes. Then heads and parts of a vector are contiguous whatever their width, and nothing is padded.
 //!
-//! Where a body has no such form, the answer says which of its operations is in the way.
+//! If a body has no such form, the result says which of its operations prevents it.
 
 use crate::dtype::DType;
 use crate::error::{Error, Result};
@@ -31,7 +31,7 @@ pub struct Independent {
     axis: HashMap<Value, usize>,
 }
 
-/// What each loop of a graph is, in words.
+/// A line of text about each loop of a graph.
 pub(super) fn describe(graph: &Graph) -> Result<Vec<String>> {
     let mut all = vec![];
     for node in graph.nodes() {
@@ -49,12 +49,12 @@ pub(super) fn describe(graph: &Graph) -> Result<Vec<String>> {
     Ok(all)
 }
 
-/// The body for any number of rows, if rows are independent; else the reason. An error is a mistake of this module.
+/// The body for any number of rows, if rows are independent; else the reason. An error is a bug of this module.
 pub fn independent(scan: &Scan) -> Result<Form<Independent>> {
     let body = &scan.body;
     let carried = scan.states + scan.sequences;
-    // A loop inside is run as it is: bodies are planned several times, for several numbers of rows, and loops in loops in
-    // loops would be planned so often that compiling takes longer than running.
+    // A loop inside is not cut into blocks: bodies are planned several times, for several numbers of rows, and with
+    // deeply nested loops that would multiply until compiling takes longer than running.
     if let Some(inner) = body.nodes().iter().find(|n| matches!(n.op, Op::Scan(_))) {
         return Ok(Err(format!("`{}` is a loop inside it", inner.name)));
     }
@@ -132,7 +132,7 @@ impl Independent {
             }
         }
         for output in self.body.outputs() {
-            // Rows change places by words.
+            // The loop transposes rows word by word.
             let ty = self.body.ty(output.value);
             if ty.dtype.size() != 4 {
                 return Ok(Err(format!("its result `{}` is {}", output.name, ty.dtype)));
@@ -144,7 +144,7 @@ impl Independent {
     }
 }
 
-/// A value that the rewrite has not come to: a mistake of this module.
+/// The error for a value that the rewrite has not reached: a bug of this module.
 fn lost(body: &Graph, value: Value) -> Error {
     let problem = format!("value {}.{} is read before it has been rewritten", value.node, value.slot);
     Error::Pass { pass: "", node: body.node(value).name.clone(), problem }
@@ -154,9 +154,9 @@ struct BatchLast<'a> {
     from: &'a Independent,
     new: Graph,
     map: HashMap<Value, Value>,
-    /// Values with an axis of one element for the rows, each made once.
+    /// Values that were given an axis of one element for the rows, each made once.
     columns: HashMap<(Value, Shape), Value>,
-    /// A rewrite that the graph refused: a mistake of this module.
+    /// The error if the graph refused a rewritten node: a bug of this module.
     failed: Option<Error>,
 }
 
@@ -173,7 +173,7 @@ impl BatchLast<'_> {
         dims.into()
     }
 
-    /// What an axis of a value becomes.
+    /// The number of an axis of a value in the batch-last form.
     fn axis(&self, value: Value, axis: usize) -> usize {
         match self.from.axis.get(&value) {
             Some(&rows) if axis == rows => self.rank(value) - 1,
@@ -190,7 +190,7 @@ impl BatchLast<'_> {
         if let Some(rows) = self.from.axis.get(&value) {
             return (rows + rank - own == at).then_some(new);
         }
-        // Its axes count from the last; with rows there, everything before them moves up by one.
+        // Axes are aligned from the last; with rows there, all other axes move one place to the front.
         let mut dims = self.from.body.ty(value).shape.dims().to_vec();
         match (at + own).checked_sub(rank) {
             Some(place) => {
@@ -230,7 +230,7 @@ impl BatchLast<'_> {
         let first = node.inputs.first().copied();
         let mut op = node.op.clone();
         let inputs: Vec<Value> = match &mut op {
-            // Rows change places by words.
+            // The loop transposes rows word by word.
             Op::Input { ty, .. } if ty.dtype == DType::F32 => {
                 ty.shape = Self::moved(&ty.shape, at);
                 vec![]
@@ -307,7 +307,7 @@ impl BatchLast<'_> {
         Some(())
     }
 
-    /// Records what a node's results became.
+    /// Records the new values of a node's results.
     fn made(&mut self, id: u32, node: &Node, new: Value) {
         for slot in 0..node.outs.len() as u16 {
             self.map.insert(Value { node: id, slot }, Value { slot, ..new });
@@ -324,7 +324,7 @@ struct Rows {
 }
 
 impl Rows {
-    /// What became of a value of the body.
+    /// The new value for a value of the body.
     fn get(&self, body: &Graph, old: Value) -> Result<Value> {
         self.map.get(&old).copied().ok_or_else(|| lost(body, old))
     }
@@ -335,14 +335,15 @@ impl Rows {
         dims.into()
     }
 
-    /// `Some(axis)` of the result; the outer `None` where the operation mixes rows (or is not known not to).
+    /// The result's axis of rows, or `Some(None)` if it is the same for all rows; `None` if the operation mixes rows
+    /// (or may do so).
     fn axis_of(&self, body: &Graph, inputs: &[Value], op: &Op, out: &Type) -> Option<Option<usize>> {
         let axis = |i: usize| inputs.get(i).and_then(|v| self.axis.get(v)).copied();
         let shape = |i: usize| &body.ty(inputs[i]).shape;
         let any = (0..inputs.len()).any(|i| axis(i).is_some());
         let rank = out.shape.rank();
         if !any {
-            // The same for all rows, unless it is stretched over them here.
+            // The result is the same for all rows, unless this operation broadcasts it over them.
             return Some(match op {
                 Op::Broadcast { shape: to } if to.dims().first() == Some(&self.batch) => {
                     let own = shape(0);
@@ -413,7 +414,8 @@ impl Rows {
         self.axis.get(&value).map(|at| at + rank - body.ty(value).shape.rank())
     }
 
-    /// Whether a value goes along with rows at axis `at` of the result: it has them there, or is the same for all rows.
+    /// Whether a value fits a result whose axis `at` has the rows: it has its rows there too, or is the same for all
+    /// rows.
     fn stretches(&self, value: Value, body: &Graph, at: usize, rank: usize) -> bool {
         match self.aligned(value, body, rank) {
             Some(own) => own == at,

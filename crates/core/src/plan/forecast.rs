@@ -1,11 +1,11 @@
-//! Times that somebody predicted for a plan.
+//! Times that were predicted for a plan.
 
 use crate::figure::Figure;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// Predicted times of a plan, from whoever can predict: this crate never does. `schwann_prof::device::forecast` makes
-/// one from a machine's calibration.
+/// Predicted times of a plan. This crate makes none; `schwann_prof::device::forecast` does, from a machine's
+/// calibration.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Forecast {
     /// One run, in seconds; its spread is the band that it is expected in.

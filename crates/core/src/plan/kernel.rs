@@ -1,4 +1,4 @@
-//! What a kernel call is, as a type: which kernel, for which sizes and element types, and what was chosen about it.
+//! A kernel call as a type: which kernel, for which sizes and element types, and with which choices.
 //!
 //! Prices, advice and reports match on these types. Their text is for people, and nothing reads it.
 
@@ -15,7 +15,7 @@ pub enum Kernel {
     Product(Product),
     /// Three heads of one product and the gate between them.
     GatedCell(GatedCell),
-    /// Sums over synapses, and what is made of them.
+    /// Sums over synapses, or their ratio.
     Synapses(Synapses),
     /// An elementwise program.
     Map(Elementwise),
@@ -23,9 +23,9 @@ pub enum Kernel {
     Scan(Scan),
     /// Scaled dot-product attention.
     Attention(Attention),
-    /// A softmax over rows that lie together.
+    /// A softmax over contiguous rows.
     Softmax(Rows),
-    /// A normalization of rows that lie together.
+    /// A normalization of contiguous rows.
     Norm(Norm),
     /// A reduction of the middle one of three axes.
     Reduce(Reduce),
@@ -33,7 +33,7 @@ pub enum Kernel {
     Gather(Gather),
     /// Sums of rows by the index of their segment.
     SegmentSum(SegmentSum),
-    /// Bytes that are moved, repeated or set, and nothing computed.
+    /// Bytes that are moved, repeated or set, without arithmetic.
     Move(Move),
     /// Exact arithmetic on integers, element by element.
     Integer(Integer),
@@ -57,7 +57,7 @@ pub enum BatchAxis {
 pub enum Format {
     /// As it was given, element by element.
     Dense,
-    /// Packed ahead into panels of a few registers' columns.
+    /// Packed before the run into panels of a few registers' columns.
     Panels,
 }
 
@@ -80,7 +80,7 @@ pub struct Product {
     pub out: DType,
     /// How the right operand is kept.
     pub format: Format,
-    /// Whether one number a row or column is added.
+    /// Whether one number for each row or column is added.
     pub bias: bool,
     /// What is done to each element of the result.
     pub then: Option<MapWork>,
@@ -135,7 +135,8 @@ pub struct Synapses {
     pub rounds: Option<Rounds>,
     /// Values that the sums start from.
     pub starts: usize,
-    /// How often the ratio of the two sums is taken of its own result; 0 where the sums themselves are the result.
+    /// How many times the ratio of the two sums is applied, each time to its own result; 0 where the sums themselves
+    /// are the result.
     pub ratios: usize,
 }
 
@@ -144,7 +145,7 @@ pub struct Synapses {
 pub struct Rounds {
     /// All of them.
     pub all: usize,
-    /// Of which take their values from memory one by one.
+    /// How many of these gather their values from memory.
     pub gathered: usize,
 }
 
@@ -153,11 +154,11 @@ pub struct Rounds {
 pub struct MapWork {
     /// Everything that is computed.
     pub operations: usize,
-    /// Of which exponentials, logarithms and the like.
+    /// How many of these are exponentials, logarithms and the like.
     pub functions: usize,
-    /// Of which divisions and square roots.
+    /// How many of these are divisions and square roots.
     pub divisions: usize,
-    /// The program, where a line holds it.
+    /// The program as text, if it is short enough for a line.
     pub text: Option<String>,
 }
 
@@ -165,7 +166,7 @@ pub struct MapWork {
 const MOST_TEXT: usize = 40;
 
 impl MapWork {
-    /// The work of a program that gives its last value, and further ones.
+    /// The work of a program whose results are its last value and those of `also`.
     pub fn of(map: &Map, also: &[MapResult]) -> MapWork {
         let PerElement { operations, functions, divisions } = map.per_element();
         let text = Some(map.text(also)).filter(|text| text.chars().count() <= MOST_TEXT);
@@ -236,7 +237,7 @@ pub struct Attention {
     pub masked: bool,
 }
 
-/// Rows that lie together.
+/// Contiguous rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Rows {
     /// How many.
@@ -267,7 +268,7 @@ pub struct Norm {
 pub struct Reduce {
     /// How elements are combined.
     pub by: Reduction,
-    /// Sizes before, along and after the axis that goes.
+    /// Sizes before, along and after the axis that is reduced.
     pub shape: [usize; 3],
     /// Element type.
     pub dtype: DType,
@@ -297,14 +298,14 @@ pub struct SegmentSum {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "move", rename_all = "snake_case")]
 pub enum Move {
-    /// A copy of what an operation only looked at before.
+    /// A copy of a view of another value.
     Copy {
-        /// The operation.
+        /// The operation that made the view.
         of: String,
     },
-    /// Axes change places.
+    /// Axes in another order.
     Transpose {
-        /// Which axis comes where.
+        /// For each axis of the result, the axis of the operand.
         axes: Vec<usize>,
     },
     /// One value many times.
@@ -314,18 +315,18 @@ pub enum Move {
         /// Along this axis.
         axis: usize,
     },
-    /// A value into the larger one that it is a part of.
+    /// A copy of a value into the concatenation that contains it.
     Join {
         /// Along this axis.
         axis: usize,
     },
-    /// An operand written out to its result's size.
+    /// An operand that is broadcast in memory to its result's size.
     Stretch,
     /// Zeros.
     Zero,
-    /// A value into the zeros around it.
+    /// A copy of a value into its place between zeros.
     IntoPadding,
-    /// A result to where the caller wants it.
+    /// A copy of a result into an output's memory.
     ToOutput,
 }
 
@@ -339,12 +340,12 @@ pub struct Integer {
 /// A kernel that only its backend knows.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Other {
-    /// Its name there.
+    /// Its name.
     pub name: String,
 }
 
 impl Kernel {
-    /// A kernel that only its backend knows, by its name there.
+    /// A kernel that only its backend knows, by its name.
     pub fn other(name: impl Into<String>) -> Kernel {
         Kernel::Other(Other { name: name.into() })
     }

@@ -1,12 +1,12 @@
-//! Memory planning: lifetimes in, offsets in one arena out. A pure function.
+//! Memory planning: a pure function from lifetimes to offsets in one arena.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Buffers up to which each is compared with every other, three times over: the tightest arena, in time that grows with
-/// the square of their number.
+/// Up to this many buffers, each is compared with every other, for three orders: that gives the smallest arena, in time
+/// that grows with the square of their number.
 const MOST_BY_PAIRS: usize = 1024;
 
-/// What buffers start at a multiple of: a cache line.
+/// The alignment of buffers: a cache line.
 pub const ALIGN: usize = 64;
 
 /// A buffer that is needed from step `first` to step `last`, both included.
@@ -16,7 +16,7 @@ pub struct Lifetime {
     pub bytes: usize,
     /// The step that writes it first.
     pub first: usize,
-    /// The last step that touches it.
+    /// The last step that reads or writes it.
     pub last: usize,
 }
 
@@ -24,7 +24,8 @@ impl Lifetime {
     fn meets(&self, other: &Lifetime) -> bool {
         self.first <= other.last && other.first <= self.last
     }
-    /// Saturates where that overflows, as sums of sizes do below: the arena is then larger than any memory.
+    /// Its bytes, rounded up. Saturates where that overflows, as sums of sizes do below: the arena is then larger than
+    /// any memory.
     fn size(&self) -> usize {
         self.bytes.checked_next_multiple_of(ALIGN).unwrap_or(usize::MAX)
     }
@@ -60,7 +61,7 @@ fn place(lifetimes: &[Lifetime], order: &[usize]) -> (Vec<usize>, usize) {
         if mine.bytes == 0 {
             continue;
         }
-        // What is in the way, by offset; then the first gap that is wide enough.
+        // Buffers that live at the same time, by offset; then the first gap between them that is wide enough.
         let mut taken: Vec<(usize, usize)> = done
             .iter()
             .filter(|&&j| lifetimes[j].meets(mine))
@@ -81,8 +82,8 @@ fn place(lifetimes: &[Lifetime], order: &[usize]) -> (Vec<usize>, usize) {
     (offsets, total)
 }
 
-/// Offsets in time that grows hardly faster than the number of buffers: in the order of their first steps, each takes the
-/// smallest gap that is wide enough among those that are free by then.
+/// Offsets in nearly linear time: in the order of their first steps, each buffer takes the smallest free gap that is
+/// wide enough.
 fn place_in_time(lifetimes: &[Lifetime]) -> (Vec<usize>, usize) {
     let mut offsets = vec![0; lifetimes.len()];
     let mut by_first: Vec<usize> = (0..lifetimes.len()).filter(|i| lifetimes[*i].bytes > 0).collect();

@@ -1,7 +1,7 @@
 //! The plan: what runs in which order, with which kernel, on which memory, and what that costs.
 //!
-//! A plan belongs to one set of sizes. It is what a backend made of a graph before running it, for people and tools to
-//! look at; nothing here executes.
+//! A plan belongs to one set of sizes. It describes, for people and tools, what a backend will run; nothing here
+//! executes.
 
 mod forecast;
 pub mod kernel;
@@ -49,7 +49,7 @@ pub struct Buffer {
     pub bytes: usize,
     /// The step that writes it first.
     pub first: usize,
-    /// The last step that touches it.
+    /// The last step that reads or writes it.
     pub last: usize,
     /// Whether it is a kernel's working memory rather than a value.
     pub scratch: bool,
@@ -80,7 +80,7 @@ pub struct Step {
     pub looped: Option<Box<Loop>>,
 }
 
-/// A kernel with its text, for those who read the JSON.
+/// A kernel with its text, for the JSON.
 fn with_text<S: serde::Serializer>(kernel: &Kernel, serializer: S) -> Result<S::Ok, S::Error> {
     #[derive(Serialize)]
     struct Told<'a> {
@@ -104,19 +104,19 @@ pub struct Loop {
     pub body: Arc<Plan>,
     /// The body for the rows left over, which runs once in every step.
     pub tail: Option<Arc<Plan>>,
-    /// Where the loop is one kernel of a device: what a workgroup of it takes.
+    /// If the loop is one kernel of a device: what a workgroup of it uses.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub workgroup: Option<Workgroup>,
 }
 
-/// What a workgroup takes that walks a block of rows through all steps.
+/// What a workgroup uses that takes a block of rows through all steps.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Workgroup {
     /// Its threads.
     pub threads: usize,
-    /// Bytes of the memory that its threads share, and the most that there may be.
+    /// Bytes of the memory that its threads share.
     pub memory_bytes: usize,
-    /// The most that there may be.
+    /// The most bytes of such memory that the device allows.
     pub memory_most_bytes: usize,
     /// Bytes of the matrices and synapses that each step reads.
     pub weight_bytes: usize,
@@ -138,7 +138,7 @@ pub enum RowsLimit {
     Batch,
     /// Twice as many would not fit into the memory that its threads share.
     Memory,
-    /// More bring nothing: each weight that is loaded serves all of these already.
+    /// More would gain nothing: each loaded weight is already used for enough rows.
     Enough,
 }
 
@@ -183,7 +183,7 @@ pub struct Plan {
     pub live_bytes: usize,
     /// Bytes of the weights as they are kept for running, packed copies included.
     pub weight_bytes: usize,
-    /// Of a device: whether the host reaches its memory itself, so that nothing is copied on the way to it and back.
+    /// For a device: whether the host can access its memory directly, so that inputs and results are not copied.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unified_memory: Option<bool>,
 }
@@ -316,7 +316,7 @@ impl Plan {
             .expect("a plan has only string keys and finite structure")
     }
 
-    /// The plan in the DOT language: steps, and which buffer carries what between them.
+    /// The plan in the DOT language: steps, and the buffers between them.
     pub fn to_dot(&self) -> String {
         let mut out = String::from(
             "digraph plan {\n  rankdir=TB;\n  node [shape=box, style=\"rounded,filled\", fillcolor=\"#d5f0d0\", fontname=\"sans-serif\", fontsize=11];\n  edge [fontname=\"sans-serif\", fontsize=9];\n",
@@ -419,7 +419,7 @@ pub fn count(n: u64) -> String {
 pub fn bytes(n: u64) -> String {
     scaled(n as f64, &[" B", " KiB", " MiB", " GiB", " TiB"], 1024.0)
 }
-/// A time that is not known well, for people: `12 µs`, with two digits and no more.
+/// An inexact time, for people: `12 µs`, with two digits.
 pub fn rough(s: f64) -> String {
     if !(s.is_finite() && s > 0.0) {
         return seconds(s);

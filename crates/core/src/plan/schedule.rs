@@ -1,11 +1,11 @@
-//! The order of execution: of the orders that dependencies allow, one that keeps little alive.
+//! The order of execution: one that dependencies allow and that needs little memory at a time.
 
 use crate::graph::Graph;
 
 /// An order of the nodes that `graph` allows. `bytes` is what each node's outputs take.
 ///
 /// Two candidates: the order in which the graph was built, and depth first from the results, which computes a value
-/// right before it is needed. The one with the lower peak wins.
+/// right before it is needed. The one with the lower peak of memory is taken.
 pub fn schedule(graph: &Graph, bytes: &[usize]) -> Vec<u32> {
     let built: Vec<u32> = (0..graph.nodes().len() as u32).collect();
     let deep = depth_first(graph, bytes);
@@ -18,7 +18,7 @@ fn depth_first(graph: &Graph, bytes: &[usize]) -> Vec<u32> {
     let mut order = Vec::with_capacity(nodes.len());
     let roots = graph.outputs().iter().map(|o| o.value.node).chain(0..nodes.len() as u32);
     for root in roots {
-        // (node, whether its inputs are done); a stack of our own, since graphs can be deep.
+        // (node, whether its inputs are done); an explicit stack instead of recursion, since graphs can be deep.
         let mut stack = vec![(root, false)];
         while let Some((node, ready)) = stack.pop() {
             if done[node as usize] {
@@ -31,7 +31,8 @@ fn depth_first(graph: &Graph, bytes: &[usize]) -> Vec<u32> {
             }
             stack.push((node, true));
             let mut inputs: Vec<u32> = nodes[node as usize].inputs.iter().map(|v| v.node).collect();
-            // What takes most memory first, so last onto the stack: it is then alone while its own inputs are computed.
+            // The input that takes most memory is computed first (so it is pushed last): no other input is alive yet
+            // while its own inputs are computed.
             inputs.sort_by_key(|&i| std::cmp::Reverse(bytes[i as usize]));
             stack.extend(inputs.iter().rev().filter(|i| !done[**i as usize]).map(|&i| (i, false)));
         }

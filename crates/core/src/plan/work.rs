@@ -1,12 +1,12 @@
 //! How much work a run may ask for.
 //!
-//! A graph may come from a file that nobody has looked at, and a few bytes can say "2⁴⁰ steps": a loop over elements
-//! without bytes needs no memory that a budget would refuse. So a run is refused if its work (arithmetic, bytes moved, and
+//! A graph may come from a file that is not trusted, and a few bytes can demand 2⁴⁰ steps: a loop over elements without
+//! bytes needs no memory that a budget would refuse. So a run is refused if its work (arithmetic, bytes moved, and
 //! something for every call) is out of all proportion to the data it is about: inputs, results, states and weights.
 //!
-//! The proportion is one that networks do not come near. A large recurrent layer of eight million weights over one
-//! channel does about two million operations for each byte that goes in and out, but has 32 MB of weights, which allow
-//! 3·10¹³ operations: minutes of all cores' work.
+//! Real networks stay far below this proportion. A large recurrent layer of eight million weights over one channel does
+//! about two million operations for each byte that goes in and out, but has 32 MB of weights, which allow 3·10¹³
+//! operations: minutes of all cores' work.
 
 use crate::error::{Error, Result};
 use crate::graph::Graph;
@@ -15,9 +15,9 @@ use crate::shape::Bindings;
 
 /// Operations that any run may take.
 const ALWAYS: f64 = (1u64 << 34) as f64;
-/// And so many more for each byte of its data.
+/// Further operations for each byte of its data.
 const PER_BYTE: f64 = (1u64 << 20) as f64;
-/// What a call counts beside its work, and a step of a loop beside its calls.
+/// Operations that each call counts in addition to its work, and each step of a loop in addition to its calls.
 const CALL: f64 = 256.0;
 
 /// Refuses sizes for which a run of `graph` would take work out of proportion to its data; [`Error::Work`] says where.
@@ -45,14 +45,14 @@ struct Count<'a> {
 }
 
 impl Count<'_> {
-    /// Adds a graph that runs so many times.
+    /// Adds the work of a graph that runs `times` times.
     fn graph(&mut self, graph: &Graph, times: f64) -> Result<()> {
         for node in graph.nodes().iter().filter(|n| !n.op.is_source()) {
             let mut once = CALL;
             if let Op::Scan(scan) = &node.op {
                 let steps = graph.ty(node.inputs[scan.states]).shape[scan.axis].eval(self.bindings)? as f64;
                 once += CALL * steps;
-                // The loop goes over the rows of what it carries and cuts up, also where they have no bytes.
+                // The loop visits the rows of its states and sequences even if they have no bytes.
                 for element in &scan.body.input_types()[..scan.states + scan.sequences] {
                     let rows = element.shape.dims().first().map_or(Ok(1), |d| d.eval(self.bindings))?;
                     once += rows as f64 * steps.max(1.0);

@@ -1,4 +1,4 @@
-//! Operations whose every result element depends on the inputs' elements at its own place.
+//! Operations in which each element of the result depends only on the inputs' elements at the same position.
 
 use super::{Call, Precision, scalar, shake};
 use crate::dtype::DType::{self, F32};
@@ -113,14 +113,15 @@ impl Call<'_> {
         let mut scratch = vec![];
         for (at, out) in data.iter_mut().enumerate() {
             let product = *out;
-            // The program's input 0 is the product, input n is ours number n + 1.
+            // The program's input 0 is the product; its input n is this node's input n + 1.
             let input = |n: usize| n.checked_sub(1).map_or(Some(product), |i| inputs.get(i).map(|d| d[at]));
             *out = self.store(dtype, scalar::map(map, &mut scratch, input, |v, scale| self.computed(F32, v, scale)));
         }
         Ok(data)
     }
 
-    /// A number that was computed, shaken if this run is. (Elsewhere it is rounded where it is stored: see `result`.)
+    /// A computed number, moved a little in a [shaken](Precision::Shaken) run. (In other runs numbers are rounded when
+    /// they are stored: see `result`.)
     pub(super) fn computed(&self, dtype: DType, v: f64, scale: f64) -> f64 {
         match self.precision {
             Precision::Shaken(seed) => shake(seed, dtype, v, scale),
@@ -128,8 +129,8 @@ impl Call<'_> {
         }
     }
 
-    /// A program's result as an element. Unlike a cast, which cuts, a program's result is rounded to the nearest integer,
-    /// the even one of two: what a quantization wants, which programs are made of.
+    /// A program's result as an element. Unlike a cast, which truncates, a program's result is rounded to the nearest
+    /// integer, ties to even, as a quantization needs it, which may be part of a program.
     fn store(&self, dtype: DType, v: f64) -> f64 {
         // Rounded to f32 first, so that a conversion to an integer sees what a backend's f32 would hold.
         let v = if self.precision == Precision::Storage { f64::from(v as f32) } else { v };

@@ -12,7 +12,7 @@ fn around(shape: &[usize], axis: usize) -> (usize, usize, usize) {
     (product(&shape[..axis]), shape[axis], product(&shape[axis + 1..]))
 }
 
-/// Element `time` along an axis, which goes away.
+/// Element `time` along an axis, which is removed.
 pub(super) fn take(value: &HostValue, axis: usize, time: usize) -> HostValue {
     let (outer, size, inner) = around(&value.shape, axis);
     let mut shape = value.shape.clone();
@@ -188,7 +188,7 @@ impl Call<'_> {
         let (outer, size, inner) = around(&x.shape, axis);
         let (sources, destinations) =
             (self.indices_of(1, "source", size)?, self.indices_of(2, "destination", segments)?);
-        // A ratio has other inputs there.
+        // (For a ratio, these inputs are its terms.)
         let starts = self.inputs.len() == 5 + 2 * sums;
         let mut results = vec![];
         for (k, weights) in self.inputs[5..5 + sums].iter().enumerate() {
@@ -215,7 +215,7 @@ impl Call<'_> {
         let terms = [self.stretch(7, shape)?, self.stretch(8, shape)?, self.stretch(9, shape)?];
         let [p, q, r] = &terms;
         let mut x = self.inputs[0].clone();
-        // Nothing stays nothing; no work limits how often it could be taken.
+        // Without elements there is nothing to do, and `times` may be huge, since the work it counts is 0.
         let times = if x.data.is_empty() { 0 } else { times };
         for _ in 0..times {
             let mut inputs = self.inputs.to_vec();
@@ -223,7 +223,7 @@ impl Call<'_> {
             let sums = Call { inputs: &inputs, ..*self }.synapse_sum(activation, axis, 2, shape[axis])?;
             let next = |i: usize| (p[i] * x.data[i] + q[i] + sums[1][i]) / (r[i] + sums[0][i]);
             let data = (0..x.data.len()).map(next).collect();
-            // Each time is rounded as it is stored: it is what the next one reads.
+            // Each repetition's result is rounded as if stored, since the next one reads it.
             x = self.result(0, data);
         }
         Ok(x.data)

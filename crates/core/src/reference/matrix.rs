@@ -55,7 +55,7 @@ impl Call<'_> {
                         let x = x.data[if batch_last { k * rows + row } else { row * width + k }];
                         sum + x * w.data[if by_column { column * width + k } else { k * columns + column }]
                     });
-                    // Shaken where a backend rounds: at the end of the sum.
+                    // Moved where a backend rounds: at the end of the sum.
                     let sum = product + self.inputs.get(2).map_or(0.0, |bias| bias.data[column]);
                     self.computed(DType::F32, sum, sum.abs())
                 };

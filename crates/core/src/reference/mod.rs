@@ -1,5 +1,5 @@
-//! The reference: the definition of every operation. Passes compute with it what is known ahead, tests compare with it, and
-//! [`crate::backend::reference`] makes a backend of it.
+//! The reference: the definition of every operation. Passes use it to fold constants, tests compare with it, and
+//! [`crate::backend::reference`] makes it a backend.
 //!
 //! Plain loops over `f64`, one node after the other, nothing shared, nothing reused. It is slow on purpose: a reader
 //! must be able to check it against the formula. Decisions that the formulas leave open are made here:
@@ -9,7 +9,7 @@
 //! - `i32` arithmetic is done in integers and wraps. Every integer and truth value is exact in `f64`, so one kind of
 //!   buffer ([`HostValue`]) holds them all.
 //! - Where a formula gives ∞·0 or ∞ − ∞, the result is NaN, as the formula says (`silu(−∞)`, softmax of a row that
-//!   holds +∞ or nothing but −∞). Attention alone has a rule of its own for a row that sees nothing: 0.
+//!   holds +∞ or nothing but −∞). Only attention has a rule of its own: a row that sees no key gives 0.
 //! - A fused program rounds at its end only, and a product that enters one is not rounded before.
 //!
 //! It is total: a graph that verifies and inputs that fit give a result or an error, and never a panic.
@@ -38,17 +38,17 @@ pub enum Precision {
     Storage,
     /// It stays `f64`: for finite differences.
     F64,
-    /// It stays `f64` and every computed one is moved up or down by about what a backend's rounding may be, at random by
-    /// this seed. What that changes a lot, no backend can be held to. Beyond 1e18, where `f32` may overflow in one order
-    /// of operations and not in another, it becomes NaN with even seeds.
+    /// It stays `f64`, and every computed number is moved up or down, at random by this seed, by about as much as a
+    /// backend's rounding may be. Results that this changes a lot cannot be compared with a backend's. Beyond 1e18,
+    /// where `f32` may overflow in one order of operations but not in another, a number becomes NaN with even seeds.
     Shaken(u64),
 }
 
 /// Numbers beyond this become NaN in a shaken run with an even seed.
 const MOST_SHAKEN: f64 = 1e18;
 
-/// Moves a number up or down by a step of its type, relative to `scale`. The direction follows from seed and number. With odd
-/// seeds, what is no further than that from 0 becomes 0: a backend's result may be.
+/// Moves a number up or down by a step of its type, relative to `scale`. The direction follows from seed and number.
+/// With odd seeds, a number that is no further than that from 0 becomes 0, as a backend's result may be.
 fn shake(seed: u64, dtype: DType, value: f64, scale: f64) -> f64 {
     // Fast functions of `f32` are off by some 2e-6.
     let step = match dtype {
@@ -57,7 +57,7 @@ fn shake(seed: u64, dtype: DType, value: f64, scale: f64) -> f64 {
         _ => 4e-6,
     };
     if value.is_nan() || value.abs() > MOST_SHAKEN {
-        // What depends on such a number then differs between seeds.
+        // So results that depend on such a number differ between seeds.
         return if seed % 2 == 1 { value } else { f64::NAN };
     }
     if seed % 2 == 1 && value.abs() < scale * step {
@@ -181,7 +181,7 @@ fn run_nodes(
 ) -> Result<Vec<HostValue>> {
     let mut given = inputs.iter();
     let mut done: Vec<Vec<Cow<'_, HostValue>>> = vec![];
-    // How many readings of a node are still to come: what nobody reads any more goes.
+    // How many times each node will still be read: a value is dropped after its last read.
     let mut readers: Vec<usize> = graph.readers().iter().map(Vec::len).collect();
     graph.outputs().iter().for_each(|o| readers[o.value.node as usize] += 1);
     for (number, node) in graph.nodes().iter().enumerate() {
@@ -220,9 +220,9 @@ pub fn concrete(types: &[Type], bindings: &Bindings) -> Result<Vec<(DType, Vec<u
     types.iter().map(|ty| Ok((ty.dtype, ty.shape.eval(bindings)?))).collect()
 }
 
-/// Evaluates one node: what another backend calls for an operation it has no kernel for, and what constant folding
-/// uses. `outs` are the node's output types under `bindings`; those serve sizes inside the operation, such as where a
-/// slice starts. An input or a weight has no value of its own and is refused.
+/// Evaluates one node: for constant folding, and for backends that have no kernel for an operation. `outs` are the
+/// node's output types under `bindings`, which also give the sizes inside the operation, such as where a slice starts.
+/// An input or a weight has no value of its own and is refused.
 pub fn eval_node(
     node: &str,
     op: &Op,
@@ -291,7 +291,7 @@ fn zeros(node: &str, shape: &[usize]) -> Result<Vec<f64>> {
     Ok(data)
 }
 
-/// One node being evaluated. The methods, one an operation, are in the files beside this one.
+/// One node being evaluated. Its methods, one for each operation, are in the other files of this module.
 struct Call<'a> {
     node: &'a str,
     inputs: &'a [&'a HostValue],
@@ -304,11 +304,11 @@ struct Call<'a> {
 /// How a backend's result may differ from the exact one, for shaken runs.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Rounding {
-    /// Not beyond what the operation's own method says.
+    /// No more than the operation's own method already accounts for.
     None,
     /// By a step of its type.
     Each,
-    /// By a step of the largest element: terms of a sum may be larger than what is left of them.
+    /// By a step of the largest element: the terms of a sum may be larger than the sum.
     Sum,
 }
 
@@ -328,7 +328,8 @@ impl Rounding {
             | Op::SynapseSum { .. }
             | Op::SynapseRatio { .. }
             | Op::GatedCell { .. } => Rounding::Sum,
-            // These two shake their results themselves, by what they were made of.
+            // Unary and binary operations move their results themselves, by an error that depends on their operands;
+            // the others are exact, or are made of operations that do so.
             Op::Unary(_)
             | Op::Binary(_)
             | Op::Input { .. }
@@ -355,14 +356,15 @@ impl<'a> Call<'a> {
         Error::Value { node: self.node.into(), problem }
     }
 
-    /// What the inference rule promises, checked again because callers other than `run` supply the parts.
+    /// Checks the types again that the inference rule guarantees, because callers other than `run` supply the parts.
     fn check(&self, op: &Op) -> Result<()> {
         if let Some(bad) = self.inputs.iter().find(|v| tensor::count(&v.shape) != Some(v.data.len())) {
             return Err(self.fail(format!("an input {} has {} elements", bad.describe(), bad.data.len())));
         }
         let types: Vec<Type> = self.inputs.iter().map(|v| Type::new(v.dtype, v.shape.as_slice())).collect();
         let outs = match op {
-            // Its body's types may hold symbols, which only `bindings` resolves; `scan` checks what it relies on.
+            // The types of a loop's body may contain symbols, which only `bindings` resolves; `scan` checks what it
+            // relies on.
             Op::Scan(_) => return Ok(()),
             // Shapes named inside the operation may hold symbols; their methods check the sizes.
             Op::Reshape { .. } | Op::Broadcast { .. } | Op::Slice { .. } | Op::Pad { .. } | Op::SegmentSum { .. } => {
@@ -465,7 +467,7 @@ impl<'a> Call<'a> {
     }
 }
 
-/// Row-major steps of each axis of `shape`.
+/// Row-major strides of `shape`.
 fn strides(shape: &[usize]) -> Vec<usize> {
     let mut strides = vec![1usize; shape.len()];
     for axis in (1..shape.len()).rev() {
@@ -475,7 +477,8 @@ fn strides(shape: &[usize]) -> Vec<usize> {
     strides
 }
 
-/// Steps through a value of shape `from` for each axis of `to`: 0 where it is stretched. `None` if it does not stretch.
+/// Strides through a value of shape `from` for each axis of `to`: 0 where it is broadcast. `None` if it does not
+/// broadcast to `to`.
 fn stretched_strides(from: &[usize], to: &[usize]) -> Option<Vec<usize>> {
     let missing = to.len().checked_sub(from.len())?;
     let mut result = vec![0; to.len()];
@@ -489,7 +492,7 @@ fn stretched_strides(from: &[usize], to: &[usize]) -> Option<Vec<usize>> {
     Some(result)
 }
 
-/// Where element number `at` of a row-major value of `shape` lies under other steps.
+/// The offset of element number `at` of a row-major value of `shape`, under other strides.
 fn offset(mut at: usize, shape: &[usize], strides: &[usize]) -> usize {
     let mut offset = 0;
     for (size, step) in shape.iter().zip(strides).rev() {

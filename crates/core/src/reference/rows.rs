@@ -26,7 +26,7 @@ impl Call<'_> {
             Reduction::Max => f64::NEG_INFINITY,
             Reduction::Min => f64::INFINITY,
         });
-        // Steps through the output for each axis of the input: none along what is reduced.
+        // Strides through the output for each axis of the input: 0 along reduced axes.
         let kept: Vec<usize> =
             x.shape.iter().enumerate().map(|(i, &size)| if axes.contains(&i) { 1 } else { size }).collect();
         let mut steps = strides(&kept);
@@ -70,7 +70,7 @@ impl Call<'_> {
     fn norm(&self, f: impl Fn(&mut [f64])) -> Result<Vec<f64>> {
         let mut data = self.inputs[0].data.clone();
         let width = self.shape().last().copied().unwrap_or(1);
-        // `max` because a row of nothing still needs a chunk size; there is none to call with.
+        // `max`, because the size of a chunk must not be 0; if rows are empty there are no chunks.
         for row in data.chunks_mut(width.max(1)) {
             f(row);
             for (i, x) in row.iter_mut().enumerate() {

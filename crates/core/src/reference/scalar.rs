@@ -22,7 +22,7 @@ pub fn binary(op: Binary, a: f64, b: f64) -> f64 {
         Binary::Sub => a - b,
         Binary::Mul => a * b,
         Binary::Div => a / b,
-        // Rust's `min` and `max` drop a NaN; ours keep it.
+        // Rust's `min` and `max` drop a NaN; these operations keep it.
         Binary::Min | Binary::Max if a.is_nan() || b.is_nan() => f64::NAN,
         Binary::Min => a.min(b),
         Binary::Max => a.max(b),
@@ -77,27 +77,27 @@ pub fn cast(from: DType, to: DType, x: f64) -> f64 {
     }
 }
 
-/// What a backend's error in `value`, a function of `x`, is a share of.
+/// The magnitude to which a backend's error in `value`, a function of `x`, is relative.
 pub fn unary_scale(op: Unary, x: f64, value: f64) -> f64 {
     match op {
-        // x times a share that may be rounded to 0 where it is small.
+        // x times a factor, which a backend may round to 0 where it is small.
         Unary::Gelu => x.abs().max(value.abs()),
         _ => value.abs(),
     }
 }
 
-/// What a backend's error in `value`, made of `a` and `b`, is a share of.
+/// The magnitude to which a backend's error in `value`, computed from `a` and `b`, is relative.
 pub fn binary_scale(op: Binary, a: f64, b: f64, value: f64) -> f64 {
     match op {
-        // One of them may be a product whose last digits are kept for the sum, and only there. A twentieth, since such
-        // digits are finer than what `shake` takes for the error of a function.
+        // An operand may be a product that a backend does not round before the sum (a fused multiply-add). A twentieth,
+        // since that rounding is finer than the error of a function, which `shake` assumes.
         Binary::Add | Binary::Sub => value.abs().max(0.05 * a.abs().max(b.abs())),
         _ => value.abs(),
     }
 }
 
-/// A fused program of one element, up to its last value; `scratch` holds all of them after it. An input that is not there reads as NaN. What instructions
-/// compute, other than exactly, goes through `computed` with the scale of its error.
+/// Evaluates a fused program for one element and gives its last value; `scratch` then holds all values. A missing input
+/// reads as NaN. Results of instructions that are not exact go through `computed`, with the scale of their error.
 pub fn map(
     program: &Map,
     scratch: &mut Vec<f64>,

@@ -16,10 +16,10 @@ type Key = (Vec<u32>, u32);
 pub(crate) struct Constants {
     at: HashMap<Key, u32>,
     lists: HashMap<Key, Lists>,
-    /// What is written, in order of its place.
+    /// The constants, in the order of their places.
     parts: Vec<(Range<u32>, Part)>,
     words: u32,
-    /// Words after each part that belong to nobody.
+    /// Unused words after each part.
     gap: u32,
 }
 
@@ -34,7 +34,7 @@ enum Part {
     Lists { tables: Vec<Known>, ends: [usize; 2] },
 }
 
-/// Where data comes from that is known before a run.
+/// The source of data that is known before a run.
 #[derive(Clone, Debug)]
 enum Known {
     Weight(String),
@@ -51,7 +51,7 @@ impl Known {
 }
 
 impl Constants {
-    /// Collects those of a graph and of the loops in it.
+    /// Collects the constants of a graph and of the loops in it.
     pub(crate) fn of(graph: &Graph, gap: u32) -> Result<Constants> {
         let mut constants = Constants { gap, ..Constants::default() };
         constants.collect(graph, graph, &[], &[])?;
@@ -60,14 +60,14 @@ impl Constants {
 
     fn add(&mut self, part: Part, words: usize) -> Result<u32> {
         let at = self.words;
-        // Each begins at a multiple of four words, so that it can be read by four.
+        // Each begins at a multiple of four words, so that kernels can read four words at a time.
         let end = (at as usize).saturating_add(words.next_multiple_of(4).max(4)).saturating_add(self.gap as usize);
         self.words = word(end)?;
         self.parts.push((at..at + word(words)?, part));
         Ok(at)
     }
 
-    /// `given` is what is known of the graph's inputs.
+    /// `given` are the sources of those of the graph's inputs that are known.
     fn collect(&mut self, whole: &Graph, graph: &Graph, path: &[u32], given: &[Option<Known>]) -> Result<()> {
         let mut known: HashMap<Value, Known> = HashMap::new();
         let mut inputs = given.iter();
@@ -136,7 +136,7 @@ impl Constants {
         };
         let count = tables[0].data(whole)?.shape().first().copied().unwrap_or(0);
         let words = (destinations + 1).saturating_add(count.saturating_mul(tables.len() - 1));
-        // Indices that are wrong are told of as they are of tables that are not known.
+        // Indices that are out of range are reported during the run, as for tables that are not known.
         if sorted(&tables, whole, [sources, destinations])?.is_none() {
             return Ok(());
         }
@@ -188,7 +188,7 @@ impl Constants {
     }
 }
 
-/// Bytes as words, from the lowest bits up.
+/// Writes bytes into words, little-endian.
 fn put(words: &mut [u32], bytes: &[u8]) {
     for (word, bytes) in words.iter_mut().zip(bytes.chunks(4)) {
         let mut four = [0; 4];

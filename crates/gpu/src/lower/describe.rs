@@ -1,4 +1,4 @@
-//! What a node's kernel is, for the plan: sizes, types and work.
+//! Describes a node's kernel for the plan: sizes, types and work.
 
 use schwann_core::graph::Node;
 use schwann_core::op::PerElement;

@@ -1,7 +1,7 @@
-//! What one element of a result is made of, for operations whose elements can be computed apart from each other.
+//! Code that computes one element of a result, for operations whose elements can be computed independently.
 //!
-//! The same code makes the kernel of a node that runs alone and the part of a loop's kernel that computes it: only where
-//! operands are and who computes which element differs.
+//! The same code is used for the kernel of a node that runs alone and for the part of a loop's kernel that computes the
+//! node. Only the places of operands differ, and which thread computes which element.
 
 use super::grid::coordinates;
 use super::site::Site;
@@ -12,7 +12,7 @@ use schwann_core::op::{Activation, Binary, Compare, Map, MapInstr, Op, Reduction
 use schwann_core::{DType, Dim, Error, Result};
 use std::sync::Arc;
 
-/// A node that is computed: its operation, where its operands are, and what it gives.
+/// A node to be computed: its operation, its operands' places, and its results' types and sizes.
 pub(crate) struct Call<'a> {
     pub(crate) name: &'a str,
     pub(crate) op: &'a Op,
@@ -136,7 +136,7 @@ pub(crate) fn element(s: &mut Site<'_>, call: &Call<'_>, at: &[Expr]) -> Result<
             let before = s.size(before)?;
             let x = &call.inputs[0];
             let size = s.size(&x.dims[*axis])?;
-            // Unsigned, so what is before it is far beyond it.
+            // Unsigned, so an index before the data wraps to a very large number and fails the comparison.
             let place = s.maker.name("place", &at[*axis] - before);
             let mut at = at.to_vec();
             at[*axis] = place.clone();
@@ -164,7 +164,7 @@ pub(crate) fn element(s: &mut Site<'_>, call: &Call<'_>, at: &[Expr]) -> Result<
             let x = call.inputs[0].clone();
             synapse_ratio(s, call, &x, *activation, *axis, at)?
         }
-        // What only looks at memory, and is written out here because somebody needs it side by side.
+        // An operation that is usually a view, but is copied here because a reader needs it contiguous.
         Op::Reshape { .. } => {
             let number = s.index(&View::whole(Home::Number(0), dtype, false, call.dims)?, at)?;
             let number = s.maker.name("number", number);
@@ -178,7 +178,7 @@ pub(crate) fn element(s: &mut Site<'_>, call: &Call<'_>, at: &[Expr]) -> Result<
     }])
 }
 
-/// A user's function as the kernel language has it.
+/// A custom function in the kernel language.
 fn function(call: &Call<'_>, name: &str) -> Result<Function> {
     let custom = custom::find(name).ok_or_else(|| call.unsupported("nobody registered it in this program"))?;
     let wgsl = custom.wgsl_body().ok_or_else(|| {
@@ -273,7 +273,7 @@ fn binary_i32(s: &mut Site<'_>, op: Binary, x: &Expr, y: &Expr) -> Expr {
         Binary::Min => x.min(y),
         Binary::Max => x.max(y),
         Binary::Div => {
-            // Division by 0 gives 0, and that of the least number by −1 wraps: both are kept away from the hardware.
+            // Division by 0 gives 0, and dividing the least number by −1 wraps: neither is left to the hardware.
             let (by_zero, by_minus_one) = (y.eq(0i32), y.eq(-1i32));
             let safe = s.maker.name("by", by_zero.clone().or(by_minus_one.clone()).select(1i32, y));
             let quotient = s.maker.name("q", x / safe);
@@ -302,7 +302,7 @@ pub(crate) fn compare(s: &mut Site<'_>, op: Compare, x: &Expr, y: &Expr) -> Expr
 }
 
 fn float_compare(s: &mut Site<'_>, op: Compare, x: &Expr, y: &Expr) -> Expr {
-    // NaN is told by its bits: compilers for GPUs may take it that there is none.
+    // NaN is detected by its bits: compilers for GPUs may assume that there is none.
     let m = &mut s.maker;
     let nan = math::is_nan(x).or(math::is_nan(y));
     let nan = m.name("nan", nan);
@@ -320,7 +320,7 @@ fn float_compare(s: &mut Site<'_>, op: Compare, x: &Expr, y: &Expr) -> Expr {
     }
 }
 
-/// A value as one of another element type: floats are cut where they become integers.
+/// Converts a value to another element type: floats are truncated to integers.
 fn cast(x: &Expr, to: DType) -> Expr {
     match (x.ty(), to) {
         (_, DType::F32 | DType::F16 | DType::Bf16) => x.to(Ty::F32),
@@ -345,7 +345,7 @@ fn quantize(s: &mut Site<'_>, x: &Expr, scale: &Expr, zero: &Expr, dtype: DType)
     let (least, most) = if dtype == DType::I8 { (-128i32, 127i32) } else { (0i32, 255i32) };
     let quotient = s.maker.name("q", x / scale);
     let round = quotient.unary(L::Round);
-    // Far beyond what is kept, so that adding the zero point cannot wrap.
+    // Limits far beyond the result's range, so that adding the zero point cannot wrap.
     let whole = round.max(-1_073_741_824.0f32).min(1_073_741_824.0f32).to(Ty::I32);
     let whole = s.maker.name("w", whole);
     let zero_point = s.maker.name("z", zero.max(-1_073_741_824i32).min(1_073_741_824i32));
@@ -393,7 +393,7 @@ pub(crate) fn map_result(s: &mut Site<'_>, value: &Expr, dtype: DType) -> Expr {
     }
 }
 
-/// What a product becomes when its program has run on it.
+/// The result of a product's epilogue.
 pub(crate) fn epilogue(
     s: &mut Site<'_>,
     call: &Call<'_>,
@@ -493,7 +493,7 @@ fn gated_cell(
     Ok(gate(s, [&totals[0], &totals[1], &totals[2]]))
 }
 
-/// What a reduction starts from, and how it takes another element.
+/// The initial value of a reduction.
 pub(crate) fn start(kind: Reduction, ty: Ty) -> Expr {
     match (kind, ty) {
         (Reduction::Sum | Reduction::Mean, Ty::F32) => 0.0f32.into(),
@@ -505,7 +505,7 @@ pub(crate) fn start(kind: Reduction, ty: Ty) -> Expr {
     }
 }
 
-/// Two parts of a reduction as one.
+/// Combines two partial results of a reduction.
 pub(crate) fn combine(s: &mut Site<'_>, kind: Reduction, a: &Expr, b: &Expr) -> Expr {
     match (kind, a.ty()) {
         (Reduction::Sum | Reduction::Mean, _) => a + b,
@@ -565,8 +565,8 @@ fn concat(s: &mut Site<'_>, call: &Call<'_>, axis: usize, at: &[Expr]) -> Result
     Ok(from_word(&s.maker.get(result), call.dtypes[0]))
 }
 
-/// Sets the result to the element of one of these: of the first if `place` is within it, else of one of the rest. Nobody asks
-/// for what is beyond the last.
+/// Sets the result to an element of one of these parts: of the first if `place` is within it, else of one of the rest.
+/// `place` is never beyond the last part.
 fn concat_parts(s: &mut Site<'_>, parts: &[&View], axis: usize, at: &[Expr], place: &Expr, result: Var) -> Result<()> {
     let Some((first, rest)) = parts.split_first() else { return Ok(()) };
     let take = |s: &mut Site<'_>| {
@@ -587,7 +587,7 @@ fn concat_parts(s: &mut Site<'_>, parts: &[&View], axis: usize, at: &[Expr], pla
     })
 }
 
-/// A variable cannot be a truth value that memory holds, so those are 0 and 1 there.
+/// The zero of a type as memory holds it, where truth values are the words 0 and 1.
 fn zero_word(dtype: DType) -> Expr {
     if dtype == DType::Bool { 0u32.into() } else { zero(dtype) }
 }
@@ -598,7 +598,7 @@ fn from_word(value: &Expr, dtype: DType) -> Expr {
     if dtype == DType::Bool { value.ne(0u32) } else { value.clone() }
 }
 
-/// An index within `0..size`: what was given, or 0 and a fault where it is not.
+/// The given index if it is within `0..size`; otherwise 0, and a fault is reported.
 fn checked_index(s: &mut Site<'_>, call: &Call<'_>, index: &Expr, size: &Expr) -> Expr {
     let index = s.maker.name("index", index.bits(Ty::U32));
     let inside = s.maker.name("inside", index.lt(size));
@@ -617,7 +617,7 @@ fn gather(s: &mut Site<'_>, call: &Call<'_>, axis: usize, at: &[Expr]) -> Result
     let size = s.size(&x.dims[axis])?;
     let index = checked_index(s, call, &index, &size);
     let place: Vec<Expr> = at[..axis].iter().cloned().chain([index]).chain(at[axis + many..].iter().cloned()).collect();
-    // A table of nothing has no element that could be read instead.
+    // An empty table has no element 0 that could be read instead.
     match size.as_const() {
         Some(0) => return Ok(zero(call.dtypes[0])),
         Some(_) => return s.load(x, &place),
@@ -664,7 +664,7 @@ fn activate(s: &mut Site<'_>, activation: Activation, x: &Expr) -> Expr {
     }
 }
 
-/// Sums over the synapses of one destination, from what they start with.
+/// Sums over the synapses of one destination, beginning with the given start values.
 pub(crate) fn synapse_sums(
     s: &mut Site<'_>,
     call: &Call<'_>,
@@ -721,7 +721,7 @@ pub(crate) fn synapse_sums(
         let total = |(part, start): (Expr, &Expr)| s.maker.sum_over_lanes(part, lanes.count) + start;
         return Ok(parts.into_iter().zip(&from).map(total).collect());
     }
-    // Tables that are not known before the run: every synapse is looked at.
+    // For tables that are not known before the run, every synapse is visited.
     let count = s.size(&call.inputs[1].dims[0])?;
     let (sources, destinations) = (s.size(&x.dims[axis])?, s.size(&call.dims[axis])?);
     s.counted("e", 0u32, count, |s, e| {

@@ -10,13 +10,12 @@ use schwann_core::{Dim, Result};
 /// Threads of a workgroup that works element by element.
 const THREADS: u32 = 64;
 
-/// Workgroups along the first axis of a dispatch at most, where the device allows so many; what is more goes along the
-/// second.
+/// The most workgroups along the first axis of a dispatch, if the device allows as many; more go along the second axis.
 const GROUPS: u32 = 32_768;
 
-/// Axes that can be walked as one, in all of these views, as one. All views have as many axes as `dims`.
+/// Merges neighbouring axes that can be walked as one in all of these views. All views have as many axes as `dims`.
 pub(super) fn merge_axes(dims: &mut Vec<Dim>, views: &mut [View]) -> Result<()> {
-    // Axes of one element say nothing.
+    // Axes of one element can be dropped.
     for axis in (0..dims.len()).rev() {
         if dims[axis].is(1) {
             dims.remove(axis);
@@ -49,7 +48,7 @@ pub(super) fn merge_axes(dims: &mut Vec<Dim>, views: &mut [View]) -> Result<()> 
 }
 
 impl Lowering<'_> {
-    /// Workgroups for so many pieces of work, one for each thread.
+    /// Workgroups for `work` pieces of work, one for each thread.
     pub(super) fn groups(&self, work: usize, threads: u32) -> Result<[u32; 3]> {
         let blocks = work.div_ceil(threads as usize);
         let wide = blocks.clamp(1, GROUPS.min(self.limits.groups).max(1) as usize);
@@ -95,7 +94,7 @@ impl Lowering<'_> {
         self.dispatch(site, groups, place, None)
     }
 
-    /// Copies a value to where it is wanted; narrow elements are put side by side there if it is packed.
+    /// Copies a value to another place; narrow elements are packed into words if the target is packed.
     pub(super) fn copy(&mut self, from: &View, to: &View, place: &[usize]) -> Result<()> {
         let per_word = to.per_word();
         let count = self.count(&from.dims)?;
@@ -139,7 +138,7 @@ impl Lowering<'_> {
     }
 }
 
-/// The place of an element along each axis, from its number in order.
+/// The coordinates of an element along each axis, from its row-major number.
 pub(super) fn coordinates(site: &mut Site<'_>, number: &Expr, dims: &[Dim]) -> Result<Vec<Expr>> {
     let mut at = vec![Expr::from(0u32); dims.len()];
     let mut rest = number.clone();
@@ -149,7 +148,7 @@ pub(super) fn coordinates(site: &mut Site<'_>, number: &Expr, dims: &[Dim]) -> R
             break;
         }
         let size = site.size(&dims[axis])?;
-        // An axis of no elements is never walked, but its size is divided by.
+        // With an axis of no elements this code never runs, but it must not contain a division by 0.
         let size = if size.as_const() == Some(0) { 1u32.into() } else { size };
         at[axis] = site.maker.name("at", rest.rem(&size));
         rest = site.maker.name("rest", rest / size);

@@ -1,8 +1,9 @@
 //! From a graph to dispatches: which kernel computes which node, where values are, and what arguments kernels get.
 //!
-//! Slices, transpositions, stretched and reshaped values are views of other values' memory and cost nothing. A loop whose
-//! rows are independent is one kernel (`scan.rs`); other loops are the kernels of their bodies, dispatched again and again.
-//! Whatever can differ from run to run is an argument, so that the text of a kernel depends on the graph and not on sizes.
+//! Slices, transposes, broadcasts and reshapes are views of other values' memory and cost nothing. A loop whose rows
+//! are independent is one kernel (`scan.rs`); other loops are the kernels of their bodies, dispatched again and again.
+//! Everything that can differ from run to run is an argument, so that the text of a kernel depends on the graph but not
+//! on sizes.
 
 mod constants;
 mod describe;
@@ -28,10 +29,10 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use view::{Home, View};
 
-/// Words between values where tests want to see who reads or writes beyond what is his.
+/// Unused words between values in tests, which show reads and writes beyond a value's own memory.
 const GAP: u32 = 16;
 
-/// What does not depend on sizes.
+/// A graph with everything that does not depend on sizes.
 #[derive(Debug)]
 pub struct Prepared {
     graph: Arc<Graph>,
@@ -40,7 +41,7 @@ pub struct Prepared {
 }
 
 impl Prepared {
-    /// Looks at a graph, which has gone through the passes, and collects its constants.
+    /// Collects the constants of a graph, which has gone through the passes.
     pub fn new(graph: Arc<Graph>, limits: &Limits) -> Result<Prepared> {
         let constants = Constants::of(&graph, 0)?;
         Ok(Prepared { graph, limits: limits.clone(), constants })
@@ -73,8 +74,8 @@ impl Prepared {
         self.lay_out_by(bindings, assign)
     }
 
-    /// The same with memory of its own for every intermediate value, and a gap after each: for tests, which can see there
-    /// who writes beyond what is his.
+    /// The same with separate memory for every intermediate value, and a gap after each: for tests, which can then see
+    /// writes beyond a value's own memory.
     pub fn lay_out_apart(&self, bindings: &Bindings) -> Result<Layout> {
         self.lay_out_by(bindings, |lifetimes| {
             let mut end = 0usize;
@@ -118,7 +119,7 @@ impl Prepared {
     }
 }
 
-/// Gives buffers offsets in one arena, and says how long that is.
+/// Gives buffers offsets in one arena, and the arena's size.
 type Placement = fn(&[Lifetime]) -> (Vec<usize>, usize);
 
 /// A graph that is being lowered: the whole one or a loop's body.
@@ -138,6 +139,7 @@ struct Slot {
     last: usize,
 }
 
+/// A dispatch or a loop whose arguments are not known yet, since memory is planned at the end.
 enum Pend {
     Dispatch { kernel: usize, groups: [u32; 3], args: Vec<Pending>, place: Vec<usize>, walk: Option<Walk> },
     Repeat { rounds: u32, body: Vec<Pend> },
@@ -153,7 +155,8 @@ struct Lowering<'a> {
     faults: Vec<Fault>,
     /// The lists of dispatches that are open, from the outside in: one more for each loop around.
     open: Vec<Vec<Pend>>,
-    /// How many dispatches there were, loops counted once: the time of memory planning.
+    /// How many dispatches there are so far, with loops counted once: lifetimes in memory planning are counted in
+    /// these.
     time: usize,
     inputs_read: Vec<bool>,
 }
@@ -174,7 +177,7 @@ pub(crate) fn product(dims: &[Dim]) -> Result<Dim> {
     dims.iter().try_fold(Dim::fixed(1), |n, d| times(&n, d))
 }
 
-/// How often a node may be applied to its own result before that is a loop.
+/// How many times a node may be applied to its own result by separate dispatches; more become a loop.
 pub(crate) const UNFOLDED_MOST: usize = 8;
 
 /// Steps for people, with the dispatches that belong to them.
@@ -197,7 +200,7 @@ impl Lowering<'_> {
         View::whole(Home::Slot(self.slots.len() - 1), dtype, false, dims)
     }
 
-    /// Notes that a view is used now.
+    /// Records that a view's memory is used now.
     fn touch(&mut self, home: &Home) {
         match home {
             Home::Slot(slot) => self.slots[*slot].last = self.time,
@@ -236,7 +239,7 @@ impl Lowering<'_> {
     fn end_repeat(&mut self, rounds: u32, began: usize) {
         let body = self.open.pop().unwrap_or_default();
         self.time += 1;
-        // What was there before the loop and is used in it is used in every round.
+        // A value from before the loop that is used in it is needed until the end of the last round.
         for slot in &mut self.slots {
             if slot.first <= began && slot.last > began {
                 slot.last = self.time;
@@ -253,10 +256,10 @@ impl Lowering<'_> {
         let mut values: HashMap<Value, View> = HashMap::new();
         let mut steps: Steps = vec![];
         let mut inputs = inputs.into_iter();
-        // Results that are computed where they are wanted: each the first time that somebody wants it there.
+        // Results that are computed directly into an output; a value that is several outputs, into the first of them.
         let mut wanted: HashMap<Value, &View> = HashMap::new();
         for (output, view) in graph.outputs().iter().zip(outputs) {
-            let computed = !graph.node(output.value).op.is_source() && !looks(&graph.node(output.value).op);
+            let computed = !graph.node(output.value).op.is_source() && !may_be_view(&graph.node(output.value).op);
             if computed && (!view.packed || view.dtype.bits() == 32) {
                 wanted.entry(output.value).or_insert(view);
             }
@@ -283,7 +286,7 @@ impl Lowering<'_> {
                 _ => {}
             }
             let operands = node.inputs.iter().map(|v| get(&values, v)).collect::<Result<Vec<_>>>()?;
-            if let Some(view) = self.look(node, &operands)? {
+            if let Some(view) = self.as_view(node, &operands)? {
                 values.insert(value, view);
                 continue;
             }
@@ -299,7 +302,7 @@ impl Lowering<'_> {
             let looped = self.node(scope, id, node, &operands, &outs, &place)?;
             steps.push(self.step(graph, node, &operands, &outs, looped)?);
             for (slot, view) in outs.into_iter().enumerate() {
-                // What was written as words is read as words.
+                // Values that have a word for each element are read that way.
                 let view = View { packed: view.packed && view.dtype.bits() != 32, ..view };
                 values.insert(Value { node: id, slot: slot as u16 }, view);
             }
@@ -316,8 +319,8 @@ impl Lowering<'_> {
         Ok(steps)
     }
 
-    /// A node that only looks at another one's memory in a different way.
-    fn look(&mut self, node: &Node, operands: &[View]) -> Result<Option<View>> {
+    /// The view of a node that needs no memory of its own, if it is one.
+    fn as_view(&mut self, node: &Node, operands: &[View]) -> Result<Option<View>> {
         let dims = node.outs[0].shape.dims();
         Ok(match &node.op {
             Op::Reshape { .. } => operands[0].reshaped(dims)?,
@@ -363,7 +366,7 @@ impl Lowering<'_> {
                 let mut x = operands[0].clone();
                 let mut rest = *times;
                 if rest > UNFOLDED_MOST {
-                    // To and fro between two places, as often as it takes.
+                    // Alternates between two places.
                     let here = self.slot(&node.name, dtypes[0], call.dims)?;
                     let there = self.slot(&node.name, dtypes[0], call.dims)?;
                     self.copy(&x, &here, place)?;
@@ -392,7 +395,7 @@ impl Lowering<'_> {
         Ok(None)
     }
 
-    /// A word of the buffer of faults for a node that may find that an index is wrong.
+    /// A word of the buffer of faults for a node whose indices may be out of range.
     fn fault(&mut self, node: &Node, known: bool) -> Result<Option<u32>> {
         let what = match &node.op {
             Op::Gather { .. } => "an index",
@@ -445,7 +448,7 @@ impl Lowering<'_> {
         })
     }
 
-    /// Plans memory, and settles every argument.
+    /// Plans memory, and computes every argument.
     fn finish(mut self, steps: Steps, graph: &Graph, place: Placement) -> Result<Layout> {
         let lifetime = |slot: &Slot| Lifetime { bytes: slot.words * 4, first: slot.first, last: slot.last };
         let lifetimes: Vec<Lifetime> = self.slots.iter().map(lifetime).collect();
@@ -462,7 +465,7 @@ impl Lowering<'_> {
         };
         let buffers: Vec<Buffer> = self.slots.iter().zip(&offsets).map(buffer).collect();
         let plan = Plan {
-            // Whoever runs it puts its name there.
+            // Filled in by the backend that runs it.
             backend: String::new(),
             threads: 1,
             bindings: self.bindings.clone(),
@@ -491,7 +494,7 @@ fn live(buffers: &[Buffer]) -> usize {
         events.push((b.first, true, b.bytes));
         events.push((b.last + 1, false, b.bytes));
     }
-    // Who goes at a time goes before who comes.
+    // At the same time, buffers that end come before buffers that begin.
     events.sort_unstable();
     let (mut now, mut most) = (0usize, 0usize);
     for (_, comes, bytes) in events {
@@ -501,8 +504,8 @@ fn live(buffers: &[Buffer]) -> usize {
     most
 }
 
-/// Whether an operation may be no more than a view.
-fn looks(op: &Op) -> bool {
+/// Whether an operation can be a view of its operand.
+fn may_be_view(op: &Op) -> bool {
     matches!(op, Op::Reshape { .. } | Op::Transpose { .. } | Op::Slice { .. } | Op::Broadcast { .. })
 }
 

@@ -1,5 +1,5 @@
-//! Kernels in which the threads of a workgroup work together: on a row that is reduced, normalized or made a distribution,
-//! on a tile of a matrix product, or on queries that look at the same keys.
+//! Kernels in which the threads of a workgroup work together: on a row (reductions, norms, softmax), on a tile of a
+//! matrix product, or on queries that share their keys.
 
 use super::element::{Call, combine, epilogue, factors, start};
 use super::site::{Site, word};
@@ -13,13 +13,13 @@ use schwann_core::{Dim, Result};
 /// Threads that share a row.
 const THREADS: u32 = 64;
 
-/// Sides of a tile of a product, along rows and columns, and of the part of the sums that is in shared memory at a time.
+/// The rows and columns of a tile of a product, and how many terms of its sums are in shared memory at a time.
 const TILE: u32 = 32;
 const TILE_DEPTH: u32 = 16;
-/// Rows and columns of a tile that one thread has.
+/// Rows and columns of a tile that one thread computes.
 const EACH: u32 = 4;
 
-/// Rows, columns and terms from which on a product is cut into tiles.
+/// The least rows, columns and terms of a product that is cut into tiles.
 const TILED_LEAST: [usize; 3] = [16, 16, 8];
 
 /// The widest value for which attention keeps a query's result in registers.
@@ -28,7 +28,7 @@ const ATTENTION_WIDTH_MOST: usize = 128;
 const ATTENTION_WORDS: usize = 3072;
 
 impl Lowering<'_> {
-    /// Lowers an operation that has such a kernel; false where it has none.
+    /// Lowers an operation that has such a kernel; gives `false` if it has none.
     pub(super) fn rows(&mut self, call: &Call<'_>, outs: &[View], place: &[usize]) -> Result<bool> {
         match call.op {
             Op::Softmax { .. } | Op::LayerNorm { .. } | Op::RmsNorm { .. } => self.normalized(call, &outs[0], place)?,
@@ -60,8 +60,8 @@ impl Lowering<'_> {
         Ok(true)
     }
 
-    /// A workgroup for each of `count` pieces: its number, and the groups to dispatch. What is done under the condition that
-    /// the number is below the count, all threads of a workgroup do.
+    /// A workgroup for each of `count` pieces: its number, and the groups to dispatch. The condition that the number is
+    /// below the count is the same for all threads of a workgroup.
     pub(super) fn a_group_each<'s>(
         &self,
         site: &mut Site<'s>,
@@ -175,8 +175,8 @@ impl Lowering<'_> {
         self.dispatch(site, groups, place, None)
     }
 
-    /// A product by tiles of the result: both operands come through shared memory, and each thread has a few rows and columns
-    /// of the tile in registers.
+    /// A product by tiles of the result: both operands are staged in shared memory, and each thread keeps a few rows
+    /// and columns of the tile in registers.
     fn tiled(&mut self, call: &Call<'_>, transposed: [bool; 2], out: &View, place: &[usize]) -> Result<()> {
         let (a, b) = factors(call, transposed[0], transposed[1]);
         let rank = call.dims.len();
@@ -203,7 +203,7 @@ impl Lowering<'_> {
                 (s.maker.name("my_row", &thread / side), s.maker.name("my_column", thread.rem(side)));
             let sums: Vec<_> = (0..EACH * EACH).map(|_| s.maker.variable("sum", 0.0f32)).collect();
             s.strided("depth", 0u32, &k, TILE_DEPTH, |s, depth| {
-                // What lies beyond the matrices counts as 0.
+                // Elements beyond the matrices count as 0.
                 let fill = |s: &mut Site<'_>, to: Memory, by_row: bool| {
                     let thread = s.maker.thread();
                     s.strided("e", thread, TILE * TILE_DEPTH, THREADS, |s, e| {
@@ -272,8 +272,8 @@ impl Lowering<'_> {
         self.dispatch(site, groups, place, None)
     }
 
-    /// Attention without a matrix of scores: each thread has a query, keys and values come through shared memory, and what was
-    /// summed so far is scaled down whenever a larger score comes.
+    /// Attention without a matrix of scores: each thread has a query, keys and values are staged in shared memory, and
+    /// the sums so far are rescaled whenever a larger score is found.
     fn attention(
         &mut self,
         call: &Call<'_>,
@@ -327,7 +327,7 @@ impl Lowering<'_> {
         let query = site.maker.own("query", Ty::F32, width.max(1));
         let result = site.maker.own("result", Ty::F32, out_width.max(1));
         let blocks = queries.div_ceil(THREADS as usize);
-        // Values of no width are results of no elements.
+        // Values of width 0 give results without elements.
         let blocks_to_do = if out_width == 0 { 0 } else { blocks };
         let pieces = batch.checked_mul(heads).and_then(|n| n.checked_mul(blocks_to_do)).ok_or_else(super::overflow)?;
         let [blocks_arg, heads_arg] = [site.number("blocks", word(blocks)?), site.number("heads", word(heads)?)];
@@ -339,7 +339,7 @@ impl Lowering<'_> {
             let thread = s.maker.thread();
             let i = s.maker.name("i", &block * THREADS + &thread);
             let active = s.maker.name("active", i.lt(&length));
-            // A thread without a query goes along, since all threads fetch keys.
+            // A thread without a query runs too, since all threads fetch keys.
             let own = s.maker.name("own", active.select(&i, 0u32));
             s.counted("d", 0u32, width, |s, d| {
                 let value = s.load(q, &[b.clone(), h.clone(), own.clone(), d.clone()])?;
@@ -383,7 +383,7 @@ impl Lowering<'_> {
                     let before = s.maker.name("before", s.maker.get(most));
                     let now = math::max(&mut s.maker, &before, &score);
                     let now = s.maker.name("now", now);
-                    // As long as nothing is seen, −∞ − −∞ must not become NaN.
+                    // Before the first visible key, −∞ − −∞ must not become NaN.
                     let shift = s.maker.name("shift", now.eq(f32::NEG_INFINITY).select(0.0f32, &now));
                     let shrink = math::exp(&mut s.maker, &(before - &shift));
                     let shrink = s.maker.name("shrink", shrink);
@@ -416,7 +416,8 @@ impl Lowering<'_> {
         self.dispatch(site, groups, place, None)
     }
 
-    /// Attention for widths that registers do not hold: a thread for each element of the result goes through the keys twice.
+    /// Attention for widths that do not fit registers: a thread for each element of the result walks over the keys
+    /// twice.
     #[expect(clippy::too_many_arguments, reason = "it is the rest of `attention`")]
     fn attention_by_element(
         &mut self,
@@ -483,15 +484,15 @@ impl Lowering<'_> {
     }
 }
 
-/// For each of a row's elements, dealt to the threads in turn.
+/// A loop over a row's elements, which are dealt to the threads in turn.
 fn each<'s>(s: &mut Site<'s>, length: &Expr, body: impl FnOnce(&mut Site<'s>, &Expr) -> Result<()>) -> Result<()> {
     let (thread, threads) = (s.maker.thread(), s.maker.threads());
     s.strided("i", thread, length, threads, |s, i| body(s, &i))
 }
 
-/// Combines what `load` gives for each element of a row, over all threads of the workgroup: every thread gets the result.
-/// The order is fixed, so that the same inputs give the same bits. Who combines something else in the same array waits first,
-/// until everybody has read the result.
+/// Combines what `load` gives for each element of a row, over all threads of the workgroup: every thread gets the
+/// result. The order is fixed, so that the same inputs give the same bits. Before the same array is used for another
+/// reduction, there must be a barrier, so that all threads have read the result.
 fn across(
     s: &mut Site<'_>,
     shared: Memory,
@@ -500,7 +501,7 @@ fn across(
     load: &dyn Fn(&mut Site<'_>, &Expr) -> Result<Expr>,
 ) -> Result<Expr> {
     let (thread, threads) = (s.maker.thread(), s.maker.threads());
-    // What the elements are, is known from the first of them that is made; a sum of none needs it too.
+    // The type of the elements is that of the shared array; a row without elements needs it too.
     let ty = if let Memory::Shared(n) = shared { s.maker.shared_type(n) } else { Ty::F32 };
     let part = s.maker.variable("part", start(kind, ty));
     s.strided("i", &thread, length, threads, |s, i| {

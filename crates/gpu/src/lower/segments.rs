@@ -1,9 +1,9 @@
 //! Sums by segment, of one list of numbers.
 //!
-//! A workgroup owns some neighbouring segments and goes through all numbers, since there are no atomic operations. But most
-//! numbers are none of its own, and it passes those by quickly: each thread looks at a short run of segments and says
-//! whether any of them is the workgroup's; then all threads go through the runs that have one. Each sum is added up by one
-//! thread in the order of the numbers, so that the same inputs give the same bits.
+//! Since there are no atomic operations, a workgroup computes the sums of some neighbouring segments and reads all
+//! numbers. Most numbers belong to other workgroups, and are skipped quickly: each thread reads a short run of segment
+//! indices and records whether any of them is one of the workgroup's; then all threads go through the runs that have
+//! one. Each sum is added up by one thread in the order of the numbers, so the same inputs give the same bits.
 
 use super::element::{Call, zero};
 use super::site::Site;
@@ -13,16 +13,16 @@ use schwann_codegen::lang::Ty;
 use schwann_core::Result;
 
 const THREADS: u32 = 64;
-/// Segments of a thread; its first one is its own number, and the others follow at a distance of all threads.
+/// Segments of a thread: the first has the thread's number, the others follow at a distance of the number of threads.
 const EACH: u32 = 4;
-/// Numbers that a thread looks at before anything is summed.
+/// Numbers that a thread checks before anything is summed.
 const RUN: u32 = 16;
 
-/// Numbers and segments from which on this is better than a thread for each segment that goes through all numbers alone.
+/// From this many numbers and segments on, this is faster than a thread for each segment that reads all numbers alone.
 const LEAST: usize = 256;
 
 impl Lowering<'_> {
-    /// Sums by segment, where it is one long list; false where it is not.
+    /// Lowers sums by segment of one long list; gives `false` if it is not one.
     pub(super) fn segments(&mut self, call: &Call<'_>, axis: usize, out: &View, place: &[usize]) -> Result<bool> {
         let (x, segments) = (&call.inputs[0], &call.inputs[1]);
         let (numbers, sums) = (x.dims[axis].eval(self.bindings)?, call.dims[axis].eval(self.bindings)?);
@@ -53,7 +53,7 @@ impl Lowering<'_> {
                         let (faults, number) = (s.faults, s.number("fault", fault));
                         s.maker.either(segment.lt(&count), |_| (), |m| m.fault(faults, number));
                     }
-                    // Unsigned, so what is before the first is far beyond the last.
+                    // Unsigned, so a segment before the first wraps to a very large number and fails the comparison.
                     let mine = (segment - &base).lt(THREADS * EACH);
                     let next = mine.select(1u32, s.maker.get(has));
                     s.maker.set(has, next);
@@ -82,7 +82,7 @@ impl Lowering<'_> {
                         })
                     })
                 })?;
-                // Nobody says anything new before all have read this.
+                // All threads must have read the flags before any thread writes new ones.
                 s.maker.barrier();
                 Ok(())
             })?;

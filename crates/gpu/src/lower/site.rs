@@ -1,4 +1,4 @@
-//! A kernel while it is made: its arguments, what they will be, and the sizes that it asks for.
+//! A kernel under construction: its code, and its arguments with the values that they will get.
 
 use super::Lowering;
 use super::view::{Home, View};
@@ -7,7 +7,7 @@ use schwann_codegen::lang::{Expr, Kernel, Maker, Memory};
 use schwann_core::{Bindings, Dim, Error, Result};
 use std::collections::HashMap;
 
-/// An argument whose home may be a slot that has no place yet.
+/// An argument whose value may depend on a slot that has no place yet.
 #[derive(Clone, Debug)]
 pub(crate) struct Pending {
     pub(crate) home: Home,
@@ -18,11 +18,11 @@ pub(crate) struct Pending {
 pub(crate) struct Site<'a> {
     pub(crate) maker: Maker,
     pub(crate) args: Vec<Pending>,
-    /// What symbols stand for. The kernel's text does not depend on it, only its arguments do.
+    /// The values of symbols. Only the kernel's arguments depend on them, its text does not.
     pub(crate) bindings: &'a Bindings,
     /// Whether the device converts `f16` exactly by itself.
     pub(crate) exact_halves: bool,
-    /// Sizes that a kernel of fixed sizes knows anyway, such as the rows of a block.
+    /// Sizes that are constants of this kernel, such as the rows of a block.
     pub(crate) fixed: HashMap<Dim, u32>,
     sizes: HashMap<Dim, Expr>,
     places: HashMap<(Home, Vec<u32>), Expr>,
@@ -31,7 +31,7 @@ pub(crate) struct Site<'a> {
     pub(crate) faults: Memory,
 }
 
-/// Turns a number of elements or words into what kernels count with.
+/// Converts a number of elements or words to 32 bits, in which kernels count.
 pub(crate) fn word(value: usize) -> Result<u32> {
     u32::try_from(value).map_err(|_| too_large(value))
 }
@@ -41,7 +41,7 @@ pub(crate) fn too_large(value: usize) -> Error {
 }
 
 impl<'a> Site<'a> {
-    /// A kernel of this name, whose workgroups have so many threads.
+    /// A kernel of this name, with this many threads in a workgroup.
     pub(crate) fn new(name: &str, threads: u32, lowering: &Lowering<'a>) -> Site<'a> {
         let mut maker = Maker::new(name, threads);
         let arena = maker.buffer("arena", true);
@@ -65,7 +65,7 @@ impl<'a> Site<'a> {
         self.arg(name, Home::Number(value), &[])
     }
 
-    /// A size: a number where it is known for all runs, else an argument.
+    /// A size: a constant if it is the same in all runs, else an argument.
     pub(crate) fn size(&mut self, dim: &Dim) -> Result<Expr> {
         if let Some(known) = self.fixed.get(dim) {
             return Ok((*known).into());
@@ -104,7 +104,7 @@ impl<'a> Site<'a> {
         }
     }
 
-    /// A place that is an argument of its own, not shared with other uses of the same memory.
+    /// The place of a view as a separate argument, not shared with other uses of the same memory.
     pub(crate) fn own_place(&mut self, view: &View) -> (usize, Expr) {
         let number = self.args.len();
         (number, self.arg("at", view.home.clone(), &view.strides))
@@ -170,7 +170,7 @@ impl<'a> Site<'a> {
 }
 
 impl Pending {
-    /// The argument, once slots have places.
+    /// The argument, now that slots have places.
     pub(crate) fn settle(&self, slots: &[u32]) -> Result<Argument> {
         let base = match self.home {
             Home::Slot(slot) => {

@@ -1,4 +1,4 @@
-//! Values as kernels see them: where their elements are, and how to get one.
+//! Views: where a value's elements are, and how a kernel loads one.
 
 use super::site::Site;
 use schwann_codegen::lang::{Binary, Expr, Memory, Ty};
@@ -18,30 +18,30 @@ pub(crate) enum Home {
     Constant(u32),
     /// A shared array of the kernel that is being made, or a part of one.
     Shared(Memory),
-    /// Nowhere: it is this number, by its bits.
+    /// Not in memory: every element is this number, by its bits.
     Number(u32),
 }
 
-/// A value in memory. Its elements need not lie side by side: a slice, a transposition or a stretched value is a view of
-/// the memory of another one.
+/// A value in memory. Its elements need not be contiguous: a slice, a transpose or a broadcast is a view of another
+/// value's memory.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct View {
     pub(crate) home: Home,
     /// Words that are added in each round of the loops around (see [`crate::program::Argument`]).
     pub(crate) strides: Vec<u32>,
     pub(crate) dtype: DType,
-    /// Whether narrow elements lie side by side, as on the host. Otherwise each has a word of its own: a float the bits of
-    /// an `f32`, an integer those of an `i32`, a truth value 0 or 1.
+    /// Whether narrow elements share words, as on the host. Otherwise each element has a word of its own: a float the
+    /// bits of an `f32`, an integer those of an `i32`, a truth value 0 or 1.
     pub(crate) packed: bool,
     /// Its sizes.
     pub(crate) dims: Vec<Dim>,
-    /// Elements from one to the next along each axis.
+    /// The stride along each axis, in elements.
     pub(crate) steps: Vec<Dim>,
-    /// The element that it begins with.
+    /// The number of its first element.
     pub(crate) first: Dim,
 }
 
-/// Steps of a value whose elements lie side by side.
+/// Strides of a contiguous value.
 pub(crate) fn contiguous(dims: &[Dim]) -> Result<Vec<Dim>> {
     let mut steps = vec![Dim::fixed(1); dims.len()];
     for axis in (1..dims.len()).rev() {
@@ -51,19 +51,19 @@ pub(crate) fn contiguous(dims: &[Dim]) -> Result<Vec<Dim>> {
 }
 
 impl View {
-    /// A whole value, its elements side by side.
+    /// A contiguous value that fills its memory.
     pub(crate) fn whole(home: Home, dtype: DType, packed: bool, dims: &[Dim]) -> Result<View> {
         let steps = contiguous(dims)?;
         Ok(View { home, strides: vec![], dtype, packed, dims: dims.to_vec(), steps, first: Dim::fixed(0) })
     }
 
-    /// Whether its elements lie side by side from the first word of its home on.
+    /// Whether it is contiguous and begins at the first word of its memory.
     pub(crate) fn is_whole(&self) -> Result<bool> {
-        Ok(self.first.is(0) && self.steps_matter_not() || self.first.is(0) && self.steps == contiguous(&self.dims)?)
+        Ok(self.first.is(0) && self.steps_do_not_matter() || self.first.is(0) && self.steps == contiguous(&self.dims)?)
     }
 
-    /// One element, or a number: any steps do.
-    fn steps_matter_not(&self) -> bool {
+    /// Whether it has only one element or is a number, so that its strides have no effect.
+    fn steps_do_not_matter(&self) -> bool {
         self.dims.iter().all(|d| d.is(1)) || matches!(self.home, Home::Number(_))
     }
 
@@ -72,13 +72,13 @@ impl View {
         if self.packed { 32 / self.dtype.bits() as u32 } else { 1 }
     }
 
-    /// With its axes in another order.
+    /// The same with its axes in another order.
     pub(crate) fn transposed(&self, perm: &[usize]) -> View {
         let pick = |all: &[Dim]| perm.iter().map(|&p| all[p].clone()).collect();
         View { dims: pick(&self.dims), steps: pick(&self.steps), ..self.clone() }
     }
 
-    /// From an element on along an axis, with another size there.
+    /// A slice along an axis.
     pub(crate) fn sliced(&self, axis: usize, start: &Dim, size: &Dim) -> Result<View> {
         let mut view = self.clone();
         view.first = super::plus(&self.first, &super::times(start, &self.steps[axis])?)?;
@@ -86,7 +86,7 @@ impl View {
         Ok(view)
     }
 
-    /// Stretched to these sizes: new axes in front, and axes of one element repeated.
+    /// Broadcast to these sizes: new axes in front, and axes of one element repeated.
     pub(crate) fn stretched(&self, to: &[Dim]) -> View {
         let missing = to.len() - self.dims.len();
         let steps = (0..to.len()).map(|axis| match axis.checked_sub(missing) {
@@ -96,10 +96,10 @@ impl View {
         View { steps: steps.collect(), dims: to.to_vec(), ..self.clone() }
     }
 
-    /// In another shape of as many elements, if that can be said by steps: where all elements lie side by side, or where
-    /// axes of one element come and go.
+    /// In another shape of as many elements, if strides can express that: for a contiguous value, or where only axes of
+    /// one element are added or removed.
     pub(crate) fn reshaped(&self, to: &[Dim]) -> Result<Option<View>> {
-        if self.steps == contiguous(&self.dims)? || self.steps_matter_not() {
+        if self.steps == contiguous(&self.dims)? || self.steps_do_not_matter() {
             return Ok(Some(View { dims: to.to_vec(), steps: contiguous(to)?, ..self.clone() }));
         }
         let of = |dims: &[Dim]| dims.iter().filter(|d| !d.is(1)).cloned().collect::<Vec<_>>();
@@ -112,7 +112,7 @@ impl View {
     }
 }
 
-/// What a thread holds of a value of this element type.
+/// The type of a register that holds an element of this type.
 pub(crate) fn register(dtype: DType) -> Ty {
     match dtype {
         DType::F32 | DType::F16 | DType::Bf16 => Ty::F32,
@@ -151,7 +151,7 @@ impl Site<'_> {
         let ty = register(view.dtype);
         let per_word = view.per_word();
         if per_word == 1 {
-            // Shared arrays hold words, whatever they stand for.
+            // Shared arrays hold words, which stand for any type.
             let shared = matches!(memory, Memory::Shared(_) | Memory::Part(_));
             let loaded = self.maker.load(memory, base + index, if shared || ty == Ty::Bool { Ty::U32 } else { ty });
             let loaded = self.maker.name("v", loaded);
@@ -170,14 +170,14 @@ impl Site<'_> {
         Ok(match view.dtype {
             DType::F16 => math::from_f16_bits(&mut self.maker, &narrow),
             DType::Bf16 => math::from_bf16_bits(&mut self.maker, &narrow),
-            // The sign comes with the shift to the right of a signed number.
+            // Shifting a signed number to the right extends its sign.
             DType::I8 => narrow.shl(24u32).bits(Ty::I32).shr(24u32),
             DType::Bool => narrow.ne(0u32),
             _ => narrow.bits(Ty::I32),
         })
     }
 
-    /// Writes an element of a value that has a word for each, rounded to its type.
+    /// Writes an element, rounded to its type, to a value with a word for each element.
     pub(crate) fn store(&mut self, view: &View, at: &[Expr], value: &Expr) -> Result<()> {
         let index = self.index(view, at)?;
         let value = self.rounded(view.dtype, value);
@@ -200,7 +200,7 @@ impl Site<'_> {
         }
     }
 
-    /// The low bits of an element, as it is kept when elements lie side by side.
+    /// The low bits of an element, as it is stored in packed form.
     pub(crate) fn narrow_bits(&mut self, dtype: DType, value: &Expr) -> Expr {
         match dtype {
             DType::F16 => math::to_f16_bits(&mut self.maker, value),

@@ -42,7 +42,7 @@ fn all() -> Vec<Found> {
     if Instance::enabled_backend_features().is_empty() {
         return vec![];
     }
-    // Drivers are looked for once: it takes a while.
+    // Finding drivers takes a while, so it is done once.
     static INSTANCE: OnceLock<Instance> = OnceLock::new();
     let instance = INSTANCE.get_or_init(|| {
         let about = InstanceDescriptor::new_without_display_handle();

@@ -1,8 +1,8 @@
 //! GPUs by way of `wgpu`: Metal on Macs, Vulkan and DirectX 12 elsewhere.
 //!
-//! Where host and device share memory, buffers are such that the host can look into them, and nothing is copied to be moved.
-//! Elsewhere values go through buffers that are there for that. No error of the driver becomes a panic: each call is made
-//! within scopes that catch what goes wrong, and what goes wrong later is said by the next call.
+//! Where host and device share memory, the host maps the buffers themselves, and nothing is copied. Elsewhere values go
+//! through staging buffers. No error of the driver becomes a panic: each call is made within scopes that catch errors,
+//! and errors that occur later are reported by the next call.
 
 mod adapters;
 
@@ -23,7 +23,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use wgpu::{BindGroupEntry, BindingResource, BufferUsages, ErrorFilter, MapMode, PollType};
 
-/// Compiled kernels that nobody uses are let go when there are more than this.
+/// With more compiled kernels than this, those that are not in use are dropped.
 const MOST_COMPILED: usize = 1024;
 
 /// A GPU, opened.
@@ -38,14 +38,14 @@ pub struct Wgpu {
     bindings: wgpu::BindGroupLayout,
     pipelines: wgpu::PipelineLayout,
     compiled: Mutex<HashMap<Arc<Kernel>, Arc<wgpu::ComputePipeline>>>,
-    /// The buffer that results go through, if there was need for one.
+    /// The staging buffer for results, if one was needed.
     bridge: Mutex<Option<wgpu::Buffer>>,
-    /// Seconds of a tick of the device's clock, if that tells the truth.
+    /// Seconds of a tick of the device's clock, if that clock works.
     tick_s: Mutex<Option<f64>>,
     trouble: Arc<Trouble>,
 }
 
-/// What went wrong when nobody was asking.
+/// Errors that occurred between calls.
 #[derive(Debug, Default)]
 struct Trouble {
     lost: Mutex<Option<String>>,
@@ -73,7 +73,7 @@ pub(crate) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The result of a future that has one at once, as those of `wgpu` have where it is no browser that gives them.
+/// The result of a future that is ready at once, as the futures of `wgpu` are outside of browsers.
 fn at_once<F: Future>(future: F) -> F::Output {
     let mut future = pin!(future);
     loop {
@@ -85,12 +85,12 @@ fn at_once<F: Future>(future: F) -> F::Output {
 }
 
 impl Wgpu {
-    /// Opens a GPU: one of [`adapters`], or what seems the strongest.
+    /// Opens a GPU: one of [`adapters`], or the one that seems strongest.
     pub fn open(wanted: Option<&str>) -> Result<Wgpu> {
         Wgpu::open_as(wanted, true)
     }
 
-    /// The same, but where host and device share memory, that is made use of only if `shared`.
+    /// The same, but memory that host and device share is used as such only if `shared`.
     pub fn open_as(wanted: Option<&str>, shared: bool) -> Result<Wgpu> {
         let Found { adapter, name } = adapters::find(wanted)?;
         let name = format!("{} ({name})", adapters::NAME);
@@ -126,7 +126,7 @@ impl Wgpu {
             shared_bytes: most.max_compute_workgroup_storage_size,
             groups: most.max_compute_workgroups_per_dimension,
             buffer_bytes: most.max_storage_buffer_binding_size.min(most.max_buffer_size) & !3,
-            // A processor that plays a GPU runs a workgroup on each core.
+            // A GPU in software runs a workgroup on each core.
             parallel_groups: if is_cpu { cores } else { usual.parallel_groups },
             ..usual
         };
@@ -151,7 +151,7 @@ impl Wgpu {
         }
         made.limits.exact_halves = probe::exact_halves(&made).unwrap_or(false);
         if features.contains(wgpu::Features::TIMESTAMP_QUERY) {
-            // A device whose clock cannot be tried has none; anything worse shows at the first call.
+            // If the clock cannot be tried, the device counts as having none; a worse problem shows at the next call.
             *locked(&made.tick_s) = made.try_clock().unwrap_or(None);
         }
         Ok(made)
@@ -162,10 +162,10 @@ impl Wgpu {
         locked(&self.trouble.lost).is_some()
     }
 
-    /// Gives the device up, as a driver does that fails. Every call from now on is an error.
+    /// Destroys the device, as if its driver had failed. Every later call is an error.
     pub fn destroy(&self) {
         self.device.destroy();
-        // The callback comes with the next poll.
+        // The callback that reports it is called by the next poll.
         let _ = self.device.poll(PollType::Poll);
     }
 
@@ -173,7 +173,7 @@ impl Wgpu {
         problem(&self.name, what)
     }
 
-    /// What went wrong when nobody was asking.
+    /// Errors that occurred between calls.
     fn check(&self) -> Result<()> {
         if let Some(lost) = &*locked(&self.trouble.lost) {
             return Err(self.said(lost.clone()));
@@ -181,7 +181,7 @@ impl Wgpu {
         locked(&self.trouble.error).take().map_or(Ok(()), |error| Err(self.said(error)))
     }
 
-    /// Does something, and finds out whether it was done.
+    /// Runs `act`, and gives the error if the driver reports one.
     fn guarded<T>(&self, what: &str, act: impl FnOnce() -> T) -> Result<T> {
         self.check()?;
         let filters = [ErrorFilter::Validation, ErrorFilter::OutOfMemory, ErrorFilter::Internal];
@@ -224,8 +224,8 @@ impl Wgpu {
         self.check()
     }
 
-    /// Lets the host look into part of a buffer, once the device is done with it.
-    fn look<T>(
+    /// Maps part of a buffer for the host once the device is done with it, calls `act`, and unmaps it.
+    fn mapped<T>(
         &self,
         buffer: &wgpu::Buffer,
         [from, to]: [u64; 2],
@@ -238,7 +238,7 @@ impl Wgpu {
         let mapped = || {
             self.guarded(what, || buffer.map_async(mode, from..to, move |result| *locked(&answer) = Some(result)))?;
             self.poll(PollType::Poll)?;
-            // Another thread may have taken the answer with a look of its own, and be about to give it to us.
+            // Another thread's poll may have received the answer, and be about to run the callback that stores it here.
             let since = std::time::Instant::now();
             while locked(&state).is_none() && since.elapsed().as_secs() < 10 {
                 self.poll(PollType::wait_indefinitely())?;
@@ -251,12 +251,12 @@ impl Wgpu {
             }
         };
         let result = mapped();
-        // However it went, the device can have the buffer again.
+        // Unmap in any case, so that the device can use the buffer again.
         let unmapped = self.guarded(what, || buffer.unmap());
         result.and_then(|result| unmapped.map(|()| result))
     }
 
-    /// Whether times of launches are more than zeros, and how long a tick is.
+    /// The length of a tick, if times of launches are not all zero.
     fn try_clock(&self) -> Result<Option<f64>> {
         let tick = f64::from(self.queue.get_timestamp_period()) * 1e-9;
         let pipeline = self.guarded("trying the clock", || {
@@ -282,7 +282,7 @@ impl Wgpu {
         Ok((tick > 0.0 && ticks.iter().any(|ticks| *ticks != [0, 0])).then_some(tick))
     }
 
-    /// Submits launches, each in a pass of its own, which is what has times.
+    /// Submits launches, each in a pass of its own, since only passes have times.
     fn timed(
         &self,
         count: usize,
@@ -311,10 +311,10 @@ impl Wgpu {
         Ok((index, read))
     }
 
-    /// The beginning and end of so many launches, in ticks.
+    /// The beginning and end of `count` launches, in ticks.
     fn ticks(&self, times: &wgpu::Buffer, count: usize) -> Result<Vec<[u64; 2]>> {
         let bytes = 16 * count as u64;
-        self.look(times, [0, bytes], MapMode::Read, || {
+        self.mapped(times, [0, bytes], MapMode::Read, || {
             let view = times.get_mapped_range(0..bytes)?;
             let word = |bytes: &[u8]| u64::from_le_bytes(bytes.try_into().unwrap_or_default());
             Ok(view.chunks_exact(16).map(|pair| [word(&pair[..8]), word(&pair[8..])]).collect())
@@ -322,7 +322,7 @@ impl Wgpu {
     }
 }
 
-/// The one layout that all kernels have: the arena, the constants, the faults, and the arguments of a launch.
+/// The layout of bindings that all kernels share: the arena, the constants, the faults, and the arguments of a launch.
 fn layouts(device: &wgpu::Device) -> (wgpu::BindGroupLayout, wgpu::PipelineLayout) {
     let entry = |binding: u32, read_only: bool, has_dynamic_offset: bool| wgpu::BindGroupLayoutEntry {
         binding,
@@ -391,7 +391,7 @@ impl Device for Wgpu {
         let end = at + whole.len() as u64;
         if self.unified {
             let range = [at, end + if rest.is_empty() { 0 } else { 4 }];
-            return self.look(to, range, MapMode::Write, || {
+            return self.mapped(to, range, MapMode::Write, || {
                 let mut view = to.get_mapped_range_mut(range[0]..range[1])?;
                 view.slice(..whole.len()).copy_from_slice(whole);
                 if !rest.is_empty() {
@@ -436,11 +436,11 @@ impl Device for Wgpu {
         if self.unified {
             let first = parts.iter().map(|(at, _)| *at).min().unwrap_or(0) & !7;
             let last = parts.iter().map(|(at, into)| at + whole(into)).max().unwrap_or(0);
-            return self.look(from, [first, last], MapMode::Read, || {
+            return self.mapped(from, [first, last], MapMode::Read, || {
                 parts.iter_mut().try_for_each(|(at, into)| copy_out(from, *at, into))
             });
         }
-        // Parts begin at multiples of 8, as a host that looks into a buffer has to.
+        // Parts begin at multiples of 8, as mapping requires.
         let room = |bytes: &[u8]| (bytes.len() as u64).next_multiple_of(8);
         let bytes: u64 = parts.iter().map(|(_, into)| room(into)).sum();
         let mut bridge = locked(&self.bridge);
@@ -457,7 +457,7 @@ impl Device for Wgpu {
                 to += room(into);
             }
         })?;
-        self.look(&buffer, [0, bytes], MapMode::Read, || {
+        self.mapped(&buffer, [0, bytes], MapMode::Read, || {
             let mut at = 0;
             parts.iter_mut().try_for_each(|(_, into)| {
                 let here = at;
@@ -488,7 +488,7 @@ impl Device for Wgpu {
                 layout: Some(&self.pipelines),
                 module: &module,
                 entry_point: Some(&entry),
-                // Kernels are checked to read nothing that they have not written.
+                // The interpreter's tests check that kernels read no shared word before they write it.
                 compilation_options: wgpu::PipelineCompilationOptions {
                     zero_initialize_workgroup_memory: false,
                     ..Default::default()
@@ -584,7 +584,7 @@ impl Device for Wgpu {
         let ticks = self.ticks(&times, count)?;
         let mut tick = locked(&self.tick_s);
         let Some(tick_s) = tick.filter(|_| ticks.iter().any(|pair| *pair != [0, 0])) else {
-            // Zeros are no times, and there is no point in asking again.
+            // All times are zero, so the clock does not work, and is not used again.
             *tick = None;
             return Ok(None);
         };

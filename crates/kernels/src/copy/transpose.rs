@@ -17,17 +17,17 @@ use std::ops::Range;
 
 /// Bytes of a cache line.
 const LINE: usize = 64;
-/// How many lines a set of the first-level cache holds, and after how many bytes addresses come back to the same set.
+/// How many lines a set of the first-level cache holds, and the distance in bytes between addresses of the same set.
 const WAYS: usize = 8;
 const SETS_BYTES: usize = 4096;
-/// Source rows that are walked down together, so that their pages stay in the TLB.
+/// Source rows that are read side by side: few enough that their pages stay in the TLB.
 const ROWS: usize = 512;
 /// The block that crowded rows are copied to: its rows, the bytes of each, and their distance.
 const BLOCK_ROWS: usize = 128;
 const BLOCK_BYTES: usize = 256;
 const BLOCK_STRIDE: usize = BLOCK_BYTES + LINE;
 
-/// Room for crowded rows.
+/// Memory for a block of crowded rows.
 #[repr(align(64))]
 struct Block([MaybeUninit<u8>; BLOCK_ROWS * BLOCK_STRIDE]);
 
@@ -246,7 +246,8 @@ impl Panel {
     #[inline(always)]
     unsafe fn transpose_crowded<S: Simd, const E: usize>(&self, s: S, block: &mut Block, large: bool) {
         let streams = large && self.streams::<S>();
-        // Streamed stores take no place in a set, and a tile of words reads each line only once: then nothing is gained.
+        // Streamed stores take no place in a set, and a tile of words reads each line only once: a block would gain
+        // nothing.
         let worth = !(E == 4 && streams);
         // SAFETY: the caller's promise; the block is used where it fits in.
         unsafe {
@@ -275,7 +276,8 @@ impl Panel {
         self.dst_stride % LINE as isize == 0 && self.rows >= LINE
     }
 
-    /// Source rows in groups of `step`, after a shorter one where the others then begin destination lines.
+    /// Source rows in groups of `step`. The first group is shorter where that makes all others begin at a cache line of
+    /// the destination.
     #[inline(always)]
     fn row_groups<const E: usize>(&self, step: usize) -> impl Iterator<Item = Range<usize>> + use<E> {
         let (rows, lead) = (self.rows, if self.aligned() { self.dst.align_offset(LINE) / E } else { 0 });

@@ -3,9 +3,10 @@
 //! A unit has two lists for each part of its inputs: inputs that all heads have a weight for, and inputs that only the
 //! last head has one for. Indices and weights lie in the order in which they are read.
 //!
-//! What the other heads leave out would add 0 · x, which is nothing, or NaN where x is infinite. But the last head of
-//! every unit has all inputs: an infinite one makes its sum infinite or NaN, whatever the weights. So the sums of one unit
-//! tell whether there may be anything to add. Only then all is computed again with nothing left out.
+//! An input that the other heads leave out would add 0 · x to their sums: 0, or NaN where x is infinite. The last head
+//! of every unit has all inputs, and an infinite input makes its sum infinite or NaN, whatever the weights are. So the
+//! last head's sums of one unit show whether any input may be infinite. If so, everything is computed again with
+//! nothing left out.
 
 #![expect(clippy::needless_range_loop, reason = "the indices name registers: each loop is unrolled away")]
 
@@ -126,7 +127,7 @@ impl Job<'_> {
     unsafe fn run<S: Simd, const WHOLE: bool>(&self, s: S) -> bool {
         let mut zeros = s.splat(0.0);
         if self.packed.units.is_empty() {
-            // However many rows there are, which no memory limits then.
+            // Nothing to do. Without units, memory does not limit the number of rows.
             return true;
         }
         let mut row = 0;

@@ -11,8 +11,8 @@ use half::{bf16, f16};
 /// Columns of B that are multiplied at a time.
 const COLS: usize = 4;
 
-/// `dots[rows − 1]` computes `cols` columns of C in f32; the tile's `b_step` is the way from one column of B to the next,
-/// and both A and B are contiguous f32 along k.
+/// `dots[rows − 1]` computes `cols` columns of C in f32; the tile's `b_step` is the stride from one column of B to the
+/// next, and both A and B are contiguous f32 along k.
 pub(crate) type Dots = [unsafe fn(&Tile); MR];
 
 pub(crate) const fn dots<S: Lanes>() -> Dots {

@@ -1,12 +1,12 @@
 //! The register tile: up to 6 rows of A times one panel of B, for every instruction set and storage type.
 //!
-//! The tile is `MR` rows by `NV` registers. 6 × 4 keeps 24 sums, 4 registers of B and one of A within 32 names without a
-//! spill, and a panel of four registers divides the usual widths (64, 128, 256, …) where three would not; sets of 16
-//! registers use 6 × 2. Every smaller tile is compiled too, so edges cost no padding: rows are dealt out evenly
-//! (32 = 6 + 6 + 5 + 5 + 5 + 5) and the last panel of B is as many registers wide as it needs.
+//! The tile is `MR` rows by `NV` registers. 6 × 4 keeps 24 sums, 4 registers of B and one of A within 32 registers
+//! without a spill, and a panel of four registers divides the usual widths (64, 128, 256, …) where three would not;
+//! sets of 16 registers use 6 × 2. Every smaller tile is compiled too, so edges cost no padding: rows are dealt out
+//! evenly (32 = 6 + 6 + 5 + 5 + 5 + 5) and the last panel of B is as many registers wide as it needs.
 //!
-//! A is read through two strides, in place or from a packed copy alike; the tile does not know which. B is a packed
-//! panel, one group of `NV` registers for each step along k. How a step multiplies is a [`Kind`]:
+//! A is read through two strides, so that a tile works the same way in place and on a packed copy. B is a packed panel,
+//! one group of `NV` registers for each step along k. How a step multiplies is a [`Kind`]:
 //!
 //! | kind | A | B in memory | step |
 //! |---|---|---|---|
@@ -79,16 +79,16 @@ impl Lanes for crate::simd::neon::Neon {
 pub(crate) struct Tile {
     /// Length of the sum.
     pub(crate) k: usize,
-    /// A's first element, and the way to its next row and its next column.
+    /// A's first element, and the strides to its next row and its next column.
     pub(crate) a: *const u8,
     pub(crate) a_row: usize,
     pub(crate) a_k: usize,
-    /// How far ahead to fetch, or 0: a tile of one or two rows waits for B, a taller one at times for the next rows of A.
+    /// How far ahead to prefetch, or 0. A tile of one or two rows prefetches B, a taller one the next rows of A.
     pub(crate) ahead: usize,
-    /// The panel of B, and the way to its next step.
+    /// The panel of B, and the stride to its next step.
     pub(crate) b: *const u8,
     pub(crate) b_step: usize,
-    /// C's first element and the way to its next row.
+    /// C's first element and the stride to its next row.
     pub(crate) c: *mut u8,
     pub(crate) c_row: usize,
     pub(crate) c_store: Store,
@@ -98,9 +98,10 @@ pub(crate) struct Tile {
     pub(crate) add: bool,
     /// `cols` floats added to each row, or null.
     pub(crate) bias: *const f32,
-    /// One float a row, added to all of it, or null.
+    /// One float for each row, added to all of its columns, or null.
     pub(crate) row_bias: *const f32,
-    /// Where A's one row goes on after its first `k` columns, and for how many; B goes on as it is.
+    /// Where a single row of A continues after its first `k` columns, and how many columns follow; B is one panel for
+    /// both.
     pub(crate) rest: *const u8,
     pub(crate) rest_k: usize,
 }
@@ -279,7 +280,8 @@ unsafe fn tile<S: Lanes, K: Kind<S>, const M: usize, const N: usize>(s: S, t: &T
     // SAFETY: the operands cover k columns of A and as many rows of B, and the rectangle of C.
     unsafe {
         if M == 1 && t.rest_k > 0 {
-            // First, since it is a loop's state more often than not: the other part is still being computed then.
+            // This part comes first, since it usually is a loop's state, which is ready; the other part may still be on
+            // its way to the cache.
             let (mut a, mut b) = (t.rest, t.b.wrapping_add(t.k * t.b_step));
             for _ in 0..t.rest_k {
                 K::step(s, t, a, b, &mut acc);
@@ -349,7 +351,8 @@ unsafe fn tile<S: Lanes, K: Kind<S>, const M: usize, const N: usize>(s: S, t: &T
     }
 }
 
-/// Adds C and the bias to the sums and stores them as 16-bit values; a plain loop, as one pass over k precedes it.
+/// Adds C and the bias to the sums and stores them as 16-bit values. A plain loop is enough, as it runs once after a
+/// whole pass over k.
 #[inline(always)]
 unsafe fn finish_narrow<S: Simd>(s: S, t: &Tile, sums: &[[f32; MAX_LANES]]) {
     let registers = t.cols.div_ceil(S::LANES);

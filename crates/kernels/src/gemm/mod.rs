@@ -1,8 +1,8 @@
 //! Matrix products: f32, f16 and bfloat16 in memory, f32 sums, any shape and any strides.
 //!
-//! The loops are Goto's, with the roles chosen for a large second-level cache: a block of B (`kc` × `nc`) stays in L2 and
-//! every panel of six rows of A passes over it. The tile of registers (`micro`) needs under 11 bytes of B a cycle,
-//! which L2 gives at ease, so nothing has to fit L1 but six rows of A. Hence A is not copied when its rows (or, if
+//! The loops are Goto's, with the roles chosen for a large second-level cache: a block of B (`kc` × `nc`) stays in L2
+//! and every panel of six rows of A passes over it. The tile of registers (`micro`) needs under 11 bytes of B a cycle,
+//! and L2 delivers more than that, so only six rows of A have to fit L1. Hence A is not copied when its rows (or, if
 //! small, its columns) are contiguous f32, a small product is a few tile calls and nothing else, and weights are packed
 //! once ([`PackedB`]).
 //!
@@ -67,13 +67,13 @@ pub struct PackedB {
     lanes: usize,
 }
 
-/// A matrix is packed in pieces of about so many bytes; after each, whoever gave it is told that it has been read.
+/// A matrix is packed in pieces of about this many bytes. After each piece the caller is told that it has been read.
 const PIECE_BYTES: usize = 1 << 20;
 
 impl PackedB {
-    /// Packs `b[k][n]`, where element (k, n) is at `b + k * row_stride + n * col_stride`, in elements of `store`. `read`
-    /// hears which bytes, counted from `b`, will not be read again, piece by piece. Fails with the bytes that it takes
-    /// where the system does not give them.
+    /// Packs `b[k][n]`, where element (k, n) is at `b + k * row_stride + n * col_stride`, in elements of `store`. After
+    /// each piece, `read` is called with the range of bytes, counted from `b`, that will not be read again. If the
+    /// system has no memory for the packed matrix, the error is its size in bytes.
     ///
     /// # Safety
     /// Every such element must be readable, and the bytes of as many elements must fit the address space, with columns
@@ -131,7 +131,7 @@ impl PackedB {
         let Kernels { width, lanes, pack_b, .. } = *kernels;
         let (depth, step, size) = (b.store.depth(), b.store.step_bytes(), b.store.size());
         let steps = k.div_ceil(depth);
-        // How many rows, or columns, that lie one after the other are a piece.
+        // How many neighbouring rows, or columns, make a piece.
         let a_piece = |stride: usize, unit: usize| (piece / (stride * size).max(1)).max(1).next_multiple_of(unit);
         if bytes > 0 && b.row >= b.col {
             let rows = a_piece(b.row, depth);
@@ -140,8 +140,8 @@ impl PackedB {
                 for from in (0..n).step_by(width) {
                     let cols = width.min(n - from);
                     let at = (from * steps + first / depth * cols.next_multiple_of(lanes)) * step;
-                    // SAFETY: there is room for every padded column and step, and these rows of a panel are the steps
-                    // from `first / depth` on of it; the rest is the caller's promise.
+                    // SAFETY: there is room for every padded column and step, and these rows are the panel's steps from
+                    // `first / depth` on; the rest is the caller's promise.
                     unsafe { pack_b(b.at(first, from), rows, cols, to.add(at)) };
                 }
                 read(first * b.row * size..(first + rows) * b.row * size);
@@ -184,8 +184,8 @@ impl PackedB {
             return Err(format!("{self:?} is not packed for {isa}"));
         }
         let b = Source { ptr: b, store: self.store, row, col };
-        // SAFETY: the data was made for a matrix of this size by kernels of these panels, and nobody reads it meanwhile;
-        // the rest is the caller's promise.
+        // SAFETY: the data was made for a matrix of this size by kernels with the same panels, and no run reads it
+        // while `by` exists; the rest is the caller's promise.
         unsafe { PackedB::fill(Kernels::get(isa), self.k, self.n, b, to.cast(), PIECE_BYTES, read) };
         Ok(())
     }
@@ -234,9 +234,9 @@ impl std::fmt::Debug for PackedB {
 /// The right-hand side of a product.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum B<'a> {
-    /// Packed before, for the same instruction set.
+    /// Already packed, for the same instruction set.
     Packed(&'a PackedB),
-    /// As it lies in memory; strides in elements.
+    /// Not packed; strides in elements.
     Plain {
         /// Element (0, 0).
         ptr: *const u8,
@@ -260,7 +260,8 @@ impl B<'_> {
 
 /// What is done to finished rectangles of C while they are in cache.
 pub(crate) trait Epilogue: Sync {
-    /// Called once for each rectangle; together they are all of C. Calls come from several threads, `thread` of the team.
+    /// Called once for each rectangle; together the rectangles cover C. Several threads call it; `thread` is the
+    /// caller's number in the team.
     fn finish(&self, thread: usize, rows: Range<usize>, cols: Range<usize>);
 }
 
@@ -281,7 +282,8 @@ pub(crate) struct Gemm<'a> {
     pub(crate) a_row_stride: usize,
     /// From one column of A to the next.
     pub(crate) a_col_stride: usize,
-    /// Where the last so many columns of a single row lie, if not after the others; see [`takes_parts`].
+    /// If the last columns of a single row are stored apart from the others: where, and how many they are; see
+    /// [`takes_parts`].
     pub(crate) a_rest: Option<(*const u8, usize)>,
     /// The right-hand side.
     pub(crate) b: B<'a>,
@@ -312,12 +314,12 @@ pub fn takes_parts(tuning: &Tuning, n: usize, k: usize) -> bool {
     plan::is_small(tuning, 1, n, k)
 }
 
-/// Whether a machine multiplies bfloat16 as they are, two at a time.
+/// Whether a machine multiplies bfloat16 without widening them first, two at a time.
 pub fn multiplies_bf16(on: Machine<'_>) -> bool {
     Kernels::get(on.isa).dot_of(on.tuning).is_some()
 }
 
-/// Whether so many multiply-adds are worth a second thread.
+/// Whether `work` multiply-adds are worth a second thread.
 pub fn is_shared(tuning: &Tuning, work: usize) -> bool {
     threads_worth(tuning, 2, work) > 1
 }
@@ -341,7 +343,8 @@ pub(crate) unsafe fn gemm(on: Machine<'_>, team: &Team, g: &Gemm<'_>, scratch: *
     unsafe { gemm_with(Kernels::get(on.isa), on.tuning, team, g, 0, scratch) }
 }
 
-/// What is known ahead of a product of a few rows and a packed matrix; `None` if it is another.
+/// What can be worked out before the run for a product of a few rows with a packed matrix; `None` for any other
+/// product.
 pub(crate) fn few_rows(on: Machine<'_>, g: &Gemm<'_>) -> Option<FewRows> {
     FewRows::of(Kernels::get(on.isa), on.tuning, g)
 }
@@ -417,8 +420,8 @@ fn check(kernels: &Kernels, tuning: &Tuning, g: &Gemm<'_>) {
     }
 }
 
-/// Computes `batch` products, operands a fixed number of bytes apart (0 for a shared B). The epilogue hears of batch
-/// element i's row r as row i · m + r.
+/// Computes `batch` products, operands a fixed number of bytes apart (0 for a shared B). The epilogue gets row r of
+/// product i as row i · m + r.
 ///
 /// # Safety
 /// As [`gemm`], for each of the products.

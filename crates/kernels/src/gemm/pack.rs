@@ -27,7 +27,7 @@ pub(crate) struct Source {
 }
 
 impl Source {
-    /// The matrix from that row and column on.
+    /// The same matrix, beginning at this row and column.
     pub(crate) fn at(self, row: usize, col: usize) -> Source {
         let ptr = self.ptr.wrapping_add((row * self.row + col * self.col) * self.store.size());
         Source { ptr, ..self }
@@ -127,7 +127,7 @@ unsafe fn panels<S: Lanes, T: Copy + Default>(
 /// A full panel of contiguous f32 rows.
 ///
 /// # Safety
-/// `b` must be readable, and `to` writable, for a full panel of so many rows.
+/// `b` must be readable, and `to` writable, for a full panel of `steps` rows.
 #[inline(always)]
 unsafe fn copy<S: Lanes>(s: S, b: Source, steps: usize, to: *mut f32) {
     for step in 0..steps {
@@ -144,11 +144,11 @@ unsafe fn copy<S: Lanes>(s: S, b: Source, steps: usize, to: *mut f32) {
 /// Transposes 32-bit steps that are contiguous in B's columns; `steps` and `cols` are multiples of 4.
 ///
 /// # Safety
-/// `b` must be readable for so many steps and columns, and `to` writable for steps of `width`.
+/// `b` must be readable for `steps` steps and `cols` columns, and `to` writable for steps of `width`.
 #[inline(always)]
 unsafe fn transpose<S: Lanes>(s: S, b: Source, steps: usize, cols: usize, to: *mut u32, width: usize) {
     let (from_stride, to_stride) = ((b.col * b.store.size()) as isize, 4 * width as isize);
-    // SAFETY: the caller's promise, for squares within so many steps and columns.
+    // SAFETY: the caller's promise, for squares within these steps and columns.
     let at = |step: usize, j: usize| unsafe { (b.at(0, j).ptr.add(4 * step), to.add(step * width + j).cast::<u8>()) };
     for j in (0..cols).step_by(S::LANES) {
         for step in (0..steps).step_by(S::LANES) {

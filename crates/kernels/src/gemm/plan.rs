@@ -43,7 +43,7 @@ impl Kernels {
         }
     }
 
-    /// The tiles of two bfloat16, if the machine has them and they are to be used.
+    /// The tiles that multiply two bfloat16 in one instruction, if the CPU has it and the tuning uses it.
     pub(crate) fn dot_of(&self, tuning: &Tuning) -> Option<&Tiles> {
         self.dot.as_ref().filter(|_| tuning.gemm_bf16_instruction() == 1)
     }
@@ -87,10 +87,10 @@ pub(crate) fn is_small(tuning: &Tuning, m: usize, n: usize, k: usize) -> bool {
     m <= MR && k <= tuning.gemm_block_column_bytes() / 4 && (m * k).saturating_mul(n) < 2 * least
 }
 
-/// How many threads so many multiply-adds are worth, of those there are.
+/// How many of `threads` threads `work` multiply-adds are worth.
 #[inline]
 pub(crate) fn threads_worth(tuning: &Tuning, threads: usize, work: usize) -> usize {
-    // Most products are for one thread, and then need no division.
+    // Most products run on one thread and can skip the division.
     if threads == 1 { 1 } else { threads.min(work / tuning.gemm_thread_multiply_adds_least()).max(1) }
 }
 
@@ -121,7 +121,7 @@ pub(crate) struct FewRowsAt {
 }
 
 impl FewRows {
-    /// The product as one of a few rows, if it is one; no pointer is followed.
+    /// The product as one of a few rows, if it is small enough; no pointer is followed.
     #[inline(always)]
     pub(crate) fn of(kernels: &'static Kernels, tuning: &Tuning, g: &Gemm<'_>) -> Option<FewRows> {
         let B::Packed(b) = g.b else { return None };
@@ -185,7 +185,7 @@ impl FewRows {
     }
 }
 
-/// Computes a product as [`FewRows`], with its epilogue, if it can be; says whether it was.
+/// Computes a product as [`FewRows`], with its epilogue, if it is such a product; gives whether it did.
 ///
 /// # Safety
 /// As [`super::gemm`].
@@ -223,7 +223,7 @@ pub(crate) struct Plan<'a> {
     a_size: usize,
     /// Whether blocks of a packed B of bfloat16 are widened to f32 first.
     widen_b: bool,
-    /// Whether tiles read a plain B where it lies, but for a last panel with a partial register.
+    /// Whether tiles read a plain B in place, except for a last panel that ends within a register.
     b_in_place: bool,
     /// Whether the product is computed as dot products, see `gemv`.
     by_dots: bool,
@@ -232,7 +232,7 @@ pub(crate) struct Plan<'a> {
     a_bytes: usize,
 }
 
-/// So many bytes, rounded up to cache lines; saturates where that overflows.
+/// Bytes rounded up to whole cache lines; saturates where that overflows.
 fn whole_lines(bytes: usize) -> usize {
     bytes.checked_next_multiple_of(64).unwrap_or(usize::MAX)
 }
@@ -257,7 +257,7 @@ impl<'a> Plan<'a> {
         });
         let column_bytes = tuning.gemm_block_column_bytes();
         let deepest = column_bytes / b_store.size();
-        // A multiple of 64 columns, and so of a panel's.
+        // A multiple of 64 columns, and so of a panel's width.
         let columns = tuning.gemm_block_columns();
         let (kc, nc) = if g.k <= deepest {
             (g.k, columns)
@@ -291,7 +291,8 @@ impl<'a> Plan<'a> {
             B::Packed(_) => (false, 0),
             B::Plain { .. } if by_dots => (false, 0),
             B::Plain { store, row_stride, col_stride, .. } => {
-                // Copying pays where many rows read what does not lie together: not for few rows, nor for one panel.
+                // Copying pays where many rows of A read a B whose panels are not contiguous: not for few rows, nor for
+                // a single panel.
                 let one_panel = g.n <= kernels.width && g.n.is_multiple_of(kernels.lanes) && row_stride <= 2 * g.n;
                 let in_place = (g.m <= MR || one_panel) && col_stride == 1 && store != Store::Bf16;
                 let cols = if in_place { kernels.width } else { nc };
@@ -323,7 +324,7 @@ impl<'a> Plan<'a> {
         }
     }
 
-    /// The same plan for operands elsewhere.
+    /// The same plan for operands at other addresses.
     pub(crate) fn at<'b>(&self, g: &'b Gemm<'b>) -> Plan<'b>
     where
         'a: 'b,
@@ -351,7 +352,7 @@ impl<'a> Plan<'a> {
         (down(across), across)
     }
 
-    /// Computes a rectangle of C. `row0` is added to the rows the epilogue hears of.
+    /// Computes a rectangle of C. `row0` is added to the row numbers that the epilogue gets.
     ///
     /// # Safety
     /// As [`super::gemm`]; `cols` starts at a panel's border; `scratch` holds [`Plan::scratch_bytes`].
@@ -418,7 +419,7 @@ impl<'a> Plan<'a> {
         }
     }
 
-    /// Adds one block of B's part to all rows of a rectangle.
+    /// Adds the products with one block of B to all rows of a rectangle.
     ///
     /// # Safety
     /// As [`Plan::rectangle`].
@@ -435,7 +436,7 @@ impl<'a> Plan<'a> {
         let (g, kernels, store) = (self.g, self.kernels, self.b_store);
         let (width, lanes) = (kernels.width, kernels.lanes);
         let steps = k.len().div_ceil(store.depth());
-        // From panel to panel, and from step to step of a panel of `width` columns.
+        // The first panel, the bytes from panel to panel, and from step to step where B is read in place (else 0).
         let (b, panel_bytes, in_place_step) = match g.b {
             B::Packed(packed) if self.widen_b => {
                 let (pairs, from) = (packed.k.div_ceil(2), packed.data.as_ptr().cast::<u8>());

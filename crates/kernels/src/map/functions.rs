@@ -1,7 +1,8 @@
 //! The functions of one value that programs can use.
 
-/// Gives a macro the list: of each function its name, what computes it over lanes (in [`crate::math`]; of the last ones, what
-/// computes a single float), and roughly how many sixteenths of a cycle that takes for each element.
+/// Passes the list to a macro. Each entry has a name, the function that computes it over lanes (in [`crate::math`]; for
+/// the last ones, a function of a single float), and roughly how many sixteenths of a cycle that takes for each
+/// element.
 macro_rules! unary_functions {
     ($with:ident) => {
         $with! {

@@ -12,7 +12,7 @@ use super::program::{Op, Step};
 use crate::Simd;
 use crate::math::{self, is_zero, truth};
 
-/// Registers in a block. What is left of a domain is done by blocks of 4, 2 and 1.
+/// Registers in a block. The end of a domain is done by blocks of 4, 2 and 1.
 pub(super) const WIDTH: usize = 8;
 /// The most floats in a block, on any instruction set.
 pub(super) const MAX_BLOCK: usize = WIDTH * 16;
@@ -68,7 +68,7 @@ unsafe fn store<S: Simd, const W: usize>(s: S, place: Place, acc: Acc<S>) {
     }
 }
 
-/// Lane by lane, through memory, out of line so that the calls do not disturb the other steps.
+/// Lane by lane, through memory. Out of line, so that these calls do not make the other steps spill registers.
 #[inline(never)]
 fn lanewise(block: &mut [f32], other: &[f32], f: fn(f32, f32) -> f32) {
     block.iter_mut().zip(other).for_each(|(x, &y)| *x = f(*x, y));
@@ -129,7 +129,7 @@ macro_rules! machine {
         pub(super) unsafe fn block<S: Simd, const W: usize>(s: S, steps: &[Step], places: *const Place, stream: bool) {
             let mut acc: Acc<S> = [s.splat(0.0); WIDTH];
             for step in steps {
-                // SAFETY: the caller vouches for every operand index and for the memory behind it.
+                // SAFETY: the caller promises every operand index and the memory behind it.
                 unsafe {
                     let a = *places.add(step.a as usize);
                     let b = places.add(step.b as usize);

@@ -2,7 +2,7 @@
 //!
 //! A [`Program`] computes any number of outputs from any number of inputs, element by element, in one pass: the block
 //! machine in `machine` holds eight registers of values and takes its operands straight from the inputs or from L1. So
-//! a chain costs little more than the memory it reads and writes, whatever its length.
+//! a chain of cheap operations takes little longer than its reads and writes of memory.
 //!
 //! The domain has up to four dimensions, collapsed as far as the strides of all operands allow. It is then walked in
 //! one of two ways. *Flat*: blocks over the whole domain in row-major order, wherever rows begin, which suits short
@@ -52,7 +52,7 @@ pub(crate) struct OperandMut {
     pub(crate) strides: [usize; 4],
 }
 
-/// Bytes of scratch memory, aligned to 64, that a run with so many threads needs.
+/// Bytes of scratch memory, aligned to 64, that a run with `threads` threads needs.
 pub fn scratch_bytes(program: &Program, threads: usize) -> usize {
     plan::thread_bytes(program) * threads.max(1)
 }

@@ -45,20 +45,20 @@ pub(super) struct Plan {
     dims: [usize; 4],
     len: usize,
     by_rows: bool,
-    /// Every whole block can be computed in place.
+    /// Every whole block can be computed without buffers.
     direct: bool,
-    /// The same, and in addition each operand either goes on where its block before ended, or is a single element.
+    /// The same, and each operand either continues where its previous block ended, or is a single element.
     flat: bool,
     /// Every operand is contiguous `f32`, and outputs stay in the caches.
     quick: bool,
     /// Outputs are large enough and plain enough to be written past the caches.
     stream: bool,
-    /// The least that a thread gets, in elements, if there is enough to do for several threads.
+    /// The fewest elements that a thread gets, if there is enough work for several threads.
     grain: Option<usize>,
     ports: [Port; MAX_OPERANDS],
 }
 
-/// Where a program's scratch memory holds what.
+/// The layout of a program's scratch memory, see [`Scratch::layout`].
 pub(super) fn lay_out(program: &Program) -> [usize; 4] {
     Scratch::lay_out(program)
 }
@@ -72,7 +72,7 @@ pub(super) fn thread_bytes(program: &Program) -> usize {
 struct Scratch;
 
 impl Scratch {
-    /// Starts of slots, input buffers and output buffers, and the end. Places come first.
+    /// Byte offsets of slots, input buffers and output buffers, and the end. The table of places begins at 0.
     #[inline(always)]
     fn layout(p: &Program) -> [usize; 4] {
         p.layout
@@ -107,7 +107,7 @@ impl Plan {
         let dims = collapse(dims, used);
         let row = dims[3];
         let len: usize = dims.iter().product();
-        // What a flat walk would make of each operand.
+        // How a flat walk would find each operand.
         let contiguous = |s: &[usize; 4]| {
             let mut expected = 1;
             (0..4).rev().all(|d| {
@@ -168,7 +168,7 @@ impl Plan {
             // SAFETY: the caller's promise; every operand is contiguous f32.
             return with_simd!(isa, s => unsafe { quick(s, program, ports, scratch, self.len) });
         }
-        // Where an output lies on an input, its lines are in the cache already.
+        // An output in the place of an input is in the cache already, so it is not streamed.
         let outputs = &ports[program.inputs..program.operands()];
         let alias = || outputs.iter().any(|o| ports[..program.inputs].contains(o));
         // Streamed stores must be aligned: all outputs must reach an aligned address after the same few elements.
@@ -255,8 +255,8 @@ struct Job<'a> {
     stream: bool,
 }
 
-// SAFETY: the pointers are the caller's, who vouches for them for the whole run; threads write disjoint ranges of
-// elements and their own scratch memory.
+// SAFETY: the caller promises that the pointers are valid for the whole run; threads write disjoint ranges of elements
+// and their own scratch memory.
 unsafe impl Sync for Job<'_> {}
 
 impl Job<'_> {
@@ -314,7 +314,7 @@ unsafe fn streamed<S: Lanes>(steps: &[Step], places: *const Place) {
     }
 }
 
-/// The walk where every operand is contiguous `f32`: nothing but pointers that advance, and at the end less than two
+/// The walk where every operand is contiguous `f32`: it only advances pointers, and at the end passes less than two
 /// registers of each operand through buffers.
 ///
 /// # Safety
@@ -455,8 +455,8 @@ unsafe fn walk<S: Lanes>(s: S, job: &Job<'_>, part: usize, range: Range<usize>) 
             }
             let (mut at, mut phase) = (start, if plan.flat { 0 } else { start % row });
             while at < end {
-                // A block, or a smaller one of what is left: whole registers where they lie, and at the very end up to
-                // two registers through buffers.
+                // A block, or a smaller one for the rest: whole registers in place, and at the very end up to two
+                // registers through buffers.
                 let left = end - at;
                 let width = match left.min(block).div_ceil(S::LANES) {
                     _ if peel > 0 => WIDTH,
@@ -470,7 +470,7 @@ unsafe fn walk<S: Lanes>(s: S, job: &Job<'_>, part: usize, range: Range<usize>) 
                 let n = if peel > 0 { peel.min(left) } else { left.min(width * S::LANES) };
                 peel = 0;
                 let whole = n == width * S::LANES;
-                // Operands that are used where they lie; the others pass through their buffers.
+                // Operands that are used in place; the others pass through their buffers.
                 let in_place = |port: &Port| whole && port.kind == Kind::Linear && port.elem == Elem::F32;
                 for (k, port) in plan.ports[..operands].iter().enumerate() {
                     let place = &mut *places.add(k);
@@ -595,7 +595,7 @@ impl Prepared {
         Prepared { isa: on.isa, program, plan }
     }
 
-    /// Bytes of scratch memory, aligned to 64, that a run with so many threads needs.
+    /// Bytes of scratch memory, aligned to 64, that a run with `threads` threads needs.
     pub(crate) fn scratch_bytes(&self, threads: usize) -> usize {
         super::scratch_bytes(&self.program, threads)
     }

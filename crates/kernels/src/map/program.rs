@@ -1,9 +1,9 @@
 //! Programs in static single assignment, and their translation for the block machine of [`super::machine`].
 //!
 //! The machine has one accumulator (a block of values held in registers) and memory slots of one block each, in L1. So
-//! translation is a matter of order: values are computed depth first, the operand that needs more slots first, and a
-//! value is saved to a slot only if its one use is not the very next step. Slots are reused as soon as their value is
-//! dead. Outputs are written after the last read of any input, because an output may lie where an input does.
+//! translation mainly chooses an order: values are computed depth first, the operand that needs more slots first, and a
+//! value is saved to a slot unless its only use is the very next step. Slots are reused as soon as their value is dead.
+//! Outputs are written after the last read of any input, because an output may lie where an input does.
 
 use super::functions::unary_functions;
 
@@ -58,7 +58,7 @@ impl Instr {
     }
 }
 
-/// Where the product of a fused multiplication goes.
+/// How a product a · b is combined with a third value c in one step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fused {
     /// a · b + c
@@ -90,8 +90,9 @@ macro_rules! with_unary {
             }
         }
 
-        /// What a step does to the accumulator; `a` and `b` are its memory operands. One flat list, so that a step costs one
-        /// jump: functions of one value (acc = f(acc)) and of two (acc = f(acc, a)) first, by the names they have above.
+        /// What a step does to the accumulator; `a` and `b` are its memory operands. One flat list, so that a step
+        /// costs one jump. Functions of one value (acc = f(acc)) and of two (acc = f(acc, a)) come first, with the
+        /// names that they have above.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         #[repr(u8)]
         pub(super) enum Op {
@@ -221,11 +222,11 @@ pub struct Program {
     pub(super) steps: Vec<Step>,
     pub(super) inputs: usize,
     pub(super) outputs: usize,
-    /// Each as a register of any width.
+    /// Each repeated for a whole register.
     pub(super) constants: Vec<Line>,
     pub(super) slots: usize,
     pub(super) cost: usize,
-    /// Where its scratch memory holds what, worked out once.
+    /// The layout of its scratch memory.
     pub(super) layout: [usize; 4],
 }
 
@@ -241,7 +242,7 @@ enum Node {
     Binary(Binary, Reg, Reg),
     Select(Reg, Reg, Reg),
     Fused(Fused, Reg, Reg, Reg),
-    /// (t, a, b): from tanh a to tanh b, as far as sigmoid t says.
+    /// (t, a, b): tanh a + sigmoid t · (tanh b − tanh a).
     Gate(Reg, Reg, Reg),
 }
 
@@ -385,7 +386,7 @@ fn fuse(nodes: &mut [Node], outputs: &[Reg]) {
 /// Turns tanh a + sigmoid t · (tanh b − tanh a), the gate of a recurrent cell, into one node: three independent chains of
 /// arithmetic that the machine overlaps only if they are one step.
 fn find_gates(nodes: &mut [Node], outputs: &[Reg]) {
-    // Of what is still needed: a product that was fused into its sum is not.
+    // Counts only uses by nodes that are still needed: a product that was fused into its sum is not.
     let mut uses = vec![0; nodes.len()];
     order(nodes, outputs).iter().flat_map(|&r| nodes[r].uses()).for_each(|r| uses[r] += 1);
     outputs.iter().for_each(|&r| uses[usize::from(r)] += 1);
@@ -472,7 +473,7 @@ impl<'a> Emit<'a> {
         let last_read = order.iter().rposition(reads_input).unwrap_or(0);
         let mut late = Vec::new();
         for (k, &r) in self.outputs.iter().enumerate() {
-            // An input that is an output too must be kept before anything is written.
+            // An input that is also an output must be saved before anything is written over it.
             if self.is_input(usize::from(r)) {
                 self.step(Op::Load, self.place(r.into()), 0);
                 self.acc = Some(r.into());

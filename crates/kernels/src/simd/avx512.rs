@@ -296,7 +296,8 @@ impl Simd for Avx512 {
     }
     #[inline(always)]
     unsafe fn transpose<const STREAM: bool>(self, src: *const u8, src_stride: isize, dst: *mut u8, dst_stride: isize) {
-        // A whole line a load, at the price of twice the shuffles: beyond L1 it is the lines that count.
+        // Each load reads a whole cache line, at the price of twice the shuffles: beyond L1, the number of line
+        // accesses decides the time.
         unsafe {
             let mut rows = [_mm512_setzero_ps(); 16];
             for (r, row) in rows.iter_mut().enumerate() {

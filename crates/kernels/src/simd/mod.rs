@@ -302,8 +302,8 @@ impl Isa {
     /// Every instruction set of this CPU, narrowest first.
     ///
     /// `SCHWANN_ISA`, read here once and nowhere else, names the widest one to be used (see [`Isa::name`]): to find out
-    /// whether a wrong result is an instruction set's doing, or to run where a tool knows no newer instructions. Another
-    /// name leaves only the portable path.
+    /// whether a wrong result comes from an instruction set, or to run under a tool that does not know newer
+    /// instructions. Another name leaves only the portable path.
     pub fn available() -> &'static [Isa] {
         static FOUND: std::sync::OnceLock<Vec<Isa>> = std::sync::OnceLock::new();
         FOUND.get_or_init(|| {

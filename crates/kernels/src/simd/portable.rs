@@ -1,4 +1,4 @@
-//! Lanes in plain Rust: the path of every machine, and the way 4, 8 and 16 lanes are all tested on one.
+//! Lanes in plain Rust: they run on every machine, and let one machine test widths of 4, 8 and 16 lanes.
 
 use super::Simd;
 use half::{bf16, f16};
@@ -33,7 +33,8 @@ fn zip<const E: usize>(a: [i32; 4], b: [i32; 4]) -> ([i32; 4], [i32; 4]) {
     (half(0), half(8))
 }
 
-/// As above, which the compiler does not see through here; these instructions are part of x86-64.
+/// The same by intrinsics, since the compiler does not turn the loop above into these instructions; they are part of
+/// x86-64.
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]
 fn zip<const E: usize>(a: [i32; 4], b: [i32; 4]) -> ([i32; 4], [i32; 4]) {
@@ -264,7 +265,7 @@ impl<const N: usize> Simd for Portable<N> {
 
     #[inline(always)]
     fn sum(self, a: [f32; N]) -> f32 {
-        // Halves, like the other paths, so that the order is a tree at every width.
+        // Adds halves, as the other instruction sets do, so that the order of additions is a tree at every width.
         let mut v = a;
         let mut n = N;
         while n > 1 {

@@ -23,7 +23,7 @@ const MOST_BLOCKS: usize = 4;
 /// The most blocks of a network that are searched for ways to share: each takes some kilobytes meanwhile.
 const MOST_SEARCHED: usize = 4096;
 
-/// In what values can be looked up: registers of so many `lanes`, `most` of them at a time.
+/// The registers that values are looked up in: how many lanes each has, and how many a lookup takes at most.
 #[derive(Clone, Copy)]
 pub(super) struct Lookup {
     lanes: usize,
@@ -214,8 +214,8 @@ fn cut(lists: &[&[Record]], range: Range<usize>, table: Lookup) -> Cut {
     }
 }
 
-/// What a block that takes part in a shared group keeps in its own: of each destination, the first so many of the synapses
-/// whose sources are near.
+/// The synapses that a block with a share of a shared group keeps in its own groups: for each destination, a number of
+/// those whose sources are near.
 #[derive(Clone)]
 struct Kept {
     near: Range<usize>,

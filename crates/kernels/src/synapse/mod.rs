@@ -76,15 +76,15 @@ pub(crate) enum Finish {
         out: *mut f32,
         /// p, q and r.
         terms: [Grid; 3],
-        /// How often, each time from the values of the time before.
+        /// How many times the ratio is applied, each time to its previous result.
         times: usize,
-        /// Room for as much as the result, if more than once.
+        /// Memory for a result in between, if it is applied more than once.
         between: *mut f32,
     },
 }
 
 impl Finish {
-    /// How often the synapses are gone through.
+    /// How many passes over the synapses there are.
     fn times(&self) -> usize {
         if let Finish::Ratio { times, .. } = self { *times } else { 1 }
     }
@@ -287,7 +287,7 @@ impl Synapses {
             })
         };
         if self.segments == 0 {
-            // There is nothing to do, however many rows there are; no memory limits their number then.
+            // Nothing to do. Without destinations, memory does not limit the number of rows.
         } else if self.len().saturating_mul(rows).saturating_mul(finish.times()) >= self.threads_evaluations_least {
             team.split(rows, 2 * self.isa.lanes(), &|_, part| run(part));
         } else {
@@ -394,8 +394,8 @@ impl<'a> Job<'a> {
         Job { synapses, rows, x, out: std::ptr::null_mut(), finish }
     }
 
-    /// Calls `once` for every time that a ratio is taken (or once, for sums). Values go to and fro between two places, so
-    /// that the last time writes to the result.
+    /// Calls `once` for every time that a ratio is taken (or once, for sums). Values alternate between two buffers,
+    /// chosen such that the last pass writes to the result.
     #[inline(always)]
     fn each(&self, once: impl Fn(Job<'a>)) {
         let (out, times, between) = match *self.finish {
@@ -520,7 +520,7 @@ impl<'a> Job<'a> {
         sums: [S::F; K],
         term: impl Fn(&Grid) -> S::F,
     ) {
-        // SAFETY: the caller's promise, and that of whoever gave the job its memory.
+        // SAFETY: the caller's promise, and the one made for the job's memory.
         unsafe {
             match self.finish {
                 Finish::Plain(outs) => {

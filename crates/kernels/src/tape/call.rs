@@ -19,7 +19,7 @@ use std::sync::Arc;
 /// A matrix operand: element (i, j) of matrix b lies at b · batch + i · row + j · col, in elements.
 #[derive(Clone, Copy, Debug)]
 pub struct Strided {
-    /// Where.
+    /// Where element (0, 0) of the first matrix is.
     pub at: Ref,
     /// Element type.
     pub store: Store,
@@ -34,9 +34,9 @@ pub struct Strided {
 /// The right-hand side of a matrix product.
 #[derive(Clone, Debug)]
 pub enum GemmB {
-    /// Packed ahead.
+    /// Packed before the run.
     Packed(Arc<PackedB>),
-    /// As it lies.
+    /// Not packed.
     Plain(Strided),
 }
 
@@ -78,7 +78,7 @@ impl Map {
     }
 }
 
-/// Whether the product of sizes fits, also where some are 0 and the rest are absurd.
+/// Whether the product of sizes fits a `usize`. A size of 0 counts as 1, so that huge sizes beside it are refused too.
 fn fits(sizes: &[usize]) -> bool {
     let product = sizes.iter().try_fold(1usize, |n, &d| n.checked_mul(d.max(1)));
     product.is_some_and(|n| n <= isize::MAX as usize / 16)
@@ -93,7 +93,7 @@ pub(super) fn dense(dims: [usize; 4]) -> [usize; 4] {
     strides
 }
 
-/// A program that runs on a matrix product while that is in cache.
+/// An elementwise program that runs on the result of a matrix product while it is in cache.
 #[derive(Debug)]
 pub struct Epilogue {
     pub(super) program: Program,
@@ -148,7 +148,7 @@ pub struct Gemm {
     pub shape: [usize; 4],
     /// The left-hand side.
     pub a: Strided,
-    /// Where the last columns of a single row lie, and how many they are, if not after the others; see
+    /// If the last columns of a single row are stored apart from the others: where, and how many they are; see
     /// [`crate::gemm::takes_parts`].
     pub a_rest: Option<(Ref, usize)>,
     /// The right-hand side.
@@ -219,10 +219,10 @@ pub enum Call {
     IntSegmentSum { shape: [usize; 3], segments: Ref, count: usize, src: Ref, dst: Ref },
     /// Sums over synapses, of values that are batch-last or batch-first.
     ///
-    /// Without `ratio`, `outs` has one place for each sum, and `terms` is empty or has what each sum starts from. With it,
-    /// `outs` has one place, for (p · x + q + second sum) / (r + first sum), and `terms` are p, q and r; the number says
-    /// how often that is done, each time to the result of the time before, and if that is more than once, there must be
-    /// room for a result in between. A term has strides from row to row and from destination to destination.
+    /// Without `ratio`, `outs` has one place for each sum, and `terms` is empty or has what each sum starts from. With
+    /// it, `outs` has one place, for (p · x + q + second sum) / (r + first sum), and `terms` are p, q and r; the number
+    /// says how many times the ratio is applied, each time to its previous result, and if that is more than once, there
+    /// must be memory for a result in between. A term has strides from row to row and from destination to destination.
     SynapseSum {
         synapses: Arc<Synapses>,
         batch_last: bool,
@@ -336,7 +336,7 @@ impl Gemm {
         gemm::scratch_bytes(on, threads, &self.describe(|_| std::ptr::null_mut(), None))
     }
 
-    /// What is known ahead of a product of a few rows; `None` if it is another.
+    /// What can be worked out before the run for a product of a few rows; `None` for any other product.
     pub(super) fn few_rows(&self, on: Machine<'_>) -> Option<gemm::FewRows> {
         let few = gemm::few_rows(on, &self.describe(|_| std::ptr::null_mut(), None));
         few.filter(|_| self.shape[0] == 1)
@@ -504,7 +504,7 @@ impl Call {
         }
     }
 
-    /// Who may rewrite what it has packed, and what the tapes in it have.
+    /// The owners of packed weights that may change: the call's own, or those of the tapes in a loop.
     pub(super) fn owners(&self) -> [Option<&Arc<Changing>>; 2] {
         match self {
             Call::Gemm(gemm) => match &gemm.b {
@@ -522,8 +522,8 @@ impl Call {
     }
 
     /// # Safety
-    /// The call must have passed verification, the slots must point to memory as it was verified against, and nobody may
-    /// rewrite what may change.
+    /// The call must have passed verification, the slots must point to memory as it was verified against, and weights
+    /// that may change must not be rewritten meanwhile.
     #[inline]
     pub(super) unsafe fn run(&self, on: Machine<'_>, slots: Slots<'_>, team: &Team) -> Result<(), Stopped> {
         let f32s = |r: &Ref| slots.at(r).cast::<f32>();
@@ -641,14 +641,14 @@ fn bad_index(what: &str, value: i32, at: usize, limit: usize) -> Stopped {
 /// Why a matrix was not packed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PackError {
-    /// It does not lie as its strides say.
+    /// The data does not hold the matrix that its size and strides describe.
     Mistake(String),
-    /// The system does not give so many bytes.
+    /// The system has no memory for this many bytes.
     Memory(usize),
 }
 
 /// Packs a matrix for products on `isa`: element (k, n) lies at k · row + n · col of `data`, in elements of `store`.
-/// `read` hears which bytes of `data` will not be read again, piece by piece.
+/// After each piece, `read` is called with the range of bytes of `data` that will not be read again.
 pub fn pack(
     isa: Isa,
     store: Store,
@@ -658,7 +658,7 @@ pub fn pack(
     read: &mut dyn FnMut(Range<usize>),
 ) -> Result<PackedB, PackError> {
     lies(store, [k, n], data, [row, col]).map_err(PackError::Mistake)?;
-    // With strides of 0 there can be far more elements than bytes of `data`, and each gets a place of its own.
+    // With strides of 0 there can be far more elements than bytes of `data`, and the packed matrix holds each of them.
     if !fits(&[k.saturating_add(64), n.saturating_add(64)]) {
         return Err(PackError::Mistake(format!("a packed {k} × {n} matrix does not fit memory")));
     }
@@ -680,7 +680,7 @@ pub fn repack(
     unsafe { packed.rewrite(by, isa, data.as_ptr(), strides, read) }
 }
 
-/// Whether a matrix lies in `data` as its strides say, and is aligned there.
+/// Checks that `data` holds a matrix with these strides, aligned.
 fn lies(store: Store, [k, n]: [usize; 2], data: &[u8], [row, col]: [usize; 2]) -> Result<(), String> {
     let need = super::verify::reach(&[k, n], &[row, col]).and_then(|n| n.checked_mul(store.size()));
     if need.is_some_and(|need| need <= data.len()) && data.as_ptr().addr().is_multiple_of(store.size()) {

@@ -1,9 +1,9 @@
 //! The tape: a program of kernel calls over one arena, verified once and then run without a check.
 //!
-//! Whoever lowers a plan describes each call by numbers alone: shapes, strides, and [`Ref`]s into an arena, the run's
-//! inputs and outputs, and constants. [`Tape::new`] proves that every access lies within its reference, that nothing but
-//! the arena and outputs is written, and that no call writes what it reads, unless it can work in place. That proof is
-//! what makes [`Tape::run`] safe to call, and this module the only place that turns references into pointers.
+//! A backend describes each call by numbers alone: shapes, strides, and [`Ref`]s into an arena, the run's inputs and
+//! outputs, and constants. [`Tape::new`] proves that every access lies within its reference, that nothing but the arena
+//! and outputs is written, and that no call writes what it reads, unless it can work in place. That proof is what makes
+//! [`Tape::run`] safe to call, and this module the only place that turns references into pointers.
 
 mod call;
 mod scan;
@@ -21,7 +21,7 @@ pub use watch::{Event, Recorder, Time, Watch, Watching};
 use crate::gemm::FewRows;
 use crate::tuning::{Machine, Tuning};
 use crate::{Isa, Team};
-use scan::{Laid, Rooms};
+use scan::{PlacedScan, Rooms};
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -32,7 +32,7 @@ pub const ARENA_ALIGN: usize = 64;
 /// The most threads a tape can be made for; more would only make products of sizes overflow.
 pub const MAX_THREADS: usize = 1 << 12;
 
-/// Bytes of some memory: the arena, an input, an output or a constant.
+/// A range of bytes of one memory: the arena, an input, an output or a constant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Ref {
     /// Which memory, by [`Memory::slot`].
@@ -68,14 +68,14 @@ pub struct Memory {
 /// Constant bytes: weights and literals.
 #[derive(Clone)]
 pub enum Const {
-    /// That never change.
+    /// Bytes that never change.
     Fixed(Arc<dyn AsRef<[u8]> + Send + Sync>),
-    /// That their owner may rewrite between runs.
+    /// Bytes that their owner may rewrite between runs.
     Changing(Arc<Numbers>),
 }
 
 impl Const {
-    /// How many bytes they are.
+    /// How many bytes there are.
     pub fn bytes(&self) -> usize {
         match self {
             Const::Fixed(bytes) => (**bytes).as_ref().len(),
@@ -122,12 +122,12 @@ struct Held {
 }
 
 // SAFETY: runs only read the bytes, which belong to a value that is itself `Send` and `Sync`; their owner, if they have
-// one, writes them while no run does.
+// one, writes them while no run reads them.
 unsafe impl Send for Held {}
 // SAFETY: as above.
 unsafe impl Sync for Held {}
 
-/// A tape's memories as its calls were verified against.
+/// A tape's memories, against which its calls were verified.
 pub(crate) struct Spaces {
     arena: usize,
     inputs: Vec<Extent>,
@@ -199,7 +199,8 @@ impl Spaces {
     }
 }
 
-/// Where a memory starts. One without bytes may be anywhere, so it is put where any element would be aligned.
+/// Where a memory starts. The address of an empty memory does not matter, so it gets one that is aligned for any
+/// element.
 fn start(ptr: *mut u8, bytes: usize) -> *mut u8 {
     if bytes == 0 { std::ptr::without_provenance_mut(ARENA_ALIGN) } else { ptr }
 }
@@ -207,7 +208,7 @@ fn start(ptr: *mut u8, bytes: usize) -> *mut u8 {
 /// Why a run stopped.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Stopped {
-    /// Somebody asked for it.
+    /// It was cancelled.
     Cancelled,
     /// A value that a call cannot use, such as an index out of range.
     Value {
@@ -228,7 +229,7 @@ pub struct Tape {
     calls: Vec<Call>,
     /// Which slots the calls refer to.
     used: Vec<bool>,
-    /// Where each scan's workers keep what, in order.
+    /// For each scan in order, the layout of its workers' scratch memory.
     rooms: Vec<Rooms>,
     /// For each call that is a product of a few rows, what can be worked out before the run: these calls are so short
     /// that working it out in every run would cost a noticeable part of their time.
@@ -238,9 +239,9 @@ pub struct Tape {
     /// How many places that table has.
     place_count: usize,
     memory: Spaces,
-    /// The owner of whatever its calls read that may change, in loops too.
+    /// The owner of the weights that may change, in loops too.
     changing: Option<Arc<Changing>>,
-    /// Tells this tape's frames from those of another.
+    /// Tells this tape's frames from those of other tapes.
     id: u64,
 }
 
@@ -375,9 +376,9 @@ impl Tape {
 
     /// Runs every call in order.
     ///
-    /// Inputs and outputs come in order and must have the tape's sizes; all memory must be aligned for its elements, the
-    /// arena to 64 bytes. `cancel` is looked at between calls and between the steps of a scan.
-    #[expect(clippy::too_many_arguments, reason = "what runs, on what, and who looks on")]
+    /// Inputs and outputs come in order and must have the tape's sizes; all memory must be aligned for its elements,
+    /// the arena to 64 bytes. `cancel` is checked between calls and between the steps of a scan.
+    #[expect(clippy::too_many_arguments, reason = "memory, threads, and an observer")]
     pub fn run<'i, 'o>(
         &self,
         frame: &mut Frame,
@@ -426,15 +427,15 @@ impl Tape {
         };
         let _unchanged = self.changing.as_deref().map(Changing::reading);
         // SAFETY: every slot was just set to memory of the size that the calls were verified against: the inputs,
-        // outputs and arena are borrowed for the whole run, the constants are kept alive by `self`. Whatever may be
-        // rewritten, in loops too, is the owner's whose lock is held here.
+        // outputs and arena are borrowed for the whole run, the constants are kept alive by `self`. Weights that may
+        // change, in loops too, belong to the owner whose lock is held here.
         unsafe { self.run_calls(frame, team, steps, times, cancel) }
     }
 
     /// # Safety
-    /// Every slot of the frame must point to memory of the size in `self.memory`, aligned for its elements (the arena to
-    /// 64 bytes), unaliased but for shared reads; the team must be no larger than the tape's thread count; and nobody may
-    /// rewrite what may change.
+    /// Every slot of the frame must point to memory of the size in `self.memory`, aligned for its elements (the arena
+    /// to 64 bytes), unaliased but for shared reads; the team must be no larger than the tape's thread count; and
+    /// weights that may change must not be rewritten meanwhile.
     unsafe fn run_calls(
         &self,
         frame: &mut Frame,
@@ -464,7 +465,7 @@ impl Tape {
                     (Call::Scan(scan), _) => {
                         let (workers, rooms) = scans.next().expect("a frame has one entry a scan");
                         let times = times.as_mut().map(|t| t.at(t.base + self.places[i]));
-                        Laid { scan, rooms }.run(slots, workers, team, times, cancel)
+                        PlacedScan { scan, rooms }.run(slots, workers, team, times, cancel)
                     }
                     (other, _) => other.run(self.machine(), slots, team),
                 }
@@ -487,7 +488,7 @@ impl Tape {
     }
 }
 
-/// The one owner of all memory that calls read and that may change; an error where there are several.
+/// The owner of all weights that may change; an error if there are several owners.
 fn owner(memory: &Spaces, calls: &[Call]) -> Result<Option<Arc<Changing>>, String> {
     let constants = memory.consts.iter().filter_map(|held| match &held.keep {
         Const::Fixed(_) => None,
@@ -507,7 +508,7 @@ fn check_buffer(kind: &str, index: usize, bytes: &[u8], want: Extent) -> Result<
     if bytes.len() != want.bytes {
         return Err(Stopped::Buffer(format!("{kind} {index} has {} bytes, want {}", bytes.len(), want.bytes)));
     }
-    // Verified: a power of two. Dividing by it would take longer than all else that is checked here.
+    // Verified to be a power of two. A division here would take longer than all other checks.
     if want.bytes > 0 && bytes.as_ptr().addr() & (want.align - 1) != 0 {
         return Err(Stopped::Buffer(format!("{kind} {index} is not aligned to {} bytes", want.align)));
     }

@@ -79,7 +79,7 @@ pub struct Scan {
 
 /// A scan, and where its workers' buffers lie.
 #[derive(Debug)]
-pub(super) struct Laid<'a> {
+pub(super) struct PlacedScan<'a> {
     pub(super) scan: &'a Scan,
     pub(super) rooms: &'a Rooms,
 }
@@ -121,7 +121,7 @@ impl Scan {
         std::iter::once(&self.body).chain(&self.tail).map(|b| &*b.tape)
     }
 
-    /// Rows of one block of a state or sequence with so many rows in all.
+    /// Rows of one block of a state or sequence that has `rows` rows in all.
     fn block_rows(&self, rows: usize) -> usize {
         self.blocks.map_or(rows, |(_, block)| block.min(rows))
     }
@@ -135,13 +135,14 @@ impl Scan {
         let mut at = 0usize;
         let mut take = |bytes: usize| {
             let start = at;
-            // What overflows is more than any memory has, and so is what it saturates to.
+            // A size that overflows saturates: it is more than any memory has, and the run is refused.
             at = bytes.checked_next_multiple_of(super::ARENA_ALIGN).map_or(usize::MAX, |n| start.saturating_add(n));
             start
         };
         take(self.tapes().map(Tape::arena_bytes).max().unwrap_or(0));
         let block = |rows: usize, row_bytes: usize| self.block_rows(rows).saturating_mul(row_bytes);
-        // Both bodies have the same inputs and outputs, and so the same slots for them.
+        // Both bodies (for a block, and for the rows left over) have the same inputs and outputs, and so the same
+        // slots.
         let slot = |space: Space| self.body.tape.memory.slot(space);
         let slot_at = |space: Space| slot(space) as usize;
         let states = self.states.iter().enumerate().map(|(i, s)| StateRoom {
@@ -166,7 +167,7 @@ impl Scan {
     }
 }
 
-impl Laid<'_> {
+impl PlacedScan<'_> {
     /// Runs all blocks. The base of `times` is the scan's own place.
     ///
     /// # Safety
@@ -219,7 +220,7 @@ impl Laid<'_> {
                 run(worker, shared.slots, scratch, times, b)
             };
             if let Err(why) = range.into_iter().try_for_each(&mut each) {
-                *stopped.lock().expect("nobody panics holding this") = Some(why);
+                *stopped.lock().expect("no thread panics while it holds this lock") = Some(why);
             }
             if let Some((lane, base)) = lane {
                 lane.lap(base);
@@ -228,14 +229,14 @@ impl Laid<'_> {
         if let Some(times) = times {
             times.lane.span(times.base, team.threads().min(blocks));
         }
-        stopped.into_inner().expect("nobody panics holding this").map_or(Ok(()), Err)
+        stopped.into_inner().expect("no thread panics while it holds this lock").map_or(Ok(()), Err)
     }
 
     /// Takes rows `range` (all, if it is beyond them) through every step.
     ///
     /// # Safety
     /// As [`Scan::run`]; `scratch` must hold [`Scan::worker_bytes`], for this call alone.
-    #[expect(clippy::too_many_arguments, reason = "what a worker has, and what it is to do")]
+    #[expect(clippy::too_many_arguments, reason = "a worker's memory and its work")]
     unsafe fn run_block(
         &self,
         slots: Slots<'_>,
@@ -251,7 +252,7 @@ impl Laid<'_> {
             let start = if range.end == usize::MAX { 0 } else { range.start };
             (start, range.end.min(rows) - start)
         };
-        let Laid { scan, rooms } = *self;
+        let PlacedScan { scan, rooms } = *self;
         let Body { tape, batch_last } = body;
         // The places of the body come after the loop's own, those of the tail after the body's.
         let inside = 1 + if std::ptr::eq(body, &scan.body) { 0 } else { scan.body.tape.place_count };
@@ -401,7 +402,7 @@ unsafe fn transpose(
 #[derive(Clone, Copy)]
 struct Shared<'a> {
     workers: *mut Vec<Frame>,
-    /// Each worker's table of times and the scan's place in it, where somebody looks on.
+    /// Each worker's table of times and the scan's place in it, if the run is observed.
     lanes: Option<(*mut Lane, usize)>,
     scratch: *mut u8,
     slots: Slots<'a>,

@@ -29,7 +29,7 @@ struct Accesses<'a> {
 }
 
 impl Accesses<'_> {
-    /// The part of `r` that `elements` of `size` bytes take, if it lies within.
+    /// The part of `r` that `elements` of `size` bytes take; an error if they do not fit.
     fn part(&self, r: &Ref, elements: Option<usize>, size: usize, align: usize) -> Result<Ref, String> {
         let need = elements.and_then(|n| n.checked_mul(size)).ok_or("an access that overflows")?;
         let end = r.offset.checked_add(r.len).ok_or("a reference that overflows")?;
@@ -37,7 +37,7 @@ impl Accesses<'_> {
         if end > memory || need > r.len {
             return Err(format!("{need} bytes of {r:?} in a memory of {memory}"));
         }
-        // Also where nothing is accessed: kernels may make empty slices of it.
+        // Checked even where nothing is accessed: kernels may make empty slices of it.
         if !r.offset.is_multiple_of(align) || !self.memory.align(r.slot).is_multiple_of(align) {
             return Err(format!("{r:?} is not aligned to {align}"));
         }
@@ -81,8 +81,8 @@ impl Accesses<'_> {
             a.slot == b.slot && a.len > 0 && b.len > 0 && a.offset < b.offset + b.len && b.offset < a.offset + a.len
         };
         let clash = |w: &Ref, other: &Ref| Err(format!("{w:?} is written and {other:?} used by the same call"));
-        // In order, so that a loop with very many states is not compared pair by pair: writes that do not overlap their
-        // neighbours overlap none, and of those a read can only meet a run of neighbours.
+        // Sorted, so that a loop with very many states is not compared pair by pair: if no write overlaps the next one,
+        // no two writes overlap, and a read can only overlap consecutive writes.
         let mut writes: Vec<&Ref> = self.writes.iter().filter(|w| w.len > 0).collect();
         writes.sort_unstable_by_key(|w| (w.slot, w.offset));
         if let Some(pair) = writes.windows(2).find(|pair| overlap(pair[0], pair[1])) {
@@ -141,7 +141,7 @@ pub(super) fn check(call: &Call, memory: &Spaces, on: Machine<'_>, threads: usiz
             }
             a.read(src, product(&[*rows, *len]), 4)?;
             a.write(dst, product(&[*rows, *len]), 4)?;
-            // The source may be replaced, but not a parameter that is the same memory as it.
+            // The result may overwrite the source, unless a parameter is the same memory as the source.
             let (source, parameters) = a.reads.split_last().expect("the source was just read");
             let (source, shared) = (*source, parameters.contains(source));
             return a.finish(|r| *r == source && !shared);
@@ -220,9 +220,9 @@ pub(super) fn check(call: &Call, memory: &Spaces, on: Machine<'_>, threads: usiz
     a.finish(|_| false)
 }
 
-/// The largest size or stride that a call may have, in elements. What is larger reaches nothing in memory. What is not
-/// can be multiplied by small constants, and a few such products added, without overflow; where an address has only 32
-/// bits, products of two sizes are checked or saturate.
+/// The largest size or stride that a call may have, in elements. No memory is large enough for more. Numbers up to this
+/// limit can be multiplied by small constants, and a few such products added, without overflow; where an address has
+/// only 32 bits, products of two sizes are checked or saturate.
 pub const LARGEST: usize = if usize::BITS > 32 { 1 << (usize::BITS - 24) } else { 1 << 26 };
 
 /// Numbers that a kernel may multiply with small constants, whether or not they describe any element.
@@ -234,7 +234,8 @@ fn is_float(elem: Elem) -> bool {
     matches!(elem, Elem::F32 | Elem::F16 | Elem::Bf16)
 }
 
-/// Distinct indices reach distinct elements: sorted by stride, each axis steps over all that is inside it.
+/// Checks that distinct indices reach distinct elements: sorted by stride, each axis steps over the whole extent of the
+/// axes inside it.
 fn distinct(dims: &[usize], strides: &[usize]) -> Check {
     let mut axes: Vec<(usize, usize)> =
         strides.iter().copied().zip(dims.iter().copied()).filter(|(_, d)| *d > 1).collect();
@@ -457,7 +458,7 @@ fn body(s: &Scan, body: &Body, a: &Accesses<'_>, rows: impl Fn(usize) -> usize) 
     }
     for (n, r) in s.fixed.iter().enumerate() {
         let i = s.states.len() + s.sequences.len() + n;
-        // What no call reads need not be there: weights that are only used packed are not.
+        // An input that no call reads need not exist: weights that are only used in packed form do not.
         if body.tape.reads_input(i) {
             same("input", i, r.len, memory.inputs[i].bytes)?;
             aligned("input", i, r, 0, memory.inputs[i].align)?;

@@ -2,13 +2,14 @@
 //!
 //! A call may take 50 ns, so watching must cost next to nothing: each thread has a table of its own with a cell for
 //! every call of the tape and of the bodies in it, and one reading of the tick counter ends a call and begins the next.
-//! What lies between (transposing and copying rows, setting up states) is timed too, and counts as the loop's own. The tables
-//! are made at the first run; later ones write into them and allocate nothing.
+//! What a loop does between the calls of its body (transposing and copying rows, setting up states) is timed too, and
+//! counts as the loop's own time. The tables are made at the first run; later ones write into them and allocate
+//! nothing.
 
 use super::{Call, Tape};
 use crate::clock::ticks;
 
-/// Sees calls begin and end; a run without one pays nothing for it.
+/// Is told when calls begin and end; a run without it pays nothing.
 pub trait Watch {
     /// A call is about to run.
     fn begin(&mut self, call: usize);
@@ -16,11 +17,11 @@ pub trait Watch {
     fn end(&mut self, call: usize);
 }
 
-/// Who looks on while a tape runs.
+/// What observes a run of a tape.
 pub enum Watching<'a> {
-    /// Somebody who is told of the tape's calls, not of those in loops.
+    /// Callbacks for the tape's calls, but not for those in loops.
     Steps(&'a mut dyn Watch),
-    /// Tables of times, of the calls in loops too.
+    /// Tables of times, which include the calls in loops.
     Times(&'a mut Recorder),
 }
 
@@ -57,7 +58,7 @@ pub struct Event {
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(super) struct Lane {
-    /// The latest reading of the counter, which is when what runs now began.
+    /// The latest reading of the counter: when the current piece of work began.
     last: u64,
     cells: Vec<Cell>,
     /// The first events (place, start, ticks), as many as there is capacity for.
@@ -75,7 +76,7 @@ impl Lane {
         self.last = ticks();
     }
 
-    /// The latest reading of the counter, which is when what runs now began.
+    /// The latest reading of the counter: when the current piece of work began.
     #[inline(always)]
     pub(super) fn last(&self) -> u64 {
         self.last
@@ -130,7 +131,7 @@ impl Cursor<'_> {
 
 /// Times of every call of a tape, gathered over runs.
 ///
-/// It fits itself to the tape that it first sees, and begins anew with another.
+/// It makes its tables for the tape that it is first used with; another tape makes it start again from empty tables.
 #[derive(Debug, Default)]
 pub struct Recorder {
     /// The tape it has room for.
@@ -162,15 +163,15 @@ pub struct Time {
     /// The call's number, in loops followed by its number in the body. Calls of the body for the rows left over are
     /// numbered after those of the body.
     pub path: Vec<usize>,
-    /// Ticks of the run's time that it took itself, without calls inside it. In a loop on several threads an instant
-    /// belongs in equal parts to what each of them does, and a thread that waits does so for the loop: so the ticks of
-    /// all places sum to those of the runs.
+    /// Ticks of the run's time that it took itself, without calls inside it. In a loop on several threads, each instant
+    /// is divided equally among the threads, and goes to the call that each one runs; waiting counts as the loop's. So
+    /// the ticks of all places sum to those of the runs.
     pub ticks: f64,
     /// Ticks that threads spent on it, which may be more.
     pub busy: u64,
     /// How often it ran.
     pub calls: u64,
-    /// Readings of the tick counter that are in these ticks, by the same rule as they: what watching cost it.
+    /// Readings of the tick counter within these ticks, divided by the same rule: the cost of watching.
     pub readings: f64,
     /// The threads that shared it.
     pub workers: usize,
@@ -191,7 +192,8 @@ impl Recorder {
         }
     }
 
-    /// From now on runs follow each other, so that calling and returning are theirs too; or no longer.
+    /// Whether runs follow each other directly from now on, so that the time of calling and returning counts as theirs
+    /// too.
     pub fn link(&mut self, linked: bool) {
         self.linked = linked;
         self.main.start();
@@ -281,7 +283,8 @@ impl Recorder {
                 Time { path: place.path.clone(), ticks, busy, calls, readings, workers: workers[i] }
             })
             .collect();
-        // A loop that was split has its span less what its workers did for others: its own work, and their waiting.
+        // A loop on several threads gets its span less the time of the calls in its body: its own work, and its
+        // workers' waiting.
         for i in 0..self.places.len() {
             let Cell { span, workers, ticks, .. } = self.main.cells[i];
             if workers > 1 {

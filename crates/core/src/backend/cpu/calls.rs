@@ -128,7 +128,8 @@ pub(super) fn lower(l: &mut Lower<'_>, value: Value, node: &Node) -> Result<()> 
             let call = copy(&out, src, &from, l.write(value)?, &out.strides());
             l.call(value, call, moved(Move::Transpose { axes: perm.clone() }))
         }
-        // Reached where the result is an output; elsewhere these wait for a reader.
+        // Only a broadcast whose result is an output gets here; others are not copied until a call needs them in
+        // memory.
         Op::Broadcast { .. } => {
             let (x, (src, own)) = (input(l, 0)?, l.view(node.inputs[0])?);
             let missing = out.shape.len() - x.shape.len();
@@ -275,7 +276,7 @@ fn attention(l: &mut Lower<'_>, value: Value, node: &Node, causal: bool, scale: 
     Ok(Call::Attention(Box::new(Attend { shape, qkv, mask: mask.map(|(r, _)| r), out, scratch })))
 }
 
-/// Merges neighbouring axes that every operand steps through alike; gives sizes and each operand's strides.
+/// Merges neighbouring axes that are contiguous in every operand; gives sizes and each operand's strides.
 pub(super) fn collapse(shape: &[usize], operands: &[Vec<usize>]) -> (Vec<usize>, Vec<Vec<usize>>) {
     let mut dims: Vec<usize> = Vec::new();
     let mut strides: Vec<Vec<usize>> = vec![Vec::new(); operands.len()];
@@ -309,7 +310,7 @@ fn pad4(values: &[usize], fill: usize) -> [usize; 4] {
 fn elementwise(l: &mut Lower<'_>, value: Value, node: &Node, map: &Map, also: &[MapResult], out: &Sized) -> Result<()> {
     let cost = l.graph.node_cost(node, l.bindings)?;
     let inputs: Vec<Sized> = node.inputs.iter().map(|&v| l.sized(v)).collect::<Result<_>>()?;
-    // Read where they lie, strides and all, as long as the innermost step that is taken is 0 or 1.
+    // Operands are read in place, with strides, if their innermost stride is 0 or 1.
     let inner = out.shape.iter().rposition(|&d| d != 1);
     let mut refs = Vec::with_capacity(inputs.len());
     let mut strides: Vec<Vec<usize>> = Vec::with_capacity(inputs.len());
@@ -382,7 +383,7 @@ fn elementwise(l: &mut Lower<'_>, value: Value, node: &Node, map: &Map, also: &[
     l.call(value, call, Label { kernel, cost, in_place, looped: None })
 }
 
-/// The kernel's form of a program that gives its last value, and further ones.
+/// The kernel's form of a program whose results are its last value and those of `also`.
 pub(super) fn compile(map: &Map, also: &[MapResult], inputs: usize) -> Result<Program> {
     let mut code: Vec<Instr> = Vec::with_capacity(map.code.len());
     let mut at: Vec<u16> = Vec::with_capacity(map.code.len());

@@ -1,12 +1,12 @@
 //! Gated cells as one call, where that is faster than a product followed by a map.
 //!
-//! It is with one row, with a few rows of a small cell, or with a few registers of rows as blocks of a loop have them, and
-//! with weights that are known. In other cases a product, on several threads if it is large, and a map are as fast: there a
-//! cell is expanded into them.
+//! That is so for one row, for a few rows of a small cell, and for the blocks of a loop, which fill a few registers
+//! with rows; the weights must be known. In other cases a cell is expanded into a product and a map, which are as fast,
+//! and can use several threads.
 
 use super::known::Known;
 use super::lower::{Label, Lower, Target, sized};
-use super::packs::{self, Heading};
+use super::packs::{self, CellShape};
 use crate::error::{Error, Result};
 use crate::graph::{Graph, Value};
 use crate::op::Op;
@@ -47,13 +47,14 @@ impl Cells {
             let value = Value { node: id, slot: 0 };
             let (out, x) = (sized(graph, bindings, value)?, sized(graph, bindings, node.inputs[0])?);
             let (rows, units) = if batch_last { (out.shape[1], out.shape[0]) } else { (out.shape[0], out.shape[1]) };
-            // For more rows, all of x would be read again for each unit, from afar.
+            // With more rows, x no longer fits the near caches, and all of it would be read again for each unit.
             let most = target.tuning.gated_rows_most();
             let (few, near) = (target.tuning.gated_few_rows_most(), target.tuning.gated_few_rows_bytes_most());
             let weight_bytes = sized(graph, bindings, node.inputs[1])?.bytes();
             let batch = match (batch_last, rows) {
                 (false, 1) => Batch::First,
-                // Of a few rows, weights are read again for every few of them: from the nearest cache that is no loss.
+                // A few rows are taken together, and the weights are read again for the next few: no loss if they are
+                // in the nearest cache.
                 (false, rows) if rows <= few && weight_bytes <= near => Batch::First,
                 (true, rows) if (target.isa.lanes()..=most).contains(&rows) => Batch::Last,
                 _ => continue,
@@ -62,7 +63,7 @@ impl Cells {
                 continue;
             }
             let width = x.count() / rows;
-            // A cell has no use for a second thread; a product large enough has.
+            // A cell runs on one thread; a product that is large enough for several is faster.
             let shared = target.threads > 1 && is_shared(target.tuning, (3 * out.count()).saturating_mul(width));
             if Gated::fits([width, 0], units) && !shared {
                 found.0.insert(value, Cell { rows, units, batch });
@@ -115,10 +116,10 @@ pub(super) fn lower(l: &mut Lower<'_>, value: Value, cell: Cell) -> Result<()> {
     let fixed = |v: Value| l.known.data(v)?.ok_or_else(lost);
     let strides = if by_column { [1, inputs[0] + inputs[1]] } else { [3 * units, 1] };
     let (weights, bias) = (fixed(node.inputs[1])?, node.inputs.get(2).map(|v| fixed(*v)).transpose()?);
-    let shape = Heading { batch, inputs, units, starts: heads, strides };
+    let shape = CellShape { batch, inputs, units, starts: heads, strides };
     let gated = l.target.packs.gated(l.target.isa, &packs::Cell { shape, weights, bias })?;
     l.count_packed(std::sync::Arc::as_ptr(&gated).addr(), gated.bytes());
-    // What is not multiplied is no work done.
+    // Weights that are skipped do not count as work.
     cost.flops = cost.flops.saturating_sub(2 * (gated.skipped() * rows) as u64);
     let (out, also) = (l.write(value)?, l.write_also(value)?);
     let kernel = Kernel::GatedCell(GatedCell {

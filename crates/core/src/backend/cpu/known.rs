@@ -1,5 +1,5 @@
-//! What is known before the run: weights, literals, a loop's fixed values that are one of them outside, and what only
-//! renames or repeats these.
+//! Which values are known before the run: weights, literals, a loop's fixed values that are known outside the loop, and
+//! reshapes and repetitions of these.
 
 use super::lower::{Sized, sized};
 use crate::error::Result;
@@ -14,25 +14,25 @@ use std::sync::Arc;
 #[derive(Clone)]
 pub(super) struct Data {
     pub(super) tensor: Tensor,
-    /// The weight that it is, if that may change.
+    /// The weight that holds it, if that weight may change.
     pub(super) slot: Option<Slot>,
 }
 
-/// A weight that may change, under some shape; repeated, if it is one element and the shape has more.
+/// A weight that may change, read with this shape; a single element is repeated to fill it.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub(super) struct Slot {
     pub(super) name: Arc<str>,
     pub(super) shape: Vec<usize>,
 }
 
-/// Tells data from other data: by where it lies if it stays, else by the weight that it is.
+/// What tells two pieces of data apart: their address if they do not change, else the name of the weight.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub(super) enum Identity {
     Address(usize),
     Changing(Arc<str>),
 }
 
-/// Data under another shape of as many elements, or one element of it repeated.
+/// The data with another shape of as many elements; a single element is repeated.
 pub(super) fn shaped(data: Tensor, shape: &[usize]) -> Result<Tensor> {
     let count = shape.iter().product();
     match (data.shape() == shape, data.len() == count) {
@@ -65,12 +65,12 @@ pub(super) struct Known<'a> {
     /// Inputs whose data is known, by their place.
     given: &'a HashMap<usize, Data>,
     places: HashMap<u32, usize>,
-    /// For each node that is known, the source that it renames or repeats.
+    /// For each node that is known, the weight, literal or input that it reshapes or repeats (or is).
     sources: Vec<Option<Value>>,
 }
 
 impl<'a> Known<'a> {
-    /// One known number is repeated ahead to `stretched` bytes at most.
+    /// A repetition of a known number counts as known if it takes at most `stretched` bytes.
     pub(super) fn of(
         graph: &'a Graph,
         bindings: &'a Bindings,
@@ -79,7 +79,7 @@ impl<'a> Known<'a> {
     ) -> Result<Known<'a>> {
         let places: HashMap<u32, usize> = graph.inputs().enumerate().map(|(i, (_, v))| (v.node, i)).collect();
         let mut sources: Vec<Option<Value>> = Vec::with_capacity(graph.nodes().len());
-        // In order, since graphs can be deep.
+        // A loop over the nodes in order, not a recursion, since graphs can be deep.
         for (id, node) in (0u32..).zip(graph.nodes()) {
             let own = Value { node: id, slot: 0 };
             let first = node.inputs.first().filter(|v| v.slot == 0);
@@ -89,7 +89,7 @@ impl<'a> Known<'a> {
                 Op::Input { .. } => places.get(&id).filter(|i| given.contains_key(i)).map(|_| own),
                 // A reshape of known data is known too.
                 Op::Reshape { .. } => source,
-                // So is a repetition of one element of it, if it is small: a state that starts at zero.
+                // So is a small repetition of one known element, such as a state that starts at zero.
                 Op::Broadcast { .. } if source.is_some() => {
                     let (from, to) = (sized(graph, bindings, node.inputs[0])?, sized(graph, bindings, own)?);
                     source.filter(|_| to.bytes() <= stretched && from.count() == 1 && to.count() > 0)

@@ -1,9 +1,10 @@
 //! Lowering: a graph and sizes become kernel calls over one arena, and the plan that describes them.
 //!
-//! Placement ([`super::place`]) comes first. Then nodes are visited in schedule order, and each chooses its calls. A result
-//! goes where placement wants it, else into the memory of an input that is read here for the last time if the kernel can
-//! work in place, else into a buffer of its own. Buffers have no offsets yet; calls name them by number. Once all calls are
-//! there, a buffer lives from the first call that touches it to the last, and the numbers become offsets.
+//! Placement ([`super::place`]) comes first. Then nodes are visited in schedule order, and each chooses its calls. A
+//! result goes where placement put it; else into the memory of an input that is read here for the last time, if the
+//! kernel can work in place; else into a new buffer. Buffers have no offsets yet; calls name them by number. Once all
+//! calls are chosen, each buffer's lifetime is known (from the first call that uses it to the last), and the numbers
+//! become offsets.
 
 use super::calls;
 use super::gated::{self, Cells};
@@ -25,7 +26,7 @@ use schwann_kernels::tuning::{Machine, Tuning};
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// What lowering aims at.
+/// What lowering compiles for.
 #[derive(Clone, Copy)]
 pub(super) struct Target<'a> {
     pub(super) isa: Isa,
@@ -36,7 +37,7 @@ pub(super) struct Target<'a> {
 }
 
 impl<'a> Target<'a> {
-    /// What kernels are made for.
+    /// The instruction set and tuning of the kernels.
     pub(super) fn machine(&self) -> Machine<'a> {
         Machine { isa: self.isa, tuning: self.tuning }
     }
@@ -52,11 +53,11 @@ pub(super) struct Lowered {
 /// Buffers that have no offset yet are slots from here on.
 const UNPLACED: u32 = 1 << 31;
 
-/// All values of a graph together at most, and its arena: far beyond any machine, and so far below what an address holds
-/// that sums of offsets do not overflow. Where an address has only 32 bits, a quarter of what it holds.
+/// The most bytes of all values of a graph together, and of its arena. On 64 bits this is more than any machine has,
+/// and small enough that sums of offsets do not overflow; on 32 bits it is a quarter of the address space.
 const MOST_BYTES: usize = if usize::BITS > 32 { usize::MAX >> 8 } else { usize::MAX >> 2 };
 
-/// Where a value lies: in which memory, from which byte on.
+/// Where a value is: in which memory, and at which byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Place {
     pub(super) home: Home,
@@ -89,9 +90,9 @@ pub(super) struct Lower<'a> {
     pub(super) memory: Memory,
     pub(super) const_names: Vec<String>,
     places: HashMap<Value, Place>,
-    /// Values that are parts or repetitions of others, not copied yet: their strides from their place on.
+    /// The strides of values that are slices or repetitions of others and have not been copied.
     views: HashMap<Value, Vec<usize>>,
-    /// Known values that were stretched ahead to a shape.
+    /// Known values that were repeated to fill a shape before the run.
     pub(super) stretched: HashMap<(Value, Vec<usize>), Place>,
     /// The place in the schedule that is being lowered.
     at: usize,
@@ -104,7 +105,7 @@ pub(super) struct Lower<'a> {
     packed: HashMap<usize, usize>,
 }
 
-/// Lowers `graph` for the sizes in `bindings`; `given` are inputs whose data is known by now.
+/// Lowers `graph` for the sizes in `bindings`; `given` are inputs whose data is already known.
 pub(super) fn lower(
     graph: &Graph,
     bindings: &Bindings,
@@ -224,7 +225,7 @@ impl Sized {
     pub(super) fn strides_in(&self, shape: &[usize]) -> Vec<usize> {
         self.stretch(&self.strides(), shape)
     }
-    /// Likewise, from strides of its own.
+    /// The same, for a value with the strides `own`.
     pub(super) fn stretch(&self, own: &[usize], shape: &[usize]) -> Vec<usize> {
         let missing = shape.len() - self.shape.len();
         (0..shape.len())
@@ -233,7 +234,7 @@ impl Sized {
     }
 }
 
-/// What a step says of itself.
+/// How a step is described in the plan.
 pub(super) struct Label {
     pub(super) kernel: Kernel,
     pub(super) cost: Cost,
@@ -270,7 +271,8 @@ impl Lower<'_> {
         let node = &self.graph.nodes()[id as usize];
         let value = Value { node: id, slot: 0 };
         match &node.op {
-            // A weight is registered when somebody reads it, so that one that is only read packed is not kept twice.
+            // A weight becomes a constant of the tape when a call reads it, so that one that is only read in packed
+            // form is not kept twice.
             Op::Input { .. } | Op::Weight { .. } | Op::Const(_) => Ok(()),
             Op::Broadcast { .. } if !self.placement.direct.contains_key(&value) && self.known.contains(value) => Ok(()),
             Op::GatedCell { .. } => match self.cells.get(value) {
@@ -278,7 +280,7 @@ impl Lower<'_> {
                 None => Err(Error::Internal(format!("`{}` is a cell that was not expanded", node.name))),
             },
             Op::Scan(s) => scan::lower(self, id, s),
-            // Its readers read its parts.
+            // Not made: its readers read its two parts.
             Op::Concat { .. } if self.placement.split.contains_key(&value) => Ok(()),
             Op::SynapseSum { .. } | Op::SynapseRatio { .. } => synapse::lower(self, id),
             _ if self.alias(value, node)? || self.delay(value, node)? => Ok(()),
@@ -312,7 +314,8 @@ impl Lower<'_> {
             }
             _ => None,
         };
-        // A value that an output wants in its own memory is made there instead, unless it is a reshape, whose root is.
+        // A value that goes straight to an output is copied there, unless it is a reshape: then the value that it
+        // reshapes is written there.
         let Some(moved) = moved else { return Ok(false) };
         if self.placement.direct.contains_key(&value) && to.count() > 0 {
             return Ok(false);
@@ -323,7 +326,8 @@ impl Lower<'_> {
         Ok(true)
     }
 
-    /// Leaves a slice or a repetition where it is: whoever can reads it with strides, and only who cannot has it copied.
+    /// Makes a slice or a repetition a view of its operand's memory. Calls that can read strides use the view; for
+    /// others it is copied when they need it.
     fn delay(&mut self, value: Value, node: &Node) -> Result<bool> {
         let to = self.sized(value)?;
         if !matches!(node.op, Op::Slice { .. } | Op::Broadcast { .. })
@@ -363,7 +367,7 @@ impl Lower<'_> {
         Ok((self.reference(place, (last + 1) * sized.dtype.size()), strides))
     }
 
-    /// Copies a delayed value to memory of its own.
+    /// Copies a view to memory of its own.
     fn settle(&mut self, value: Value) -> Result<()> {
         let (src, strides) = self.view(value)?;
         let sized = self.sized(value)?;
@@ -397,14 +401,15 @@ impl Lower<'_> {
         self.placement.split.get(&value).copied()
     }
 
-    /// Whether a value was made inside a concatenation already.
+    /// Whether a value was written directly into its place in a concatenation.
     pub(super) fn is_within(&self, part: Value, whole: Value, at: usize) -> bool {
         let Placement { within, also, .. } = &self.placement;
         [within, also].into_iter().any(|made| made.get(&part) == Some(&(whole, at)))
     }
 
-    /// One number a row of `out`, known ahead, as a constant of all of its elements: read as fast as any other operand,
-    /// which single numbers are not. `None` where that is not so, or would be too much memory.
+    /// An operand with one known number for each row of `out`, repeated to a constant of all of `out`'s elements: the
+    /// kernel reads that faster than one number for each row. `None` if `x` is not such an operand, or the constant
+    /// would be too large.
     pub(super) fn stretched(&mut self, value: Value, x: &Sized, out: &Sized) -> Result<Option<Ref>> {
         let most = self.target.tuning.stretched_bytes_most();
         let one_a_row = x.dtype == DType::F32 && x.shape.last() == Some(&1) && out.shape.last().is_some_and(|n| *n > 1);
@@ -431,7 +436,7 @@ impl Lower<'_> {
             Home::Const(i) => self.memory.slot(Space::Const(i)),
             Home::Buffer(b) => UNPLACED + b as u32,
         };
-        // A part of nothing begins where nothing does: its offset may lie beyond the memory's end.
+        // An empty reference begins at 0, since the offset of an empty part may be beyond the memory's end.
         Ref { slot, offset: if bytes == 0 { 0 } else { place.offset }, len: bytes }
     }
 
@@ -452,10 +457,10 @@ impl Lower<'_> {
         Place { home: Home::Buffer(self.buffers.len() - 1), offset: 0 }
     }
 
-    /// Memory for a result; `last_step` calls from now it is complete.
+    /// Memory for a result.
     pub(super) fn write(&mut self, value: Value) -> Result<Ref> {
         let bytes = self.sized(value)?.bytes();
-        // A concatenation has its place from the first of its parts on.
+        // A concatenation got its place when the first of its parts was written.
         if let Some(&place) = self.places.get(&value) {
             return Ok(self.reference(place, bytes));
         }
@@ -483,8 +488,8 @@ impl Lower<'_> {
         Ok(Some(self.reference(place, self.sized(value)?.bytes())))
     }
 
-    /// Memory for a result that may take the place of one of `candidates`, if that one dies with this node. Also says
-    /// whether it did.
+    /// Memory for a result, which may overwrite one of `candidates` if nothing reads that one after this node. Also
+    /// gives whether it does.
     pub(super) fn write_over(&mut self, value: Value, candidates: &[Value]) -> Result<(Ref, bool)> {
         let node = self.graph.node(value);
         let bytes = self.sized(value)?.bytes();
@@ -501,7 +506,7 @@ impl Lower<'_> {
                     .inputs
                     .iter()
                     .any(|v| *v != candidate && self.places.get(v).is_some_and(|p| p.home == place.home));
-                // And another result of the same call may have taken its place already.
+                // Another result of the same call may already overwrite it.
                 let taken = (0..value.slot)
                     .any(|slot| self.places.get(&Value { slot, ..value }).is_some_and(|p| p.home == place.home));
                 let dies = self.placement.dies_at(candidate, self.at) && !shared && !taken;
@@ -528,7 +533,7 @@ impl Lower<'_> {
         self.packed.insert(identity, bytes);
     }
 
-    /// Adds a call. Working memory taken before lives until it.
+    /// Adds a call. Scratch memory that was taken before it is needed until this call.
     pub(super) fn call(&mut self, value: Value, mut call: Call, label: Label) -> Result<()> {
         let node = self.graph.node(value);
         let out = self.sized(value)?;
@@ -575,7 +580,8 @@ impl Lower<'_> {
         }
     }
 
-    /// Copies results that lie elsewhere: inputs, weights, parts of other values, and those wanted twice.
+    /// Copies results that are not in an output's memory yet: inputs, weights, parts of other values, and values that
+    /// are several outputs.
     fn copy_outputs(&mut self) -> Result<()> {
         for i in 0..self.graph.outputs().len() {
             let output = &self.graph.outputs()[i];

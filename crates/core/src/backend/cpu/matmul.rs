@@ -1,4 +1,5 @@
-//! Matrix products: weights packed ahead, bias in the kernel, the rest of the program on the hot result.
+//! Matrix products: weights are packed before the run, the kernel adds the bias, and the rest of a fused program runs
+//! on the result while it is in cache.
 
 use super::calls::{compile, elem};
 use super::lower::{Label, Lower, Sized};
@@ -42,7 +43,7 @@ pub(super) fn lower(l: &mut Lower<'_>, value: Value, node: &Node) -> Result<()> 
     let leading = |x: &Sized| x.shape[..x.shape.len() - 2].iter().product::<usize>();
     let mut batch = leading(&out);
     let (a_batch, b_batch) = (leading(&a), leading(&b));
-    // One right-hand matrix for a whole batch of rows that lie together is one taller product.
+    // A batch of contiguous left-hand sides with one right-hand matrix is a single product with more rows.
     let flat = b_batch == 1 && a_batch == batch && (!transpose_a || batch == 1);
     if flat {
         m *= batch;
@@ -66,7 +67,7 @@ pub(super) fn lower(l: &mut Lower<'_>, value: Value, node: &Node) -> Result<()> 
         col: a_col,
     };
     let data = if b_batch == 1 && batch == 1 { l.known.data(node.inputs[1])? } else { None };
-    // Small weights of half-precision are widened ahead, unless the machine multiplies them faster as they are.
+    // Small weights in half precision are widened when they are packed, unless the machine multiplies them directly.
     let quick = types == [DType::Bf16; 2] && multiplies_bf16(l.target.machine());
     let small = k.saturating_mul(n).saturating_mul(4) <= l.target.tuning.gemm_widened_weight_bytes_most();
     if data.is_some() && matches!(types[1], DType::Bf16 | DType::F16) && small && !quick {
@@ -141,14 +142,15 @@ pub(super) fn lower(l: &mut Lower<'_>, value: Value, node: &Node) -> Result<()> 
     l.call(value, Call::Gemm(Box::new(gemm)), Label { kernel, cost, in_place: false, looped: None })
 }
 
-/// What a bias has one float of.
+/// Whether a bias has one float for each column or for each row.
 #[derive(Clone, Copy)]
 enum Bias {
     Columns,
     Rows,
 }
 
-/// Takes the addition of one float a column, or a row, out of a program that starts with it: the kernel adds it for free.
+/// Takes the addition of one float for each column, or row, out of a program that begins with it: the product's kernel
+/// adds it at no cost.
 fn split_bias(l: &mut Lower<'_>, node: &Node, map: &Map, m: usize) -> Result<(Map, Option<(Ref, Bias)>)> {
     let reads = |n: u16| map.code.iter().flat_map(|i| i.operands()).flatten().filter(|o| *o == n).count();
     let product = map.code.iter().position(|i| *i == MapInstr::Input(0)).map(|i| i as u16);
@@ -168,7 +170,7 @@ fn split_bias(l: &mut Lower<'_>, node: &Node, map: &Map, m: usize) -> Result<(Ma
         return Ok((map.clone(), None));
     }
     let kind = if one_a_column { Bias::Columns } else { Bias::Rows };
-    // The sum takes the product's part; input numbers stay, so that operands keep their order.
+    // Instructions that read the sum read the product instead. Inputs keep their numbers, and so operands their order.
     let mut code = Vec::with_capacity(map.code.len());
     let mut at: Vec<u16> = Vec::with_capacity(map.code.len());
     for (i, instr) in map.code.iter().enumerate() {
@@ -181,7 +183,7 @@ fn split_bias(l: &mut Lower<'_>, node: &Node, map: &Map, m: usize) -> Result<(Ma
             at.push((code.len() - 1) as u16);
         }
     }
-    // If the sum was the last value, the product must be.
+    // If the sum was the program's last value, the product must become it.
     let last = at[at.len() - 1];
     if usize::from(last) + 1 != code.len() {
         code.push(MapInstr::Binary(Binary::Max, last, last));

@@ -1,4 +1,4 @@
-//! The CPU: SIMD kernels chosen at run time, weights packed ahead, one arena a stream.
+//! The CPU: SIMD kernels chosen at run time, weights packed before the run, one arena for each stream.
 
 mod calls;
 mod gated;
@@ -19,7 +19,7 @@ use crate::plan::Plan;
 use crate::shape::Bindings;
 use crate::tensor::{Bytes, Tensor};
 use lower::{Lowered, Target};
-use packs::{New, Packs};
+use packs::{NewWeights, Packs};
 use schwann_kernels::tape::{Frame, Stopped, Watch, Watching};
 use schwann_kernels::tuning::{Machine, Tuning};
 use schwann_kernels::{Isa, Team};
@@ -35,7 +35,7 @@ pub struct Cpu {
 }
 
 impl Cpu {
-    /// The widest instruction set of this CPU, and `threads` threads (0 for one a core).
+    /// The widest instruction set of this CPU, and `threads` threads (0: one for each core).
     pub fn new(threads: usize) -> Result<Cpu> {
         Cpu::with_isa(Isa::detect(), threads)
     }
@@ -83,7 +83,7 @@ impl Backend for Cpu {
     }
 
     fn prepare(&self, graph: Arc<Graph>) -> Result<Box<dyn Prepared>> {
-        // A weight without data is found now, not in the middle of a run.
+        // A weight without data is an error now, not in the middle of a run.
         for (name, _) in graph.weight_types() {
             graph.weight(name)?;
         }
@@ -94,11 +94,11 @@ impl Backend for Cpu {
 
 struct CpuPrepared {
     cpu: Cpu,
-    /// Whoever lays out reads it all the time, so that weights do not change meanwhile.
+    /// Locked for reading while a layout is made, so that weights do not change meanwhile.
     weights: RwLock<Weights>,
 }
 
-/// The graph with the weights of today, and what is packed of them.
+/// The graph with its current weights, and what is packed of them.
 struct Weights {
     graph: Arc<Graph>,
     packs: Packs,
@@ -118,15 +118,15 @@ impl Prepared for CpuPrepared {
     fn stream(&self) -> Result<Box<dyn Stream>> {
         let weights = self.weights.read().unwrap_or_else(PoisonError::into_inner);
         let memory = HostMemory::new(state_places(&weights.graph));
-        Ok(Box::new(CpuStream { laid: None, memory, done: None }))
+        Ok(Box::new(CpuStream { fitted: None, memory, done: None }))
     }
 
-    /// What is packed is rewritten in its place. Where that cannot be, layouts keep the old weights, all of them, and new
-    /// layouts have everything packed anew.
+    /// Packed weights are rewritten in place. If that is not possible, existing layouts keep all old weights, and new
+    /// layouts pack everything again.
     fn set_weights(&self, new: &[(String, Tensor)]) -> Result<Change> {
         let mut weights = self.weights.write().unwrap_or_else(PoisonError::into_inner);
         let Weights { graph, packs, loops } = &mut *weights;
-        // Checked first, so that nothing is half done after an error.
+        // Checked first, so that an error leaves all weights as they were.
         for (name, data) in new {
             let old = graph.weight(name)?;
             if (old.dtype(), old.shape()) != (data.dtype(), data.shape()) || !graph.may_change(name) {
@@ -137,8 +137,8 @@ impl Prepared for CpuPrepared {
         let get =
             |name: &str| changed.get(name).map_or_else(|| graph.weight(name).cloned(), |data| Ok((*data).clone()));
         let on = Machine { isa: self.cpu.isa, tuning: &self.cpu.tuning };
-        let fits = packs.rewrite(on, &New { changed: changed.clone(), get: &get })?;
-        // The only copy there is, unless somebody else has the graph too.
+        let fits = packs.rewrite(on, &NewWeights { changed: changed.clone(), get: &get })?;
+        // Copies the graph only if it is shared.
         let graph = Arc::make_mut(graph);
         for (name, data) in new {
             graph.set_weight(name, data.clone())?;
@@ -164,14 +164,14 @@ impl Bound for CpuBound {
 }
 
 struct CpuStream {
-    laid: Option<Laid>,
+    fitted: Option<Fitted>,
     memory: HostMemory,
-    /// How a run went that was submitted: it was over at once.
+    /// The outcome of the run that was submitted: the CPU runs it within `submit`.
     done: Option<Result<()>>,
 }
 
 /// What a layout needs to run.
-struct Laid {
+struct Fitted {
     bound: Arc<CpuBound>,
     arena: Bytes,
     frame: Frame,
@@ -190,7 +190,7 @@ impl Watch for Steps<'_> {
 
 impl CpuStream {
     fn compute(&mut self, inputs: &dyn Inputs, observer: Option<&mut dyn Observer>, cancel: &Canceller) -> Result<()> {
-        let CpuStream { laid: Some(Laid { bound, arena, frame }), memory, .. } = self else {
+        let CpuStream { fitted: Some(Fitted { bound, arena, frame }), memory, .. } = self else {
             return Err(Error::Internal("a run on the CPU before its layout".into()));
         };
         memory.settle();
@@ -227,17 +227,17 @@ impl Stream for CpuStream {
         let bound: Arc<CpuBound> = bound.downcast()?;
         let arena = Bytes::try_zeroed(bound.lowered.tape.arena_bytes(), "a session's arena")?;
         self.memory.fit(sizes)?;
-        self.laid = Some(Laid { frame: bound.lowered.tape.frame(), arena, bound });
+        self.fitted = Some(Fitted { frame: bound.lowered.tape.frame(), arena, bound });
         Ok(())
     }
 
     fn release(&mut self) {
-        self.laid = None;
+        self.fitted = None;
         self.memory.release();
     }
 
     fn bytes(&self) -> usize {
-        self.laid.as_ref().map_or(0, |laid| laid.arena.capacity())
+        self.fitted.as_ref().map_or(0, |fitted| fitted.arena.capacity())
     }
 
     fn upload(&mut self, input: usize, value: &Tensor) -> Result<()> {
@@ -265,7 +265,7 @@ impl Stream for CpuStream {
         Ok(&self.memory.outputs)
     }
 
-    /// In one go, which is quicker and can be watched.
+    /// Without the detour by `submit` and `wait`: quicker, and an observer is told of each step as it runs.
     fn run(
         &mut self,
         inputs: &dyn Inputs,

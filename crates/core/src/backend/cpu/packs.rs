@@ -1,4 +1,4 @@
-//! Packed weights, made once and shared by every plan of a program; rewritten where they are when weights change.
+//! Packed weights, made once and shared by every plan of a program; rewritten in place when weights change.
 
 use super::known::{Data, Slot, shaped, stretched};
 use crate::dtype::DType;
@@ -15,16 +15,16 @@ use std::sync::{Arc, Mutex, Weak};
 
 #[derive(Default)]
 pub(super) struct Packs {
-    /// Of all that may change here.
+    /// Owns all packed data that may change.
     owner: Arc<Changing>,
     matrices: Mutex<HashMap<Matrix, (Origin, Arc<PackedB>)>>,
     synapses: Mutex<HashMap<Wiring, Arc<Synapses>>>,
     cells: Mutex<HashMap<Heads, Arc<Gated>>>,
-    /// Constants that may change, as long as a layout has them.
+    /// Constants that may change, while a layout uses them.
     constants: Mutex<HashMap<Constant, Weak<Numbers>>>,
 }
 
-/// What numbers come from: data that stays, or a weight that may change.
+/// Where packed numbers come from: data that does not change, or a weight that may.
 #[derive(Clone, PartialEq, Eq, Hash)]
 enum Origin {
     Fixed(Tensor),
@@ -44,15 +44,15 @@ impl Origin {
     }
 }
 
-/// The data that weights are to have.
-pub(super) struct New<'a> {
-    /// Those that change.
+/// The new data of weights.
+pub(super) struct NewWeights<'a> {
+    /// The weights that change.
     pub(super) changed: HashMap<&'a str, &'a Tensor>,
-    /// All.
+    /// The data of any weight, changed or not.
     pub(super) get: &'a dyn Fn(&str) -> Result<Tensor>,
 }
 
-impl New<'_> {
+impl NewWeights<'_> {
     fn touches<'o>(&self, mut of: impl Iterator<Item = &'o Origin>) -> bool {
         of.any(|o| matches!(o, Origin::Changing(slot) if self.changed.contains_key(&*slot.name)))
     }
@@ -65,11 +65,11 @@ impl New<'_> {
     }
 }
 
-/// A matrix: where its data lies (its tensor is kept beside the result, so that the address stays its own) or which weight
-/// it is, how many rows and columns it has, and their strides.
+/// The key of a packed matrix: the address of its data, or the weight if it may change; its rows, columns and strides.
+/// The tensor is kept beside the packed matrix, so that no other data can get the same address.
 #[derive(PartialEq, Eq, Hash)]
 struct Matrix {
-    of: Of,
+    of: MatrixData,
     shape: [usize; 2],
     strides: [usize; 2],
     /// Whether half-precision is packed as `f32`.
@@ -77,7 +77,7 @@ struct Matrix {
 }
 
 impl Matrix {
-    /// The data as it is packed.
+    /// The data in the type in which it is packed.
     fn data(&self, of: &Tensor) -> Result<Tensor> {
         if !self.widened {
             return of.at_hand();
@@ -88,22 +88,22 @@ impl Matrix {
 }
 
 #[derive(PartialEq, Eq, Hash)]
-enum Of {
+enum MatrixData {
     Address(usize),
     Slot(Slot),
 }
 
-/// The heads of a gated cell as they lie in one matrix.
+/// The heads of a gated cell, as columns of one matrix.
 pub(super) struct Cell {
-    pub(super) shape: Heading,
+    pub(super) shape: CellShape,
     pub(super) weights: Data,
-    /// One float a column, added to its product.
+    /// One float for each column, added to its product.
     pub(super) bias: Option<Data>,
 }
 
 /// Sizes and places of a cell's heads.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) struct Heading {
+pub(super) struct CellShape {
     pub(super) batch: Batch,
     pub(super) inputs: [usize; 2],
     pub(super) units: usize,
@@ -115,15 +115,15 @@ pub(super) struct Heading {
 
 #[derive(PartialEq, Eq, Hash)]
 struct Heads {
-    shape: Heading,
+    shape: CellShape,
     weights: Origin,
     bias: Option<Origin>,
 }
 
 impl Heads {
-    /// Calls `pack` with the numbers as a cell is packed from them.
+    /// Calls `pack` with the weights and shifts by input, head and unit.
     fn pack<R>(&self, weights: &Tensor, bias: Option<&Tensor>, pack: impl FnOnce(&Source<'_>) -> R) -> Result<R> {
-        let Heading { starts, strides: [by_input, by_column], .. } = self.shape;
+        let CellShape { starts, strides: [by_input, by_column], .. } = self.shape;
         let made = weights.values::<f32>()?;
         let shifts = bias.map(Tensor::values::<f32>).transpose()?;
         Ok(pack(&Source {
@@ -162,7 +162,7 @@ impl Circuit {
     }
 }
 
-/// A weight that may change, as it is; or one number a row of it, repeated for a shape.
+/// The key of a constant that may change: a weight, or one number for each row of it, repeated to fill a shape.
 #[derive(PartialEq, Eq, Hash)]
 struct Constant {
     slot: Slot,
@@ -176,7 +176,8 @@ impl Constant {
 }
 
 impl Packs {
-    /// The synapses packed for a machine. Equal ones are packed once, wherever their lists lie: a loop's body repeats them.
+    /// The synapses packed for a machine. Those with equal lists are packed once, even if the lists are at different
+    /// addresses, as in a loop's body that repeats them.
     pub(super) fn synapses(&self, on: Machine<'_>, shape: Circuit, lists: &[Data]) -> Result<Arc<Synapses>> {
         let wiring = Wiring { shape, lists: lists.iter().map(Origin::of).collect() };
         let mut all = self.synapses.lock().expect("packing does not panic");
@@ -199,7 +200,7 @@ impl Packs {
         if let Some(packed) = all.get(&heads) {
             return Ok(Arc::clone(packed));
         }
-        let Heading { batch, inputs, units, .. } = *shape;
+        let CellShape { batch, inputs, units, .. } = *shape;
         let made = weights.tensor.at_hand()?;
         let packed = heads.pack(&made, bias.as_ref().map(|b| &b.tensor), |source| {
             Gated::pack(isa, batch, inputs, units, source).map_err(Error::Internal)
@@ -222,13 +223,13 @@ impl Packs {
         strides: [usize; 2],
     ) -> Result<Arc<PackedB>> {
         let widened = store == Store::F32 && data.tensor.dtype() != DType::F32;
-        let of = data.slot.clone().map_or(Of::Address(data.tensor.identity()), Of::Slot);
+        let of = data.slot.clone().map_or(MatrixData::Address(data.tensor.identity()), MatrixData::Slot);
         let key = Matrix { of, shape, strides, widened };
         let mut packs = self.matrices.lock().expect("packing does not panic");
         if let Some((_, packed)) = packs.get(&key) {
             return Ok(Arc::clone(packed));
         }
-        // Of a mapped file the packed matrix takes the place piece by piece; what is made for it goes afterwards.
+        // Pages of a mapped file are released piece by piece as they are packed. A widened copy is freed afterwards.
         let made = key.data(&data.tensor)?;
         let read = &mut |part| made.release(part);
         let packed = tape::pack(isa, store, shape, made.bytes(), strides, read).map_err(|e| match e {
@@ -245,7 +246,7 @@ impl Packs {
         let whole = |of: &Tensor| to.map_or(of.at_hand(), |shape| stretched(of, shape));
         let Some(slot) = &data.slot else { return Ok(Const::Fixed(Arc::new(whole(&data.tensor)?))) };
         let mut constants = self.constants.lock().expect("copying does not panic");
-        // Those of layouts that are gone are of no use to anybody.
+        // Forget constants of layouts that no longer exist.
         constants.retain(|_, numbers| numbers.strong_count() > 0);
         let key = Constant { slot: slot.clone(), stretched: to.map(<[usize]>::to_vec) };
         if let Some(numbers) = constants.get(&key).and_then(Weak::upgrade) {
@@ -257,11 +258,12 @@ impl Packs {
         Ok(Const::Changing(numbers))
     }
 
-    /// Writes other weights where the old ones are packed. Where one does not fit how it is packed, `false`, and nothing is
-    /// written; so it is after an error.
-    pub(super) fn rewrite(&self, on: Machine<'_>, new: &New<'_>) -> Result<bool> {
+    /// Writes new weights over the packed old ones. Gives `false` if one of them does not fit its packed form. In that
+    /// case, and after an error, nothing is written.
+    pub(super) fn rewrite(&self, on: Machine<'_>, new: &NewWeights<'_>) -> Result<bool> {
         const LOCKED: &str = "packing does not panic";
-        // First everything that takes long, or may fail. Synapses before cells: what is wrong with them is an error.
+        // First do everything that takes long or may fail. Synapses come before cells, because invalid synapses are an
+        // error, which must not be missed by returning `false` first.
         let (all, mut synapses) = (self.synapses.lock().expect(LOCKED), vec![]);
         for (wiring, old) in all.iter().filter(|(wiring, _)| new.touches(wiring.lists.iter())) {
             let lists = wiring.lists.iter().map(|list| new.data(list)).collect::<Result<Vec<_>>>()?;
@@ -290,7 +292,7 @@ impl Packs {
                 return Ok(false);
             }
         }
-        // From here on nothing fails that was made for its place.
+        // From here on nothing fails, since all of it was made to fit.
         let mut write = || -> std::result::Result<(), String> {
             synapses.iter().try_for_each(|(old, packed)| old.rewrite(&mut by, packed))?;
             cells.iter().try_for_each(|(old, packed)| old.rewrite(&mut by, packed))?;
@@ -303,7 +305,8 @@ impl Packs {
         Ok(true)
     }
 
-    /// What does not change, for layouts to come, with another owner; whatever else layouts have stays theirs.
+    /// Keeps only packed data that does not change, and takes a new owner: for future layouts. Existing layouts hold on
+    /// to what they use.
     pub(super) fn renewed(mut self) -> Packs {
         const LOCKED: &str = "packing does not panic";
         self.matrices.get_mut().expect(LOCKED).retain(|_, (origin, _)| origin.is_fixed());

@@ -1,8 +1,8 @@
 //! Placement: which values share memory, and until when that memory is needed. Decided before any call is chosen.
 //!
-//! A value is written straight to an output of the run if it is one, or to its place inside a concatenation. What only
-//! renames, cuts or repeats another value lies in that value's memory. A concatenation that everybody reads in two parts is
-//! never made.
+//! A value is written straight to an output of the run if it is one, or to its place inside a concatenation. A reshape,
+//! slice or repetition of another value stays in that value's memory. A concatenation whose readers all take it in two
+//! parts is never made.
 
 use super::gated::Cells;
 use super::known::Known;
@@ -20,19 +20,19 @@ use std::collections::HashMap;
 pub(super) struct Placement {
     /// Values to be written straight to an output.
     pub(super) direct: HashMap<Value, usize>,
-    /// Values to be written straight into the concatenation that takes them, and at which byte of it.
+    /// Values to be written straight into a concatenation that reads them, and at which byte of it.
     pub(super) within: HashMap<Value, (Value, usize)>,
-    /// Cells that are written to an output, and to their place in a concatenation too.
+    /// Gated cells that are written to an output and also to their place in a concatenation.
     pub(super) also: HashMap<Value, (Value, usize)>,
-    /// Concatenations that are never made: who reads them reads their two parts.
+    /// Concatenations that are never made: their readers read the two parts.
     pub(super) split: HashMap<Value, [Value; 2]>,
-    /// For values that lie in the memory of another one, which they rename or are a part of: that one.
+    /// For each value that is in the memory of another one (as a reshape, view or part): that other value.
     memory: HashMap<Value, Value>,
-    /// By that value: the last place in the schedule that reads it.
+    /// For each value with memory of its own: the last position in the schedule that reads that memory.
     last_read: HashMap<Value, usize>,
 }
 
-/// A result is read when everything has run.
+/// The position at which results are read: after everything has run.
 const AT_THE_END: usize = usize::MAX;
 
 impl Placement {
@@ -54,7 +54,7 @@ impl Placement {
     }
 
     fn outputs(&mut self, graph: &Graph) {
-        // A reshape only renames, so what it renames can be written to the output too.
+        // A reshape has the elements of its operand, so the operand can be written to the output instead.
         let mut renamed: HashMap<Value, Value> = HashMap::new();
         for (id, node) in (0u32..).zip(graph.nodes()) {
             if let (Op::Reshape { .. }, Some(x)) = (&node.op, node.inputs.first()) {
@@ -69,8 +69,8 @@ impl Placement {
         }
     }
 
-    /// Finds concatenations that need not be made, and values that can be made where one wants them: those whose part of it
-    /// is contiguous.
+    /// Finds concatenations that need not be made, and values that can be written straight into one: those whose part
+    /// of it is contiguous.
     fn concatenations(
         &mut self,
         graph: &Graph,
@@ -112,8 +112,8 @@ impl Placement {
         Ok(())
     }
 
-    /// Where a call may read a value in the memory of another one, it is taken to do so: memory is then needed for longer
-    /// rather than for too short.
+    /// Assumes that a value which may be in the memory of another one is there: memory is then kept rather too long
+    /// than too short.
     fn shared_memory(&mut self, graph: &Graph) {
         self.memory = self.within.iter().map(|(part, (whole, _))| (*part, *whole)).collect();
         for (id, node) in (0u32..).zip(graph.nodes()) {
@@ -141,7 +141,7 @@ impl Placement {
         for (at, &id) in order.iter().enumerate() {
             for &v in &graph.nodes()[id as usize].inputs {
                 read(self, &mut last, v, at);
-                // Who reads a concatenation in parts reads these.
+                // Reading a concatenation that is never made reads its parts.
                 for &part in self.split.get(&v).into_iter().flatten() {
                     read(self, &mut last, part, at);
                 }

@@ -15,7 +15,7 @@ use schwann_kernels::tape::{self, Call, Ref, ScanState, Sequence};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
-/// The body for one number of rows, and whether it wants them batch-last.
+/// The body for one number of rows, and whether it is batch-last.
 struct Block {
     lowered: Arc<Lowered>,
     batch_last: bool,
@@ -30,12 +30,13 @@ fn block(l: &Lower<'_>, rows: usize, bodies: &Bodies, known: &Fixed) -> Result<B
     Ok(Block { lowered: lower_body(body, &bindings, target, known)?, batch_last })
 }
 
-/// A body as kernel calls: those that another length, or another batch with blocks of as many rows, has already.
+/// A body as kernel calls. They are shared with sequences of other lengths, and with batches whose blocks have as many
+/// rows.
 fn lower_body(body: &Body, bindings: &Bindings, target: Target<'_>, known: &Fixed) -> Result<Arc<Lowered>> {
     let sizes: Option<Vec<usize>> = body.symbols.iter().map(|s| bindings.get(s)).collect();
-    // A size that is missing is found below, where its error names the node.
+    // If a size is missing, lowering reports it with the node's name.
     let Some(sizes) = sizes else { return lower_graph(&body.graph, bindings, target, &known.data).map(Arc::new) };
-    let key = Lengthless {
+    let key = BodyKey {
         body: Arc::as_ptr(&body.graph).addr(),
         sizes,
         threads: target.threads,
@@ -47,7 +48,9 @@ fn lower_body(body: &Body, bindings: &Bindings, target: Target<'_>, known: &Fixe
     let used = body.symbols.iter().filter_map(|s| Some((s, bindings.get(s)?)));
     let bindings = used.fold(Bindings::new(), |all, (s, size)| all.with(s, size));
     let lowered = Arc::new(lower_graph(&body.graph, &bindings, target, &known.data)?);
-    target.loops.keep(key, Kept { lowered: Arc::clone(&lowered), _of: (Arc::clone(&body.graph), known.addressed()) });
+    target
+        .loops
+        .keep(key, KeptBody { lowered: Arc::clone(&lowered), _of: (Arc::clone(&body.graph), known.addressed()) });
     Ok(lowered)
 }
 
@@ -76,9 +79,9 @@ struct Bodies {
 enum Products {
     /// None.
     None,
-    /// None, but sums over synapses.
+    /// No products, but sums over synapses.
     Synapses,
-    /// Those of gated cells alone.
+    /// Only those of gated cells.
     Cells,
     /// Others.
     Others,
@@ -100,8 +103,8 @@ impl Products {
 }
 
 impl Bodies {
-    /// `None` where rows depend on each other. A rewrite that fails is a mistake of ours: tests stop there, and whoever
-    /// uses a release still gets results, while the records of the passes tell why they come slowly.
+    /// `None` if rows depend on each other. A rewrite that fails is a bug of the compiler: debug builds report it, and
+    /// a release runs the loop step by step, which is slow but right; the records of the passes say why.
     fn of(scan: &Scan) -> Result<Option<Bodies>> {
         let Some(general) = form(rows::independent(scan))? else { return Ok(None) };
         let batch_last = form(general.batch_last())?.map(|graph| Body::new(Arc::new(graph)));
@@ -126,20 +129,21 @@ impl Bodies {
 #[derive(Default)]
 struct Fixed {
     data: HashMap<usize, Data>,
-    /// Tells them from others, by their place, their data, and the shape in which it is read.
+    /// What identifies them: for each one its place, its data, and the shape in which it is read.
     identity: Vec<(usize, Identity, Vec<usize>)>,
 }
 
 impl Fixed {
-    /// The data that addresses tell apart.
+    /// The data that is identified by its address.
     fn addressed(&self) -> Vec<Tensor> {
         self.data.values().filter(|data| data.slot.is_none()).map(|data| data.tensor.clone()).collect()
     }
 }
 
-/// What a loop's lowered body depends on. The number of steps is not among it, unless the body computes with that.
+/// What a loop's lowered body depends on. The number of steps is not part of it, unless the body computes with that
+/// number.
 #[derive(Clone, PartialEq, Eq, Hash)]
-struct Lengthless {
+struct BodyKey {
     /// The body's address.
     body: usize,
     sizes: Vec<usize>,
@@ -147,8 +151,9 @@ struct Lengthless {
     known: Vec<(usize, Identity, Vec<usize>)>,
 }
 
-/// A lowered body, beside everything whose address tells it from others, so that these addresses stay their own.
-struct Kept {
+/// A lowered body, with everything that its key identifies by address: as long as it is kept, nothing else can get such
+/// an address.
+struct KeptBody {
     lowered: Arc<Lowered>,
     _of: (Arc<Graph>, Vec<Tensor>),
 }
@@ -161,8 +166,8 @@ type FormsOf = (Arc<Graph>, Forms);
 
 /// Bodies that were lowered, for other lengths of a sequence to use.
 pub(super) struct Loops {
-    lowered: Mutex<Recent<Lengthless, Kept>>,
-    /// By the address of a loop's body, the forms that it has, with the body for the same reason.
+    lowered: Mutex<Recent<BodyKey, KeptBody>>,
+    /// The forms of a loop's body, by its address; the body is kept for the same reason.
     forms: Mutex<Recent<(usize, usize), FormsOf>>,
 }
 
@@ -176,12 +181,12 @@ impl Default for Loops {
 }
 
 impl Loops {
-    fn lowered(&self, key: &Lengthless) -> Option<Arc<Lowered>> {
+    fn lowered(&self, key: &BodyKey) -> Option<Arc<Lowered>> {
         let mut all = self.lowered.lock().expect("nothing panics while it is locked");
         all.get(key).map(|kept| Arc::clone(&kept.lowered))
     }
 
-    fn keep(&self, key: Lengthless, kept: Kept) {
+    fn keep(&self, key: BodyKey, kept: KeptBody) {
         self.lowered.lock().expect("nothing panics while it is locked").insert(key, kept);
     }
 
@@ -248,8 +253,8 @@ pub(super) fn lower(l: &mut Lower<'_>, id: u32, scan: &Scan) -> Result<()> {
             if rows <= tuning.loop_single_cell_rows_most() && bodies.products == Products::Cells {
                 rows = 1;
             } else if rows > wide.max(lanes) && rows % lanes < wide {
-                // Whole registers of rows; what is left over is the tail. (Or all of them, where the last register is nearly
-                // whole.)
+                // Whole registers of rows; the remaining rows are the tail. (Or all rows, if the last register is
+                // nearly full.)
                 rows = if rows.div_ceil(lanes) * lanes <= batch {
                     rows.next_multiple_of(lanes)
                 } else {
@@ -295,7 +300,8 @@ pub(super) fn lower(l: &mut Lower<'_>, id: u32, scan: &Scan) -> Result<()> {
     let tapes = || std::iter::once(&body).chain(&tail).map(|block| &block.lowered.tape);
     let mut fixed = Vec::with_capacity(node.inputs.len() - carried);
     for (i, &v) in node.inputs.iter().enumerate().skip(carried) {
-        // Weights that are only read packed need not be at hand as they were; what is there of them all the same counts.
+        // Weights that are only read in packed form need no memory of their own in the run; what they still hold is
+        // counted.
         match known.data.get(&i).filter(|_| !tapes().any(|tape| tape.reads_input(i))) {
             Some(data) => {
                 l.count_packed(data.tensor.identity(), data.tensor.held());
@@ -338,7 +344,7 @@ pub(super) fn lower(l: &mut Lower<'_>, id: u32, scan: &Scan) -> Result<()> {
     call.scratch = l.scratch(bytes);
     let whole = blocks.map_or(1, |(rows, block)| rows / block);
     let block_rows = blocks.map(|(_, rows)| rows);
-    // Arithmetic is what the bodies do: a plan may leave out some of the graph's.
+    // Work is counted from the bodies' plans, which may leave out some of the graph's work.
     let (plan, tail_plan) = (plan(&body), tail.as_ref().map(plan));
     let mut inside = plan.cost().times(whole as u64);
     tail_plan.iter().for_each(|tail| inside += tail.cost());

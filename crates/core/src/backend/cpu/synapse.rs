@@ -1,4 +1,4 @@
-//! Sums over synapses: the tables are packed ahead, so they must be known by now.
+//! Sums over synapses: the tables are packed before the run, so their data must be known.
 
 use super::known::Data;
 use super::lower::{Label, Lower};
@@ -14,7 +14,7 @@ use schwann_kernels::tape::{Call, Ref};
 pub(super) fn lower(l: &mut Lower<'_>, id: u32) -> Result<()> {
     let node = &l.graph.nodes()[id as usize];
     let x = l.sized(node.inputs[0])?;
-    // How often a ratio is taken; 0 where the sums themselves are the result.
+    // How many times a ratio is applied; 0 where the sums themselves are the result.
     let (activation, axis, sums, segments, ratios) = match node.op {
         Op::SynapseSum { activation, axis, sums, segments } => (activation, axis, sums, segments, 0),
         Op::SynapseRatio { activation, axis, times } => (activation, axis, 2, x.shape[axis], times),
@@ -30,11 +30,11 @@ pub(super) fn lower(l: &mut Lower<'_>, id: u32) -> Result<()> {
         lists.push(Data { tensor: data.tensor.at_hand()?, ..data });
     }
     let sources = x.shape[axis];
-    // Rows are what is left beside the axis: they are lanes where they lie inside it.
+    // All other axes are rows; rows after the axis fill the lanes.
     let batch_last = axis + 1 < x.shape.len();
     let rows = if batch_last { x.shape[1] } else { x.shape[..axis].iter().product() };
     let out = |slot: usize| Value { node: id, slot: slot as u16 };
-    // Indices are the graph's, so they are checked whether or not there are rows.
+    // Indices are part of the graph, so they are checked even if there are no rows.
     for (what, list, end) in [("source", &lists[0], sources), ("destination", &lists[1], segments)] {
         let outside = |i: &i32| usize::try_from(*i).map_or(true, |i| i >= end);
         let list = list.tensor.values::<i32>()?;

@@ -1,4 +1,4 @@
-//! What follows sums over synapses becomes part of them, while they are in registers:
+//! Makes operations that follow sums over synapses part of them, so that they run while the sums are in registers:
 //!
 //! - the step of a leaky network, (p·x + q + s₂) / (r + s₁), where s₁ and s₂ are sums of one `SynapseSum` of x;
 //! - additions to sums, which then start from what is added.
@@ -24,7 +24,7 @@ pub(in crate::pass) fn finish_synapses(graph: &Graph, options: &PassOptions) -> 
         let value = Value { node: id, slot: 0 };
         ratios.extend(finder.ratio(value).map(|r| (id, r)));
     }
-    // A ratio takes its terms from where they are, so those stay.
+    // Nodes that are terms of a ratio must not be changed below.
     let terms = ratios.values().flat_map(|r| r.above.iter().chain(&r.below).chain([&r.first]));
     let taken: HashSet<u32> = terms.map(|v| v.node).collect();
     for id in 0..graph.nodes().len() as u32 {
@@ -76,11 +76,11 @@ struct Start {
 struct Ratio {
     activation: Activation,
     axis: usize,
-    /// The sum below the line.
+    /// The sum in the denominator.
     first: Value,
     /// p
     factor: Value,
-    /// What adds up to q and r; neither is empty.
+    /// The terms that add up to q (in the numerator) and to r (in the denominator); neither is empty.
     above: Vec<Value>,
     below: Vec<Value>,
 }
@@ -91,12 +91,12 @@ struct Finder<'a> {
     readers: Vec<Vec<u32>>,
 }
 
-/// How many terms a side of the line may have. A cell's has three or four; without an end, looking for them could take
-/// longer than the graph is long.
+/// The most terms of a numerator or denominator. A cell has three or four; without a limit, the search could take more
+/// than linear time.
 const MOST_TERMS: usize = 64;
 
 impl Finder<'_> {
-    /// What each sum of a node is added to, if that is all that happens to it.
+    /// For each sum of a node, the value that is added to it, if that addition is its only use.
     fn starts(&self, id: u32) -> Option<Vec<Start>> {
         let node = &self.graph.nodes()[id as usize];
         let Op::SynapseSum { axis, sums, .. } = node.op else { return None };
@@ -112,7 +112,7 @@ impl Finder<'_> {
             let from = *reader.inputs.iter().find(|v| **v != sum)?;
             let ty = self.graph.ty(from);
             let fits = reader.outs[0] == node.outs[slot] && has_axis(&ty.shape, &node.outs[slot].shape, axis);
-            // It must be there when the sums are made.
+            // The value must be computed before the sums.
             (fits && from.node < id).then_some(Start { from, addition })
         };
         (0..sums).map(start).collect()
@@ -127,17 +127,17 @@ impl Finder<'_> {
         let sums = self.graph.node(first);
         let Op::SynapseSum { activation, axis, .. } = sums.op else { return None };
         let x = sums.inputs[0];
-        // Each neuron has sums of its own, which start from nothing.
+        // There must be one sum for each neuron, and sums that already start from a value are not taken.
         if sums.outs[0] != node.outs[0] || sums.inputs.len() != 7 {
             return None;
         }
         let both = first.node == second.node && first.slot != second.slot && self.uses[first.node as usize] == [1, 1];
-        // Who else reads a side of the line needs the sums themselves.
+        // If another node reads the numerator or the denominator, the sums themselves are needed.
         let alone = |side: Value| is_sum(side) || self.uses[side.node as usize] == [1];
         if !both || !node.inputs.iter().all(|v| alone(*v)) || self.graph.ty(x) != &node.outs[0] || below.is_empty() {
             return None;
         }
-        // Of what else is above the line, one term is a multiple of x.
+        // One of the other terms of the numerator must be a multiple of x.
         let is_multiple = |v: Value| {
             matches!(self.graph.node(v).op, Op::Binary(Binary::Mul)) && self.graph.node(v).inputs.contains(&x)
         };
@@ -146,7 +146,8 @@ impl Finder<'_> {
         above.extend(rest.iter().enumerate().filter(|(i, _)| *i != at).map(|(_, v)| *v));
         let [a, b] = self.graph.node(product).inputs[..] else { return None };
         let factor = if a == x { b } else { a };
-        // Each neuron has terms of its own; a sum of several has those of all of them.
+        // p, q and r must have one number for each neuron; if q or r is a sum of terms, it is enough that one of them
+        // has.
         let shape = &node.outs[0].shape;
         let own = |terms: &[Value]| terms.iter().any(|v| has_axis(&self.graph.ty(*v).shape, shape, axis));
         (own(&[factor]) && own(&above) && own(&below)).then_some(Ratio {
@@ -159,9 +160,9 @@ impl Finder<'_> {
         })
     }
 
-    /// A sum without one term of it: that term, and the others. Between the two, nobody else reads anything.
+    /// Splits a sum into the term for which `is` holds and the other terms. No other node may read the sums in between.
     fn without(&self, sum: Value, is: &dyn Fn(Value) -> bool) -> Option<(Value, Vec<Value>)> {
-        // Each value on the way, with what it is added to and where that sum is in this list.
+        // Each value on the way, with the value that it is added to and the position of that sum in this list.
         let mut seen: Vec<(Value, Option<(Value, usize)>)> = Vec::new();
         let mut stack = vec![(sum, None)];
         while let Some(one) = stack.pop() {

@@ -1,8 +1,9 @@
-//! Sparse synapses become one operation. Values are gathered, scaled, squashed, weighted and summed by destination in one
-//! go, so that memory never holds a number for each synapse, and sums over the same activations share these.
+//! Sparse synapses become one operation. Values are gathered, scaled, activated, weighted and summed by destination in
+//! one pass, so that memory never holds a number for each synapse, and sums over the same activations compute these
+//! once.
 //!
 //! The form is Σ c·act(f(gather(x, sources))) by destination, with f any nest of sums, differences, products and
-//! negations with one number a synapse. That is scale·x + shift. Scale and shift are added to the graph here as
+//! negations with one number for each synapse. That is scale·x + shift. Scale and shift are added to the graph here as
 //! operations; later passes move these out of loops and do them once.
 
 mod finish;
@@ -21,13 +22,13 @@ use std::collections::{HashMap, HashSet};
 
 pub(super) fn fuse_synapses(graph: &Graph, options: &PassOptions) -> Result<Graph> {
     if !options.fuse || !options.fold_weights {
-        // The tables are packed ahead, so they must be known.
+        // The tables are packed before the run, so they must be known.
         return Ok(graph.clone());
     }
     everywhere(graph, &fuse_in)
 }
 
-/// What is done to the gathered values, from the gather on.
+/// One operation on the gathered values; a list of these begins at the gather.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Step {
     /// −a
@@ -46,7 +47,7 @@ enum Step {
 struct Sum {
     /// The `SegmentSum`.
     node: u32,
-    /// What it multiplies the activation by.
+    /// The factors that the activation is multiplied by.
     weights: Vec<Value>,
 }
 
@@ -61,7 +62,7 @@ struct Group {
     sums: Vec<Sum>,
     /// Nodes between the gather and the sums.
     inner: HashSet<u32>,
-    /// The value that is weighted, which tells it from other groups.
+    /// The value that is weighted, which identifies the group.
     active: Value,
 }
 
@@ -72,7 +73,7 @@ fn fuse_in(graph: &Graph, known: &Known<'_>) -> Result<Graph> {
         return Ok(graph.clone());
     }
     let mut dropped: HashSet<u32> = groups.iter().flat_map(|g| &g.inner).copied().collect();
-    // A gather goes too, unless somebody else reads it.
+    // The gather is removed too, unless another node reads it.
     let summed: HashSet<u32> = groups.iter().flat_map(|g| &g.sums).map(|s| s.node).collect();
     for group in &groups {
         let mut readers = finder.readers[group.gather as usize].iter();
@@ -83,7 +84,7 @@ fn fuse_in(graph: &Graph, known: &Known<'_>) -> Result<Graph> {
     let first: HashMap<u32, &Group> = groups.iter().map(|g| (g.sums[0].node, g)).collect();
     let mut emitter = Emitter { steps: HashMap::new(), products: HashMap::new() };
     let mut r = graph.rebuild();
-    // Tables may come after the first sum that needs them: what is known goes first, which dependencies always allow.
+    // Tables may come after the first sum that needs them, so known values go first, which dependencies always allow.
     for (id, node) in graph.nodes().iter().enumerate() {
         if known.contains(Value { node: id as u32, slot: 0 }) || matches!(node.op, Op::Input { .. }) {
             r.copy(id as u32)?;
@@ -149,7 +150,7 @@ impl Finder<'_> {
         groups
     }
 
-    /// Whether nobody outside reads what is between the gather and the sums.
+    /// Whether no node outside the group reads a value between the gather and the sums.
     fn stands_alone(&self, group: &Group) -> bool {
         let sums: HashSet<u32> = group.sums.iter().map(|s| s.node).collect();
         let inside = |id: &u32| group.inner.contains(id) || sums.contains(id);
@@ -209,7 +210,7 @@ impl Finder<'_> {
             group.inner.insert(at.node);
             at = self.graph.node(at).inputs[0];
         } else {
-            // Without one, the weights are part of the scale.
+            // Without an activation, the weights are part of the scale.
             group.sums[0].weights.clear();
             group.inner.clear();
             (at, group.active) = (summed, summed);
@@ -256,7 +257,7 @@ impl Finder<'_> {
         }
     }
 
-    /// The operands of a node of two, if the second is known and one number a synapse, or one for all.
+    /// The two operands of a node, if the second is known and has one number for each synapse, or a single one.
     fn with_list(&self, at: Value, along: &Along) -> Option<(Value, Value)> {
         let node = self.graph.node(at);
         let fits = |v: Value| {
@@ -276,7 +277,7 @@ impl Finder<'_> {
     }
 }
 
-/// Where synapses lie in the gathered values.
+/// Which axis of the gathered values counts the synapses.
 struct Along {
     axis: usize,
     rank: usize,
@@ -284,7 +285,7 @@ struct Along {
 }
 
 impl Along {
-    /// Whether a shape, stretched to the gathered values, is one number a synapse or one in all.
+    /// Whether a shape, broadcast to the gathered values, has one number for each synapse, or a single one.
     fn fits(&self, shape: &Shape) -> bool {
         let Some(missing) = self.rank.checked_sub(shape.rank()) else { return false };
         shape.dims().iter().enumerate().all(|(i, d)| d.is(1) || (i + missing == self.axis && d.is(self.count)))
@@ -407,7 +408,7 @@ fn full(
     let Some(number) = list else {
         return r.new.push(Op::Const(repeated(otherwise)?), vec![], name);
     };
-    // Adding zeros, and not a broadcast, since a list as long as the result is always worth folding.
+    // Adds zeros instead of broadcasting, because folding always keeps a sum of this length, but not a broadcast.
     let zeros = r.new.push(Op::Const(repeated(0.0)?), vec![], name)?;
     r.new.push(Op::Binary(Binary::Add), vec![zeros, number], name)
 }
