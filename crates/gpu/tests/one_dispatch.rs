@@ -56,8 +56,12 @@ fn new_sizes_make_no_new_kernels() {
     for (name, graph) in models() {
         for parallel_groups in [1, 8, 256] {
             let limits = Limits { parallel_groups, ..Limits::default() };
-            // Weights are copied into a workgroup's memory for many steps, and not for one: these are two kernels.
-            for sizes in [[(32, 64), (33, 64), (32, 17), (256, 64)], [(32, 1), (33, 1), (32, 2), (256, 1)]] {
+            // Of few rows weights are copied into a workgroup's memory, unless there are hardly any steps: this makes three
+            // kernels.
+            let few = [(32, 64), (33, 64), (32, 17), (64, 4)];
+            let one_step = [(32, 1), (33, 1), (32, 2), (64, 3)];
+            let more = [(65, 64), (256, 64), (66, 1), (500, 3)];
+            for sizes in [few, one_step, more] {
                 let mut kernels = HashSet::new();
                 for (batch, steps) in sizes {
                     kernels.extend(lay_out(&graph, &limits, batch, steps).kernels);

@@ -18,13 +18,21 @@ use std::collections::BTreeMap;
 
 type Run = fn(&Graph, &BTreeMap<String, Tensor>, &Limits) -> Result<Vec<Tensor>, Error>;
 
-/// With few workgroups at a time, so that a block of a loop has several rows; and with as many as there are rows, by threads
-/// that exchange values and by threads that cannot. With gaps between values, and in memory that is used again.
-fn ways() -> [(Limits, Run); 5] {
+/// With few workgroups at a time, so that a block of a loop has several rows; with enough for all rows; and with many more,
+/// by threads that exchange values and by threads that cannot. With gaps between values, and in memory that is used again.
+fn ways() -> [(Limits, Run); 6] {
     let several = Limits { parallel_groups: 1, ..Limits::default() };
     let lanes = Limits { lanes: 32, exact_halves: true, ..Limits::default() };
     let alone = Limits::default();
-    [(several.clone(), run), (several, run_close), (lanes.clone(), run), (lanes, run_close), (alone, run)]
+    let enough = Limits { parallel_groups: 4, ..Limits::default() };
+    [
+        (several.clone(), run),
+        (several, run_close),
+        (lanes.clone(), run),
+        (lanes, run_close),
+        (alone, run),
+        (enough, run),
+    ]
 }
 
 /// The last state of a loop, as an element of what a loop around it gives: of every step, in both directions, and with the
@@ -212,7 +220,9 @@ fn try_mistakes(
     let mut result = Ok(());
     // Blocks of several rows and of one, by threads alone and with exchanges. Few workgroups along an axis, so that what is
     // more goes along another one.
-    for (parallel_groups, groups, lanes) in [(1, 2, 1), (1, 3, 1), (256, 2, 1), (256, 3, 1), (256, 2, 4), (256, 3, 4)] {
+    for (parallel_groups, groups, lanes) in
+        [(1, 2, 1), (1, 3, 1), (4, 2, 1), (4, 3, 1), (256, 2, 1), (256, 3, 1), (256, 2, 4), (256, 3, 4)]
+    {
         let limits = Limits { parallel_groups, groups, lanes, ..Limits::default() };
         if kernels(graph, inputs, &limits)?.iter().all(|kernel| ledger.is_done(kernel)) {
             continue;

@@ -17,6 +17,9 @@ use std::collections::HashMap;
 pub(super) const BLOCK_ROWS_MOST: u32 = 16;
 /// Rows that a thread multiplies with each weight that it loads.
 pub(super) const ROWS_AT_ONCE: u32 = 4;
+/// There are few rows where this many times as many would still not keep the device busy: a core then has one or two
+/// workgroups, which may use all of its memory and threads.
+const FEW: usize = 4;
 /// Neighbouring threads that share the sum of one element, where there are few rows. More would wait for each other longer than
 /// they save.
 const LANES_MOST: u32 = 4;
@@ -30,6 +33,8 @@ pub(super) struct Block {
     pub(super) threads: u32,
     /// Neighbouring threads that share the sum of one element of a product; 1 if none do.
     pub(super) lanes: u32,
+    /// Whether there are so few rows that most of the device is idle, and each step should be over soon.
+    pub(super) few_rows: bool,
     /// For each value that has rows, its elements in one of them.
     pub(super) widths: HashMap<Value, u32>,
     /// Where a value begins in shared memory, in words.
@@ -188,7 +193,8 @@ impl Lowering<'_> {
         let (offsets, words) = plan(rows);
         let widest = widths.values().copied().max().unwrap_or(1);
         let most = *THREADS.end().min(&self.limits.threads);
-        let sums = if rows < ROWS_AT_ONCE { widest_sum(&body, &widths) } else { 0 };
+        let few_rows = batch.saturating_mul(FEW) <= self.limits.parallel_groups as usize;
+        let sums = if few_rows { widest_sum(&body, &widths) } else { 0 };
         let lanes = lanes_for(sums * rows, self.limits.lanes, most);
         let wanted = (widest * rows.div_ceil(ROWS_AT_ONCE)).max(sums * rows * lanes);
         let threads = wanted.next_multiple_of(32).clamp(*THREADS.start(), most);
@@ -204,7 +210,18 @@ impl Lowering<'_> {
         for (id, offset) in unfolded_of.iter().zip(&offsets[values.len() + aside_of.len()..]) {
             unfolded.insert(*id, word(*offset)?);
         }
-        Ok(Some(Block { body, rows, threads, lanes, widths, at, aside, unfolded, words: word(words)?.max(1) }))
+        Ok(Some(Block {
+            body,
+            rows,
+            threads,
+            lanes,
+            few_rows,
+            widths,
+            at,
+            aside,
+            unfolded,
+            words: word(words)?.max(1),
+        }))
     }
 }
 

@@ -2,8 +2,8 @@
 //! products and cells, and synapses. (Biases and the like are few, and a thread reads only its own.)
 //!
 //! Without that, weights come through the device's caches again in each step. With few rows, where a step waits for the one
-//! before and nothing else is there to hide how long a read takes, the nearer memory is worth more than room for further
-//! workgroups; with many rows it is the other way round, and each weight that is read serves several rows anyway.
+//! before and nothing else is there to hide how long a read takes, the nearer memory is worth it. With more rows it is not:
+//! a core should have several workgroups at a time, and they share its memory.
 
 use super::block::Block;
 use crate::lower::Lowering;
@@ -77,7 +77,7 @@ impl Lowering<'_> {
         }
         let all_words = weights.iter().fold(0u32, |sum, (words, _)| sum.saturating_add(*words));
         let mut resident = Resident { all_words, ..Resident::default() };
-        if block.rows > 1 || steps < STEPS_LEAST {
+        if !block.few_rows || steps < STEPS_LEAST {
             return Ok(resident);
         }
         weights.sort_by_key(|(words, _)| std::cmp::Reverse(*words));
