@@ -74,7 +74,8 @@ pub struct Array {
 }
 
 /// Neighbouring elements of a shared array that belong together. An index counts from the first of them, and one beyond
-/// their last is out of bounds, whatever the array has there.
+/// their last is out of bounds, whatever the array has there. Parts may overlap, as values do that are not there at the same
+/// time: what was written to an element of one part is not there for another.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Part {
     /// Its name.

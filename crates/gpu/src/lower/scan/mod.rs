@@ -28,10 +28,7 @@ impl Lowering<'_> {
     ) -> Result<Box<Loop>> {
         let steps = operands[scan.states].dims[scan.axis].eval(self.bindings)?;
         word(steps)?;
-        // Rows of which there are none can become anything in a body, and do not matter.
-        let nothing = operands[..scan.states + scan.sequences].iter().any(|v| v.dims.iter().any(|d| d.is(0)));
-        if !nothing
-            && let Ok(body) = independent(scan)?
+        if let Ok(body) = independent(scan)?
             && let Some(block) = self.block(scan, body, operands)?
         {
             return self.one_kernel(scope, id, scan, &block, operands, outs, place, steps);

@@ -31,28 +31,34 @@ struct Since {
 struct Access {
     words: std::ops::Range<u32>,
     write: bool,
-    /// How elements are dealt to threads, where each thread only touches its own: the elements of a row, and whether several
-    /// rows go to one thread. Otherwise threads touch what others do.
-    own: Option<(u32, bool)>,
+    /// How elements are dealt to threads, where each thread only touches its own: the word that element 0 is, which the
+    /// others follow, the elements of a row, and whether several rows go to one thread. Otherwise threads touch what others
+    /// do.
+    own: Option<(i64, (u32, bool))>,
 }
 
 impl Access {
-    /// Whether two of them are of one word and of different threads, and one of them writes.
-    fn clashes(&self, other: &Access) -> bool {
+    /// Whether two of them are of one word and of different threads, of which there are so many, and one of them writes.
+    fn clashes(&self, other: &Access, threads: u32) -> bool {
         let overlap = self.words.start < other.words.end && other.words.start < self.words.end;
-        let same = self.own.is_some() && self.own == other.own && self.words == other.words;
+        let same = match (self.own, other.own) {
+            // Element after element, each is the next thread's, whatever a row is.
+            (Some((from, (_, false))), Some((other, (_, false)))) => (from - other) % i64::from(threads) == 0,
+            (Some(own), Some(other)) => own == other,
+            _ => false,
+        };
         (self.write || other.write) && overlap && !same
     }
 }
 
-fn clash(some: &[Access], others: &[Access]) -> bool {
-    some.iter().any(|a| others.iter().any(|b| a.clashes(b)))
+fn clash(some: &[Access], others: &[Access], threads: u32) -> bool {
+    some.iter().any(|a| others.iter().any(|b| a.clashes(b, threads)))
 }
 
 impl Since {
     /// Makes the threads wait if one of these accesses meets an earlier one of another thread.
     fn meet(&mut self, site: &mut Site<'_>, now: &[Access]) {
-        if clash(now, &self.accesses) {
+        if clash(now, &self.accesses, site.maker.threads()) {
             self.wait(site);
         }
         if !self.waited {
@@ -75,7 +81,7 @@ impl Since {
 
     /// The end of a loop's body: threads wait if what the body ends with meets what its next round begins with.
     fn end_round(&mut self, site: &mut Site<'_>) {
-        if clash(&self.accesses, &self.first) {
+        if clash(&self.accesses, &self.first, site.maker.threads()) {
             self.wait(site);
         }
     }
@@ -209,6 +215,9 @@ impl Lowering<'_> {
                 let time = if scan.reverse { &all_steps - 1u32 - &t } else { t };
                 let time = s.maker.name("time", time);
                 for (value, sequence) in inputs.iter().zip(operands).skip(scan.states).take(scan.sequences) {
+                    if !block.is_needed(*value) {
+                        continue;
+                    }
                     let held = walker.hold(s, *value)?;
                     let width = block.widths[value];
                     walker.since.meet(s, &[held.access(true, Some((width, false)))]);
@@ -283,7 +292,9 @@ impl Lowering<'_> {
 impl Held {
     /// An access to all of it; to nothing where it is not in shared memory.
     fn access(&self, write: bool, own: Option<(u32, bool)>) -> Access {
-        Access { words: self.words.clone().unwrap_or(0..0), write, own }
+        let words = self.words.clone().unwrap_or(0..0);
+        let from = words.start.into();
+        Access { words, write, own: own.map(|own| (from, own)) }
     }
 }
 
@@ -307,6 +318,38 @@ impl Walker<'_> {
 
     fn get(&self, value: Value) -> Result<Held> {
         self.held.get(&value).cloned().ok_or_else(|| Error::Internal("a loop's value is read too early".into()))
+    }
+
+    /// A read of a value by any threads.
+    fn read(&self, held: &Held) -> Access {
+        let all = held.access(false, None);
+        let size = |dim: &Dim| if *dim == Dim::symbol(ROWS) { Some(self.block.rows) } else { fixed(dim) };
+        let last = held.view.dims.iter().zip(&held.view.steps).map(|(dim, step)| Some((size(dim)? - 1) * fixed(step)?));
+        // A slice is less than what it is a slice of.
+        match (fixed(&held.view.first), last.sum::<Option<u32>>()) {
+            (Some(first), Some(last)) if !all.words.is_empty() => {
+                let from = all.words.start + first;
+                Access { words: from..from + last + 1, ..all }
+            }
+            _ => all,
+        }
+    }
+
+    /// A read of a value, where the elements of `like`, which lie row by row, are dealt to threads: of a thread's own words,
+    /// if the value's elements follow each other as those do. They may begin after some of those, along an axis.
+    fn read_alike(&self, held: &Held, like: &View, dealt: (u32, bool), after: Option<(usize, u32)>) -> Access {
+        let mut view = held.view.clone();
+        if let Some((axis, _)) = after {
+            view.dims[axis] = like.dims[axis].clone();
+        }
+        let view = view.stretched(&like.dims);
+        let alone = |dim: &Dim| dim.is(1) || self.block.rows == 1 && *dim == Dim::symbol(ROWS);
+        let mut steps = view.steps.iter().zip(&like.steps).zip(&like.dims);
+        let alike = steps.all(|((own, step), dim)| own == step || alone(dim));
+        let (start, before) = (held.access(false, None).words.start, after.map_or(0, |(_, elements)| elements));
+        let first = fixed(&view.first).filter(|_| alike);
+        let own = first.map(|first| (i64::from(start + first) - i64::from(before), dealt));
+        Access { own, ..self.read(held) }
     }
 
     /// If this is a row, and not beyond the last; with a block for each row, it always is.
@@ -359,7 +402,7 @@ impl Walker<'_> {
     /// Computes a node, for all rows of the block.
     fn node(&mut self, s: &mut Site<'_>, id: u32, node: &Node, lists: Option<&Lists>) -> Result<()> {
         let value = Value { node: id, slot: 0 };
-        if node.op.is_source() {
+        if node.op.is_source() || !self.block.is_needed(value) {
             return Ok(());
         }
         let inputs = node.inputs.iter().map(|v| self.get(*v)).collect::<Result<Vec<_>>>()?;
@@ -416,8 +459,9 @@ impl Walker<'_> {
         let mut accesses = vec![];
         for (i, held) in inputs.iter().enumerate() {
             // A thread reads what it wrote itself where all is dealt alike.
-            let alike = i >= by_element && held.view.dims == outs[0].view.dims && held.view.steps == outs[0].view.steps;
-            accesses.push(held.access(false, if alike { Some(dealt) } else { None }));
+            let after = after(&node.op, &views[..i], &outs[0].view);
+            let alike = after.is_some() || i >= by_element;
+            accesses.push(if alike { self.read_alike(held, &outs[0].view, dealt, after) } else { self.read(held) });
         }
         if let Op::SynapseRatio { activation, axis, times } = &node.op
             && *times > 1
@@ -428,7 +472,7 @@ impl Walker<'_> {
             for time in 0..*times {
                 // The last one ends where it is wanted.
                 let to = if (times - 1 - time) % 2 == 0 { outs[0].clone() } else { other.clone() };
-                accesses[0] = x.access(false, None);
+                accesses[0] = self.read(&x);
                 self.since.meet(s, &[&accesses[..], &[to.access(true, Some(dealt))]].concat());
                 self.elements(s, value, |s, at, _| {
                     let result = synapse_ratio(s, &call, &x.view, *activation, *axis, at)?;
@@ -541,8 +585,8 @@ impl Walker<'_> {
         let outputs: Vec<Value> = self.block.body.body.outputs().iter().map(|o| o.value).collect();
         for (value, out) in outputs.iter().zip(outs).skip(scan.states) {
             let held = self.get(*value)?;
-            let own = self.block.at.contains_key(value).then(|| (self.block.widths[value], false));
-            self.since.meet(s, &[held.access(false, own)]);
+            let like = self.block.view(*value, self.shared)?;
+            self.since.meet(s, &[self.read_alike(&held, &like, (self.block.widths[value], false), None)]);
             self.elements(s, *value, |s, at, row| {
                 let to_row = s.maker.name("to_row", first_row + row);
                 self.if_a_row(s, &to_row, rows_in_all, |s| {
@@ -571,7 +615,9 @@ impl Walker<'_> {
                 Some(&at) => {
                     let width = self.block.widths[&inputs[k]];
                     let aside = self.beside(s, inputs[k], at)?;
-                    self.since.meet(s, &[held.access(false, None), aside.access(true, Some((width, false)))]);
+                    let own = (width, false);
+                    let read = self.read_alike(&held, &aside.view, own, None);
+                    self.since.meet(s, &[read, aside.access(true, Some(own))]);
                     self.elements(s, inputs[k], |s, at, _| {
                         let value = s.load(&held.view, at)?;
                         s.store(&aside.view, at, &value)
@@ -584,9 +630,8 @@ impl Walker<'_> {
         for (k, from) in moves {
             let state = self.get(inputs[k])?;
             let width = self.block.widths[&inputs[k]];
-            let alike = from.view.steps == state.view.steps;
             let own = (width, false);
-            self.since.meet(s, &[from.access(false, alike.then_some(own)), state.access(true, Some(own))]);
+            self.since.meet(s, &[self.read_alike(&from, &state.view, own, None), state.access(true, Some(own))]);
             self.elements(s, inputs[k], |s, at, _| {
                 let value = s.load(&from.view, at)?;
                 s.store(&state.view, at, &value)
@@ -594,4 +639,20 @@ impl Walker<'_> {
         }
         Ok(())
     }
+}
+
+/// A size that is a number, and no larger than kernels count.
+fn fixed(dim: &Dim) -> Option<u32> {
+    dim.as_fixed().and_then(|size| u32::try_from(size).ok())
+}
+
+/// Where an operand of a node that joins or pads begins in its result, whose elements lie row by row: along which axis, and
+/// after how many elements. `earlier` are the operands before it.
+fn after(op: &Op, earlier: &[View], out: &View) -> Option<(usize, u32)> {
+    let (axis, places) = match op {
+        Op::Pad { axis, before, .. } => (*axis, fixed(before)?),
+        Op::Concat { axis } => (*axis, earlier.iter().map(|view| fixed(&view.dims[*axis])).sum::<Option<u32>>()?),
+        _ => return None,
+    };
+    Some((axis, places.checked_mul(fixed(&out.steps[axis])?)?))
 }
