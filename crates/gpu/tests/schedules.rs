@@ -99,6 +99,24 @@ fn threads_wait_for_each_other_before_a_state_that_an_unfolding_reads_is_written
     agrees(&b.build().unwrap(), "unfolded state");
 }
 
+/// What is the same for all rows may have no elements at all.
+#[test]
+fn a_loop_may_be_without_synapses() {
+    let mut body = GraphBuilder::new();
+    let x = body.input("x", DType::F32, [5, 3]).unwrap();
+    let none = |dtype| Tensor::zeros(dtype, &[0]).unwrap();
+    let (ends, numbers) = (body.constant(none(DType::I32)).unwrap(), body.constant(none(DType::F32)).unwrap());
+    let op = Op::SynapseSum { activation: Activation::Tanh, axis: 1, sums: 1, segments: 2 };
+    let sums = body.push(op, &[x, ends, ends, numbers, numbers, numbers]).unwrap();
+    body.output("sums", sums).unwrap();
+    let mut b = GraphBuilder::new();
+    let x = b.input("x0", DType::F32, [4, 5, 3]).unwrap();
+    for value in b.scan(body.build().unwrap(), &[], &[x], &[], 0).unwrap() {
+        b.output("y", value).unwrap();
+    }
+    agrees(&b.build().unwrap(), "no synapses");
+}
+
 /// Runs a graph without passes on random inputs, in every way.
 fn agrees(graph: &Graph, name: &str) {
     let mut random = Random::new(7);

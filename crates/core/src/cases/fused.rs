@@ -222,10 +222,21 @@ pub(super) fn several_results(list: &mut List<'_>) {
     // A 0 that is known, divided by itself, and as divisor: NaN and infinities are true.
     list.add("map", "several/zero-divided", Tolerance::EXACT, |m| {
         let x = m.given(Tensor::new(&[3], &[f32::INFINITY, 0.0, -2.0])?)?;
-        let code = vec![Input(0), number(0.0), bin(Binary::Div, 1, 1), bin(Binary::Div, 0, 1)];
-        let also = [(2, DType::Bool), (2, DType::F32), (3, DType::F32)].map(|(at, dtype)| MapResult { at, dtype });
-        let y = m.push(Op::Map { map: Map { code }, dtype: DType::Bool, also: also.to_vec() }, &[x])?;
-        (0..4).try_for_each(|slot| m.result(Value { slot, ..y }))
+        let code = vec![
+            Input(0),
+            number(0.0),
+            bin(Binary::Div, 1, 1),
+            bin(Binary::Min, 1, 1),
+            bin(Binary::Div, 3, 1),
+            number(2.0),
+            bin(Binary::Sub, 5, 5),
+            bin(Binary::Mul, 0, 6),
+            bin(Binary::Div, 0, 1),
+        ];
+        let also = [2, 4, 7, 8].map(|at| MapResult { at, dtype: DType::F32 });
+        let also = [&[MapResult { at: 2, dtype: DType::Bool }], &also[..]].concat();
+        let y = m.push(Op::Map { map: Map { code }, dtype: DType::Bool, also }, &[x])?;
+        (0..6).try_for_each(|slot| m.result(Value { slot, ..y }))
     });
     // Some results are read by others, one is not read at all; operands die here and may be written over.
     list.add("map", "several/read-on", Tolerance::CHAIN, |m| {

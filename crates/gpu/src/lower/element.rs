@@ -368,11 +368,16 @@ fn dequantize(q: &Expr, scale: &Expr, zero: &Expr) -> Expr {
 
 /// All values of an elementwise program.
 pub(crate) fn program(s: &mut Site<'_>, map: &Map, inputs: &[Expr]) -> Result<Vec<Expr>> {
+    // A 0 is hidden wherever it is used, and so is what another number is made of.
+    let is_number = |i: &u16| matches!(map.code[usize::from(*i)], MapInstr::Const(_));
+    let operands = |instr: &MapInstr| instr.operands().into_iter().flatten().collect::<Vec<u16>>();
+    let folded: Vec<u16> = map.code.iter().map(operands).filter(|all| all.iter().all(is_number)).flatten().collect();
     let mut values: Vec<Expr> = vec![];
     for instr in &map.code {
         let get = |i: u16| values[usize::from(i)].clone();
         let value = match *instr {
             MapInstr::Input(n) => inputs[usize::from(n)].to(Ty::F32),
+            MapInstr::Const(c) if c.0 == 0.0 || folded.contains(&(values.len() as u16)) => hidden(s, &c.0.into()),
             MapInstr::Const(c) => c.0.into(),
             MapInstr::Unary(u, a) => unary(s, u, &get(a)),
             MapInstr::Binary(b, x, y) => binary(s, b, &get(x), &get(y)),

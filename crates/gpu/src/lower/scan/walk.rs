@@ -323,11 +323,14 @@ impl Walker<'_> {
     /// A read of a value by any threads.
     fn read(&self, held: &Held) -> Access {
         let all = held.access(false, None);
+        if all.words.is_empty() {
+            return all;
+        }
         let size = |dim: &Dim| if *dim == Dim::symbol(ROWS) { Some(self.block.rows) } else { fixed(dim) };
         let last = held.view.dims.iter().zip(&held.view.steps).map(|(dim, step)| Some((size(dim)? - 1) * fixed(step)?));
         // A slice is less than what it is a slice of.
         match (fixed(&held.view.first), last.sum::<Option<u32>>()) {
-            (Some(first), Some(last)) if !all.words.is_empty() => {
+            (Some(first), Some(last)) => {
                 let from = all.words.start + first;
                 Access { words: from..from + last + 1, ..all }
             }
