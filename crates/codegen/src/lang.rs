@@ -90,7 +90,8 @@ pub struct Array {
 }
 
 /// A range of elements of a shared array. An index counts from its first element, and one beyond its last is out of
-/// bounds, even if the array is longer.
+/// bounds, even if the array is longer. Parts may overlap, for values that are not needed at the same time: what was
+/// written to an element of one part must not be read as an element of another.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Part {
     /// Its name.

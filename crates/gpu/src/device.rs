@@ -95,6 +95,12 @@ pub struct Limits {
     /// Launches of a submission that is timed.
     pub timed: usize,
     /// Workgroups that keep the whole device busy. With more rows than twice this, a workgroup takes several.
+    ///
+    /// For a GPU this is a guess, not something that the device said: no interface that reaches Metal, Vulkan and DirectX
+    /// 12 alike tells how many cores a GPU has (of `wgpu`, neither the adapter's description nor its limits do). The guess
+    /// decides only how rows are dealt out, and so the speed: too high, and each weight that is loaded serves fewer rows;
+    /// too low, and part of the device has nothing to do. Where a processor plays the GPU it is known, the number of its
+    /// cores.
     pub parallel_groups: u32,
 }
 

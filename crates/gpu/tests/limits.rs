@@ -1,5 +1,6 @@
 //! What kernels ask of a device: little enough for every one, and in languages that compilers read.
 
+mod backward;
 mod interpreted;
 
 use interpreted::{kernels, run};
@@ -23,12 +24,16 @@ fn limits() -> Vec<Limits> {
     vec![several(&Limits::default()), Limits::default(), several(&apple), apple]
 }
 
-/// The kernels of all cases, no two alike.
+/// The kernels of all cases and of their gradients, no two alike.
 fn every_kernel(limits: &Limits) -> HashSet<Arc<Kernel>> {
     let mut all = HashSet::new();
     for case in cases::all() {
-        let (graph, _) = optimize(&case.graph, &PassOptions::default()).unwrap();
-        all.extend(kernels(&graph, &case.inputs, limits).unwrap_or_else(|e| panic!("{}: {e}", case.name)));
+        let backwards = if case.gradient { backward::gradients(&case) } else { vec![] };
+        let forwards = (case.name, case.graph, case.inputs);
+        for (name, graph, inputs) in [forwards].into_iter().chain(backwards) {
+            let (graph, _) = optimize(&graph, &PassOptions::default()).unwrap();
+            all.extend(kernels(&graph, &inputs, limits).unwrap_or_else(|e| panic!("{name}: {e}")));
+        }
     }
     all
 }

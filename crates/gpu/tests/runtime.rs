@@ -1,6 +1,12 @@
 //! Runs on a device that is simulated: what is made anew and what is not, how a run is cut into pieces, and what happens when
-//! the device fails.
+//! the device fails. The failures that a GPU can be brought to are tried there as well, where there is one.
 
+#[cfg(feature = "wgpu")]
+mod losing;
+#[cfg(feature = "wgpu")]
+mod opened;
+
+use schwann_codegen::lang::{Maker, Ty};
 use schwann_core::backend::cpu::Cpu;
 use schwann_core::backend::{Backend, Timeline};
 use schwann_core::{
@@ -193,7 +199,7 @@ fn a_run_under_way_keeps_the_weights_that_it_began_with() {
 }
 
 /// Everything that a session does, each step tried again if it fails. What it says is what a session without failures says.
-fn everything(gpu: &Gpu<Simulated>, failures: &mut Vec<Error>) -> Result<Vec<Vec<f32>>> {
+fn everything<D: Device>(gpu: &Gpu<D>, failures: &mut Vec<Error>) -> Result<Vec<Vec<f32>>> {
     fn again<T>(failures: &mut Vec<Error>, mut act: impl FnMut() -> Result<T>) -> Result<T> {
         act().or_else(|problem| {
             failures.push(problem);
@@ -300,14 +306,148 @@ fn a_size_for_which_there_is_no_memory_is_refused_and_the_session_goes_on_with_o
         assert_eq!(numbers(session.state("h").unwrap()), [2.0, 2.0]);
     }
     assert_eq!(numbers(&session.run(&[("x", &ones(&[2, 2]))]).unwrap()[1]), [3.0, 3.0]);
-    // Nor is there a buffer as large as that.
-    let small = Simulated::new(Limits { buffer_bytes: 4096, ..Limits::default() }, true);
-    let mut session = compile(&leaky(), &Gpu::new(Arc::new(small))).unwrap().session();
-    session.upload("bias", &bias).unwrap();
+}
+
+/// A device whose buffers have at most 4096 bytes says so, and the session goes on with what fits.
+fn refuses_a_buffer_that_is_too_large<D: Device>(device: D) {
+    let mut session = compile(&leaky(), &Gpu::new(Arc::new(device))).unwrap().session();
+    session.upload("bias", &Tensor::zeros(DType::F32, &[2]).unwrap()).unwrap();
     session.run(&[("x", &ones(&[2, 2]))]).unwrap();
-    let said = session.run(&[("x", &ones(&[2_000, 2]))]).unwrap_err().to_string();
-    assert!(said.contains("at most 4096"), "{said}");
+    for _ in 0..2 {
+        let refused = session.run(&[("x", &ones(&[2_000, 2]))]).unwrap_err();
+        let said = refused.to_string();
+        assert!(matches!(refused, Error::Device { .. }) && said.contains("at most 4096"), "{said}");
+        assert_eq!(numbers(session.state("h").unwrap()), [2.0, 2.0]);
+    }
     assert_eq!(numbers(&session.run(&[("x", &ones(&[2, 2]))]).unwrap()[1]), [3.0, 3.0]);
+}
+
+/// A device with little room for a workgroup says which kernel needs more, and goes on with those that do not.
+fn refuses_a_kernel_over_the_limits<D: Device>(device: D) {
+    let limits = device.limits().clone();
+    let kernel = |threads: u32, words: u32, args: u32| {
+        let mut maker = Maker::new("some", threads);
+        let [arena, ..] = ["arena", "constants", "faults"].map(|name| maker.buffer(name, name != "constants"));
+        (0..args).for_each(|i| drop(maker.arg(format!("a{i}"))));
+        let room = maker.shared("room", Ty::U32, words);
+        maker.store(room, maker.thread().rem(words), 7u32);
+        maker.store(arena, maker.thread(), 7u32);
+        Arc::new(maker.finish())
+    };
+    let most = (limits.threads, limits.shared_bytes / 4, limits.args);
+    for (over, said) in [
+        (kernel(most.0 + 1, 1, 1), format!("needs {} threads in a workgroup, and there are {}", most.0 + 1, most.0)),
+        (kernel(1, most.1 + 1, 1), format!("needs {} bytes of workgroup memory, and there are", 4 * (most.1 + 1))),
+        (kernel(1, 1, most.2 + 1), format!("needs {} arguments, and there are {}", most.2 + 1, most.2)),
+    ] {
+        for _ in 0..2 {
+            let refused = device.compile(&over).map(drop).unwrap_err();
+            assert!(refused.to_string().contains(&said), "{refused}");
+        }
+        device.compile(&kernel(1, 1, 1)).unwrap();
+    }
+}
+
+/// A device on which no kernel has enough threads refuses every graph, as often as it is asked.
+fn refuses_all_graphs<D: Device>(device: D) {
+    let gpu = Gpu::new(Arc::new(device));
+    for graph in [walk(), repeat()] {
+        let mut session = compile(&graph, &gpu).unwrap().session();
+        for _ in 0..2 {
+            let refused = session.run(&[("x", &sequence(3, 2))]).unwrap_err();
+            let said = refused.to_string();
+            let words = "threads in a workgroup, and there are 16";
+            assert!(matches!(refused, Error::Device { .. }) && said.contains(words), "{said}");
+        }
+    }
+}
+
+#[test]
+fn what_is_over_the_limits_is_refused_with_words_and_the_rest_goes_on() {
+    let small = |limits| Simulated::new(limits, true);
+    refuses_a_buffer_that_is_too_large(small(Limits { buffer_bytes: 4096, ..Limits::default() }));
+    refuses_a_kernel_over_the_limits(small(Limits::default()));
+    refuses_all_graphs(small(Limits { threads: 16, ..Limits::default() }));
+}
+
+#[cfg(feature = "wgpu")]
+mod on_a_gpu {
+    use super::*;
+    use losing::Losing;
+    use opened::open;
+    use schwann_gpu::wgpu_device::Wgpu;
+
+    #[test]
+    fn what_is_over_the_limits_is_refused_with_words_and_the_rest_goes_on() {
+        if open().is_none() {
+            return;
+        }
+        let within = |limits: Limits| Wgpu::open(None).unwrap().within(&limits);
+        refuses_a_buffer_that_is_too_large(within(Limits { buffer_bytes: 4096, ..Limits::default() }));
+        refuses_a_kernel_over_the_limits(within(Limits::default()));
+        refuses_all_graphs(within(Limits { threads: 16, ..Limits::default() }));
+    }
+
+    /// A driver on the processor takes its memory from the process, and a process can be allowed little: this test starts
+    /// itself again, with less than it will ask for.
+    #[cfg(target_os = "linux")]
+    #[test]
+    #[expect(clippy::print_stdout, reason = "a test that cannot run says so")]
+    fn a_gpu_whose_memory_is_used_up_says_so_and_the_session_goes_on_with_what_fits() {
+        const AGAIN: &str = "SCHWANN_TEST_OF_LITTLE_MEMORY";
+        let Some(name) = open().map(|device| device.name()) else { return };
+        if !name.contains("llvmpipe") {
+            return println!("skipped: {name} has memory of its own");
+        }
+        if std::env::var_os(AGAIN).is_none() {
+            let test = "on_a_gpu::a_gpu_whose_memory_is_used_up_says_so_and_the_session_goes_on_with_what_fits";
+            let mut little = std::process::Command::new("sh");
+            little.args(["-c", "ulimit -v 4000000; exec \"$0\" --exact \"$1\""]).env(AGAIN, "1");
+            let output = little.arg(std::env::current_exe().unwrap()).arg(test).output().unwrap();
+            let said = String::from_utf8_lossy(&output.stdout);
+            return assert!(output.status.success() && said.contains("1 passed"), "{said}");
+        }
+        let device = Arc::new(Wgpu::open(None).unwrap());
+        let mut session = compile(&leaky(), &Gpu::new(Arc::clone(&device))).unwrap().session();
+        session.upload("bias", &Tensor::zeros(DType::F32, &[2]).unwrap()).unwrap();
+        let (few, many) = (ones(&[2, 2]), ones(&[4 << 20, 2]));
+        session.run(&[("x", &few)]).unwrap();
+        let mut taken = vec![];
+        let full = loop {
+            match device.buffer("a test", 16 << 20) {
+                Ok(buffer) => taken.push(buffer),
+                Err(full) => break full.to_string(),
+            }
+        };
+        assert!(full.contains("no memory for a test of 16777216 bytes"), "{full}");
+        for h in [2.0, 3.0] {
+            let refused = session.run(&[("x", &many)]).unwrap_err();
+            let said = refused.to_string();
+            assert!(matches!(refused, Error::Device { .. }) && said.contains("no memory for"), "{said}");
+            assert_eq!(numbers(session.state("h").unwrap()), [h; 2]);
+            assert_eq!(numbers(&session.run(&[("x", &few)]).unwrap()[1]), [0.5 * h + 2.0; 2]);
+        }
+        drop(taken);
+        session.run(&[("x", &many)]).unwrap();
+    }
+
+    #[test]
+    fn a_gpu_that_is_lost_at_any_call_is_an_error_that_says_so_and_stays_one() {
+        for share in [true, false] {
+            let lost_at = |call| open().map(|_| Losing::new(Wgpu::open_as(None, share).unwrap(), call));
+            let Some(whole) = lost_at(0).map(Arc::new) else { return };
+            everything(&Gpu::new(Arc::clone(&whole)), &mut vec![]).unwrap();
+            assert!(whole.calls() > 50, "{} calls", whole.calls());
+            for call in 1..=whole.calls() {
+                let Some(device) = lost_at(call) else { return };
+                let lost = everything(&Gpu::new(Arc::new(device)), &mut vec![]).unwrap_err();
+                assert!(
+                    matches!(lost, Error::Device { .. }) && lost.to_string().contains("lost"),
+                    "call {call}: {lost}"
+                );
+            }
+        }
+    }
 }
 
 #[test]

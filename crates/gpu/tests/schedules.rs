@@ -6,10 +6,11 @@ mod interpreted;
 mod mistakes;
 
 use interpreted::{kernels, run, run_close, run_watched};
-use mistakes::{Ledger, graphs};
+use mistakes::Ledger;
+use mistakes::graphs::{self, Tried};
 use schwann_core::backend::reference::{self, Precision};
 use schwann_core::cases::random::Random;
-use schwann_core::cases::{self, Case, Tolerance, compare};
+use schwann_core::cases::{self, Tolerance, compare};
 use schwann_core::op::{Activation, Op, Scan};
 use schwann_core::pass::{PassOptions, optimize};
 use schwann_core::{Bindings, DType, Error, Graph, GraphBuilder, Tensor};
@@ -108,6 +109,24 @@ fn threads_wait_for_each_other_before_a_state_that_an_unfolding_reads_is_written
     agrees(&b.build().unwrap(), "unfolded state");
 }
 
+/// What is the same for all rows may have no elements at all.
+#[test]
+fn a_loop_may_be_without_synapses() {
+    let mut body = GraphBuilder::new();
+    let x = body.input("x", DType::F32, [5, 3]).unwrap();
+    let none = |dtype| Tensor::zeros(dtype, &[0]).unwrap();
+    let (ends, numbers) = (body.constant(none(DType::I32)).unwrap(), body.constant(none(DType::F32)).unwrap());
+    let op = Op::SynapseSum { activation: Activation::Tanh, axis: 1, sums: 1, segments: 2 };
+    let sums = body.push(op, &[x, ends, ends, numbers, numbers, numbers]).unwrap();
+    body.output("sums", sums).unwrap();
+    let mut b = GraphBuilder::new();
+    let x = b.input("x0", DType::F32, [4, 5, 3]).unwrap();
+    for value in b.scan(body.build().unwrap(), &[], &[x], &[], 0).unwrap() {
+        b.output("y", value).unwrap();
+    }
+    agrees(&b.build().unwrap(), "no synapses");
+}
+
 /// Runs a graph without passes on random inputs, in every way.
 fn agrees(graph: &Graph, name: &str) {
     let mut random = Random::new(7);
@@ -140,10 +159,7 @@ fn every_gradient_agrees_with_the_reference() {
                 };
                 for (want, got) in expected.iter().zip(&got) {
                     compared += 1;
-                    // Sums over all rows and steps: what is near 0 is no more exact than the largest of them.
-                    let most = want.to_f64().iter().fold(1.0f64, |most, x| most.max(x.abs()));
-                    let tolerance = Tolerance { abs: Tolerance::NETWORK.abs * most, ..Tolerance::NETWORK };
-                    if let Err(e) = compare(want, got, tolerance.stored_as(want.dtype())) {
+                    if let Err(e) = compare(want, got, backward::tolerance(want)) {
                         failed.push(format!("{name}: {e}"));
                     }
                 }
@@ -188,16 +204,18 @@ fn every_case_agrees_with_the_reference() {
 }
 
 /// The same inputs with other sizes for whatever is a symbol: elements are taken again from the first one on, floats a
-/// little moved.
-fn resized(case: &Case, sizes: [usize; 2]) -> Option<BTreeMap<String, Tensor>> {
-    let known = case.bindings().ok()?;
+/// little moved. None where there is no symbol, or not all of them go together.
+fn resized(tried: &Tried, sizes: [usize; 2]) -> Option<BTreeMap<String, Tensor>> {
+    let mut known = Bindings::new();
+    tried.graph.bind(|name| tried.inputs.get(name).map(Tensor::shape), &mut known).ok()?;
+    known.iter().next()?;
     let bindings = (known.iter().zip(sizes.into_iter().cycle()))
         .fold(Bindings::new(), |all, ((symbol, _), size)| all.with(symbol, size));
     let mut inputs = BTreeMap::new();
-    let mut random = Random::named(&case.name);
-    for (name, value) in case.graph.inputs() {
-        let ty = case.graph.ty(value);
-        let old = case.inputs.get(name)?.to_f64();
+    let mut random = Random::named(&tried.name);
+    for (name, value) in tried.graph.inputs() {
+        let ty = tried.graph.ty(value);
+        let old = tried.inputs.get(name)?.to_f64();
         let shape = ty.shape.eval(&bindings).ok()?;
         let count = shape.iter().product();
         if old.is_empty() && count > 0 {
@@ -234,35 +252,34 @@ fn try_mistakes(
     result
 }
 
-/// Mistakes in the kernels of all cases; with `SCHWANN_LONG` also of what the cases are without passes.
-#[test]
+/// Mistakes in the kernels of all cases and of their gradients.
 #[expect(clippy::print_stdout, reason = "that none is missed is worth what was tried")]
-fn every_mistake_in_a_kernel_is_noticed() {
+fn notices_every_mistake(passes: &PassOptions) {
     let begin = std::time::Instant::now();
     let mut ledger = Ledger::default();
-    let long = std::env::var("SCHWANN_LONG").is_ok();
-    let passes = if long { vec![PassOptions::default(), PassOptions::none()] } else { vec![PassOptions::default()] };
-    for tried in graphs::all() {
-        for options in &passes {
-            let (graph, _) = optimize(&tried.graph, options).unwrap();
-            let ran = try_mistakes(&mut ledger, &tried.name, &graph, &tried.inputs);
-            assert!(ran.is_ok() || tried.refused, "{}: {ran:?}", tried.name);
-        }
-    }
-    for case in cases::all() {
-        for options in &passes {
-            let (graph, _) = optimize(&case.graph, options).unwrap();
-            try_mistakes(&mut ledger, &case.name, &graph, &case.inputs)
-                .unwrap_or_else(|e| panic!("{}: {e}", case.name));
-            if case.bindings().unwrap().iter().next().is_none() {
-                continue;
-            }
-            for sizes in [[48, 3], [3, 48], [33, 2], [2, 33]] {
-                // Not all sizes that are symbols go together.
-                if let Some(inputs) = resized(&case, sizes) {
-                    let name = format!("{} with {sizes:?}", case.name);
-                    let _ = try_mistakes(&mut ledger, &name, &graph, &inputs);
-                }
+    let cases = cases::all();
+    let mut all = graphs::all();
+    let mistaken = all.len();
+    let backwards = all
+        .iter()
+        .filter(|tried| tried.gradient)
+        .flat_map(|tried| backward::gradients_of(&tried.name, &tried.graph, &tried.inputs));
+    let backwards = backwards.chain(cases.iter().filter(|case| case.gradient).flat_map(backward::gradients));
+    let backwards: Vec<Tried> = backwards.map(|(name, graph, inputs)| Tried::of(&name, &graph, &inputs)).collect();
+    all.extend(cases.iter().map(|case| Tried::of(&case.name, &case.graph, &case.inputs)));
+    all.extend(backwards);
+    let (mistakes, cases) = all.split_at(mistaken);
+    // What is made for mistakes shows those in kernels that passes find, and in those that a graph without passes names.
+    let both = [PassOptions::default(), PassOptions::none()];
+    let tried = mistakes.iter().flat_map(|tried| both.iter().map(move |passes| (tried, passes)));
+    for (tried, passes) in tried.chain(cases.iter().map(|tried| (tried, passes))) {
+        let (graph, _) = optimize(&tried.graph, passes).unwrap();
+        let ran = try_mistakes(&mut ledger, &tried.name, &graph, &tried.inputs);
+        assert!(ran.is_ok() || tried.refused, "{}: {ran:?}", tried.name);
+        for sizes in [[48, 3], [3, 48], [33, 2], [2, 33]] {
+            if let Some(inputs) = resized(tried, sizes) {
+                let name = format!("{} with {sizes:?}", tried.name);
+                let _ = try_mistakes(&mut ledger, &name, &graph, &inputs);
             }
         }
     }
@@ -273,4 +290,14 @@ fn every_mistake_in_a_kernel_is_noticed() {
     println!("{mistakes} mistakes in {schedules} schedules, {} runs, {:?}", ledger.runs, begin.elapsed());
     let all: Vec<String> = missed.into_iter().map(|(_, told)| told).collect();
     assert!(all.is_empty(), "missed {counts:?}:\n{}", all.join("\n"));
+}
+
+#[test]
+fn every_mistake_in_a_kernel_is_noticed() {
+    notices_every_mistake(&PassOptions::default());
+}
+
+#[test]
+fn every_mistake_in_a_kernel_is_noticed_without_passes() {
+    notices_every_mistake(&PassOptions::none());
 }

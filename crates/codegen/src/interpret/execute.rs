@@ -34,7 +34,7 @@ pub(super) fn run(
     let words = |arrays: &[Array]| arrays.iter().map(|array| u64::from(array.len)).sum::<u64>();
     // A word of a shared array has marks; a word of a thread's own array only has a flag that says whether it was
     // written.
-    let bytes = 24 * words(&kernel.shared) + 5 * words(&kernel.own) * u64::from(kernel.threads);
+    let bytes = 28 * words(&kernel.shared) + 5 * words(&kernel.own) * u64::from(kernel.threads);
     if bytes > MOST_BYTES {
         return Err(Finding::Arrays { kernel: kernel.name.clone(), bytes, most: MOST_BYTES });
     }
@@ -361,7 +361,10 @@ impl<'p> Machine<'p, '_, '_> {
                 let part = &self.program.kernel.parts[number as usize];
                 let words = &mut self.shared[part.shared as usize];
                 each(active, self.threads, |thread| {
-                    let word = within(part, at(thread)).and_then(|index| words.load(index, thread, &alone));
+                    let word = within(part, at(thread)).and_then(|index| {
+                        let word = words.load(index, thread, &alone)?;
+                        words.is_of(index, number).then_some(word).ok_or(Trouble::Unwritten)
+                    });
                     put(thread, word)
                 })
             }
@@ -382,7 +385,11 @@ impl<'p> Machine<'p, '_, '_> {
                 let (words, clock) = (&mut self.shared[part.shared as usize], self.clock.alone());
                 each(active, self.threads, |thread| {
                     let (index, value) = operands(thread);
-                    let stored = within(part, index).and_then(|index| words.store(index, value, thread, &clock));
+                    let stored = within(part, index).and_then(|index| {
+                        words.store(index, value, thread, &clock)?;
+                        words.give(index, Some(number));
+                        Ok(())
+                    });
                     stored.map_err(|trouble| (thread, trouble))
                 })
             }
@@ -393,7 +400,9 @@ impl<'p> Machine<'p, '_, '_> {
                 };
                 each(active, self.threads, |thread| {
                     let (index, value) = operands(thread);
-                    words.store(index, value, thread, &clock).map_err(|trouble| (thread, trouble))
+                    words.store(index, value, thread, &clock).map_err(|trouble| (thread, trouble))?;
+                    words.give(index, None);
+                    Ok(())
                 })
             }
             Memory::Own(number) => {

@@ -337,6 +337,18 @@ fn a_read_of_what_nobody_wrote_is_found() {
         });
         assert_eq!(shared, Some(Wrong::Unwritten { memory: "shared array `s`".into(), index: 7 }));
     }
+    // What another part left in the same memory is not this one's; what was put into the whole array is.
+    for whole in [false, true] {
+        let part = wrong(|m, _| {
+            let s = m.shared("s", Ty::F32, 16);
+            let (first, second) = (m.part("first", s, 0, 12), m.part("second", s, 4, 12));
+            m.store(if whole { s } else { first }, m.thread() + 4u32, 1.0f32);
+            m.when(m.thread().lt(7u32), |m| m.store(second, m.thread(), 1.0f32));
+            m.name("v", m.load(second, m.thread(), Ty::F32));
+        });
+        let unwritten = Wrong::Unwritten { memory: "part `second`".into(), index: 7 };
+        assert_eq!(part, (!whole).then_some(unwritten));
+    }
     let own = wrong(|m, _| {
         let o = m.own("o", Ty::F32, 2);
         m.when(m.thread().eq(0u32), |m| m.store(o, 1u32, 1.0f32));

@@ -169,6 +169,19 @@ impl Words {
         Ok(())
     }
 
+    /// Notes the part of the array, by number, that a word was written as an element of; none where it was the array's.
+    pub(super) fn give(&mut self, index: u32, part: Option<u32>) {
+        if let Some(mark) = self.marks.get_mut(index as usize) {
+            mark.part = part.map_or(0, |part| part + 1);
+        }
+    }
+
+    /// Whether the value of a word was written as an element of this part, or of the whole array. Parts may overlap, and what
+    /// was written by way of another part does not belong to this one.
+    pub(super) fn is_of(&self, index: u32, part: u32) -> bool {
+        self.marks.get(index as usize).is_some_and(|mark| mark.part == 0 || mark.part == part + 1)
+    }
+
     /// Sets a word of a buffer of faults, which any thread may set at any time.
     pub(super) fn fault(&mut self, index: u32) -> Result<(), Trouble> {
         let index = index as usize;
@@ -221,6 +234,8 @@ struct Mark {
     writer: u16,
     /// The thread of the reads in the interval of the last read, or [`SEVERAL`].
     reader: u16,
+    /// The part of the array that the last write was to, its number plus 1; 0 for the whole.
+    part: u32,
 }
 
 impl Mark {

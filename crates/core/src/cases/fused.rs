@@ -219,6 +219,25 @@ pub(super) fn several_results(list: &mut List<'_>) {
             (0..4).try_for_each(|slot| m.result(Value { slot, ..y }))
         });
     }
+    // A constant 0, divided by itself and as a divisor; as truth values, NaN and infinities are true.
+    list.add("map", "several/zero-divided", Tolerance::EXACT, |m| {
+        let x = m.given(Tensor::new(&[3], &[f32::INFINITY, 0.0, -2.0])?)?;
+        let code = vec![
+            Input(0),
+            number(0.0),
+            bin(Binary::Div, 1, 1),
+            bin(Binary::Min, 1, 1),
+            bin(Binary::Div, 3, 1),
+            number(2.0),
+            bin(Binary::Sub, 5, 5),
+            bin(Binary::Mul, 0, 6),
+            bin(Binary::Div, 0, 1),
+        ];
+        let also = [2, 4, 7, 8].map(|at| MapResult { at, dtype: DType::F32 });
+        let also = [&[MapResult { at: 2, dtype: DType::Bool }], &also[..]].concat();
+        let y = m.push(Op::Map { map: Map { code }, dtype: DType::Bool, also }, &[x])?;
+        (0..6).try_for_each(|slot| m.result(Value { slot, ..y }))
+    });
     // Some results are read later, one never; operands are read for the last time and may be overwritten.
     list.add("map", "several/read-on", Tolerance::CHAIN, |m| {
         let (x, w) = (m.uniform(&[9, 16])?, m.trained_uniform(&[16, 16])?);

@@ -258,6 +258,17 @@ pub(super) fn rewritable(list: &mut List<'_>) {
         m.result(product)?;
         m.result(difference)
     });
+    // A 0 that is known, as divisor, as dividend and as both; truth values tell NaN from 0, too.
+    list.add("rewrite", "zero-divided", Tolerance::EXACT, |m| {
+        let x = m.given(Tensor::new(&[6], &[f32::NAN, f32::INFINITY, 1.0, -1.0, 0.0, -0.0])?)?;
+        let zero = m.scalar(0.0)?;
+        for quotient in [m.div(x, zero)?, m.div(zero, x)?, m.div(x, x)?] {
+            let any = m.cast(quotient, DType::Bool)?;
+            m.result(quotient)?;
+            m.result(any)?;
+        }
+        Ok(())
+    });
     list.add("rewrite", "constants", Tolerance::CHAIN, |m| {
         let x = m.uniform(&[2, 3])?;
         let (a, b) = (m.constant(Tensor::new(&[3], &[1.0f32, 2.0, 3.0])?)?, m.scalar(0.5)?);

@@ -296,6 +296,21 @@ pub(super) fn cells(list: &mut List<'_>) {
         }
         Ok(())
     });
+    // With no rows at all, a row can be reshaped to any width.
+    list.add("scan", "no-rows/reshaped", Tolerance::FUNCTION, |m| {
+        let mut b = GraphBuilder::new();
+        let (s, x) = (b.input("s", DType::F32, [0, 3])?, b.input("x", DType::F32, [0, 2])?);
+        let wider = b.reshape(x, [0, 3])?;
+        let next = b.add(s, wider)?;
+        let next = b.tanh(next)?;
+        b.output("s_next", next)?;
+        b.output("y", wider)?;
+        let (s, x) = (m.uniform(&[0, 3])?, m.uniform(&[4, 0, 2])?);
+        for value in m.scan(b.build()?, &[s], &[x], &[], 0)? {
+            m.result(value)?;
+        }
+        Ok(())
+    });
     // Sequences of different element shapes and types: vectors, numbers and flags; the flag resets the state.
     list.add("scan", "reset-by-flag", Tolerance::CHAIN, |m| {
         let mut b = GraphBuilder::new();

@@ -65,6 +65,10 @@ pub fn independent(scan: &Scan) -> Result<Form<Independent>> {
     if batch.is(1) {
         return Ok(Err("there is one row".into()));
     }
+    // What has no rows has no elements either, and may be reshaped to anything that has none; with rows it may not.
+    if batch.is(0) {
+        return Ok(Err("there are no rows".into()));
+    }
     let other = (body.inputs().zip(&types).take(carried)).find(|(_, t)| t.shape.dims().first() != Some(&batch));
     if let Some(((name, _), ty)) = other {
         return Ok(Err(format!("`{name}` ({ty}) has another first axis than {batch}")));

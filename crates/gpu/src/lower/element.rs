@@ -6,7 +6,7 @@
 use super::grid::coordinates;
 use super::site::Site;
 use super::view::{Home, View, register};
-use schwann_codegen::lang::{Expr, Function, Memory, Run, Ty, Var};
+use schwann_codegen::lang::{self, Expr, Function, Memory, Run, Ty, Var};
 use schwann_codegen::math;
 use schwann_core::op::{Activation, Binary, Compare, Map, MapInstr, Op, Reduction, Unary, custom};
 use schwann_core::{DType, Dim, Error, Result};
@@ -70,7 +70,8 @@ pub(crate) fn element(s: &mut Site<'_>, call: &Call<'_>, at: &[Expr]) -> Result<
             }
         }
         Op::Binary(b) => {
-            let (x, y) = (operand(s, 0)?, operand(s, 1)?);
+            let x = operand(s, 0)?;
+            let y = if call.inputs[0] == call.inputs[1] { x.clone() } else { operand(s, 1)? };
             match x.ty() {
                 Ty::F32 => binary(s, *b, &x, &y),
                 Ty::Bool => {
@@ -132,16 +133,20 @@ pub(crate) fn element(s: &mut Site<'_>, call: &Call<'_>, at: &[Expr]) -> Result<
         }
         Op::GatedCell { batch_last, by_column, heads } => gated_cell(s, call, *batch_last, *by_column, *heads, at)?,
         Op::Reduce { kind, axes, keep } => reduce(s, call, *kind, axes, *keep, at)?,
-        Op::Pad { axis, before, .. } => {
+        Op::Pad { axis, before, after } => {
             let before = s.size(before)?;
             let x = &call.inputs[0];
-            let size = s.size(&x.dims[*axis])?;
-            // Unsigned, so an index before the data wraps to a very large number and fails the comparison.
-            let place = s.maker.name("place", &at[*axis] - before);
+            let place = s.maker.name("place", &at[*axis] - &before);
+            let inside = if after.is(0) {
+                not(&at[*axis].lt(before))
+            } else {
+                // Unsigned, so an index before the data wraps to a very large number and fails the comparison.
+                place.lt(s.size(&x.dims[*axis])?)
+            };
             let mut at = at.to_vec();
             at[*axis] = place.clone();
             let result = s.maker.variable("found", zero_word(dtype));
-            s.guarded(place.lt(size), |s| {
+            s.guarded(inside, |s| {
                 let value = s.load(x, &at)?;
                 let value = as_word(&value);
                 s.maker.set(result, value);
@@ -249,8 +254,25 @@ fn unary_i32(op: Unary, x: &Expr) -> Expr {
     }
 }
 
+/// A float that may be 0 or what it is combined with, so that no compiler sees it: those for GPUs may take it that nothing is
+/// infinite and that there is no NaN, and so make 0 of `x · 0`, `0 / x` and `x − x`, and what they like of `x / 0`. No compiler
+/// knows the argument of a kernel.
+fn hidden(s: &mut Site<'_>, x: &Expr) -> Expr {
+    let nothing = s.number("zero", 0);
+    x.bits(Ty::U32).binary(lang::Binary::Xor, nothing).bits(Ty::F32)
+}
+
 /// A function of two floats.
 pub(crate) fn binary(s: &mut Site<'_>, op: Binary, x: &Expr, y: &Expr) -> Expr {
+    let zero = |x: &Expr| x.as_const().is_some_and(|bits| bits << 1 == 0);
+    let [hide_x, hide_y] = match op {
+        Binary::Mul => [zero(x), zero(y)],
+        Binary::Div => [zero(x), zero(y) || x == y],
+        Binary::Sub => [false, x == y],
+        _ => [false, false],
+    };
+    let x = &if hide_x { hidden(s, x) } else { x.clone() };
+    let y = &if hide_y { hidden(s, y) } else { y.clone() };
     let m = &mut s.maker;
     let value = match op {
         Binary::Add => x + y,
@@ -343,7 +365,7 @@ fn is_nan_bits(x: &Expr) -> Expr {
 fn quantize(s: &mut Site<'_>, x: &Expr, scale: &Expr, zero: &Expr, dtype: DType) -> Expr {
     use schwann_codegen::lang::Unary as L;
     let (least, most) = if dtype == DType::I8 { (-128i32, 127i32) } else { (0i32, 255i32) };
-    let quotient = s.maker.name("q", x / scale);
+    let quotient = binary(s, Binary::Div, x, scale);
     let round = quotient.unary(L::Round);
     // Limits far beyond the result's range, so that adding the zero point cannot wrap.
     let whole = round.max(-1_073_741_824.0f32).min(1_073_741_824.0f32).to(Ty::I32);
@@ -360,11 +382,16 @@ fn dequantize(q: &Expr, scale: &Expr, zero: &Expr) -> Expr {
 
 /// All values of an elementwise program.
 pub(crate) fn program(s: &mut Site<'_>, map: &Map, inputs: &[Expr]) -> Result<Vec<Expr>> {
+    // A 0 is hidden wherever it is used, and so is what another number is made of.
+    let is_number = |i: &u16| matches!(map.code[usize::from(*i)], MapInstr::Const(_));
+    let operands = |instr: &MapInstr| instr.operands().into_iter().flatten().collect::<Vec<u16>>();
+    let folded: Vec<u16> = map.code.iter().map(operands).filter(|all| all.iter().all(is_number)).flatten().collect();
     let mut values: Vec<Expr> = vec![];
     for instr in &map.code {
         let get = |i: u16| values[usize::from(i)].clone();
         let value = match *instr {
             MapInstr::Input(n) => inputs[usize::from(n)].to(Ty::F32),
+            MapInstr::Const(c) if c.0 == 0.0 || folded.contains(&(values.len() as u16)) => hidden(s, &c.0.into()),
             MapInstr::Const(c) => c.0.into(),
             MapInstr::Unary(u, a) => unary(s, u, &get(a)),
             MapInstr::Binary(b, x, y) => binary(s, b, &get(x), &get(y)),
@@ -373,7 +400,7 @@ pub(crate) fn program(s: &mut Site<'_>, map: &Map, inputs: &[Expr]) -> Result<Ve
                 let c = get(c);
                 c.ne(0.0f32).or(is_nan_bits(&c)).select(get(x), get(y))
             }
-            MapInstr::Trunc(a) => get(a).unary(schwann_codegen::lang::Unary::Trunc),
+            MapInstr::Trunc(a) => get(a).unary(lang::Unary::Trunc),
         };
         let value = s.maker.name("v", value);
         values.push(value);
@@ -387,7 +414,7 @@ pub(crate) fn map_result(s: &mut Site<'_>, value: &Expr, dtype: DType) -> Expr {
         DType::F32 | DType::F16 | DType::Bf16 => value.clone(),
         DType::Bool => cast(value, dtype),
         _ => {
-            let whole = s.maker.name("w", value.unary(schwann_codegen::lang::Unary::Round));
+            let whole = s.maker.name("w", value.unary(lang::Unary::Round));
             cast(&whole, dtype)
         }
     }

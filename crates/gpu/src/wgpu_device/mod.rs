@@ -157,6 +157,24 @@ impl Wgpu {
         Ok(made)
     }
 
+    /// The same device with no more than these limits, as if it were a smaller one.
+    #[must_use]
+    pub fn within(mut self, most: &Limits) -> Wgpu {
+        let own = &self.limits;
+        self.limits = Limits {
+            threads: own.threads.min(most.threads),
+            lanes: own.lanes.min(most.lanes),
+            exact_halves: own.exact_halves && most.exact_halves,
+            shared_bytes: own.shared_bytes.min(most.shared_bytes),
+            groups: own.groups.min(most.groups),
+            buffer_bytes: own.buffer_bytes.min(most.buffer_bytes),
+            args: own.args.min(most.args),
+            timed: own.timed.min(most.timed),
+            parallel_groups: own.parallel_groups.min(most.parallel_groups),
+        };
+        self
+    }
+
     /// Whether the device is lost, and can only be opened again.
     pub fn is_lost(&self) -> bool {
         locked(&self.trouble.lost).is_some()
@@ -181,6 +199,13 @@ impl Wgpu {
         locked(&self.trouble.error).take().map_or(Ok(()), |error| Err(self.said(error)))
     }
 
+    /// What to say of a call that failed: that the device is lost, if that is why, and else what the driver said.
+    fn failed(&self, what: &str, why: impl std::fmt::Display) -> Error {
+        // A device that is lost says so when it is looked at and has ended what it was doing.
+        let _ = self.device.poll(PollType::wait_indefinitely());
+        self.check().err().unwrap_or_else(|| self.said(format!("{what}: {why}")))
+    }
+
     /// Runs `act`, and gives the error if the driver reports one.
     fn guarded<T>(&self, what: &str, act: impl FnOnce() -> T) -> Result<T> {
         self.check()?;
@@ -192,10 +217,7 @@ impl Wgpu {
             found = at_once(scope.pop()).or(found);
         }
         match found {
-            Some(error) => {
-                self.check()?;
-                Err(self.said(format!("{what}: {}", sentence(&error))))
-            }
+            Some(error) => Err(self.failed(what, sentence(&error))),
             None => Ok(result),
         }
     }
@@ -220,7 +242,7 @@ impl Wgpu {
     }
 
     fn poll(&self, how: PollType) -> Result<()> {
-        self.device.poll(how).map_err(|e| self.said(format!("waiting for the device: {e}")))?;
+        self.device.poll(how).map_err(|e| self.failed("waiting for the device", e))?;
         self.check()
     }
 
@@ -245,9 +267,9 @@ impl Wgpu {
                 std::thread::yield_now();
             }
             match locked(&state).take() {
-                Some(Ok(())) => act().map_err(|e| self.said(format!("{what}: {e}"))),
-                Some(Err(e)) => Err(self.said(format!("{what}: {e}"))),
-                None => Err(self.said(format!("{what}: it gave no answer"))),
+                Some(Ok(())) => act().map_err(|e| self.failed(what, e)),
+                Some(Err(e)) => Err(self.failed(what, e)),
+                None => Err(self.failed(what, "it gave no answer")),
             }
         };
         let result = mapped();

@@ -1,8 +1,11 @@
 //! Tests that need a GPU; a driver that plays one on the processor will do.
 
+use crate::backward;
 use crate::opened::open;
 use crate::promises::{at, compile, every_case_agrees, leaky, numbers, row};
 use schwann_core::backend::Choice;
+use schwann_core::backend::reference::{self, Precision};
+use schwann_core::cases::{self, compare};
 use schwann_core::{Changing, CompileOptions, Error, Program, Tensor};
 use schwann_gpu::device::Device;
 use schwann_gpu::wgpu_device::{Wgpu, adapters};
@@ -44,16 +47,34 @@ fn after_warm_up_nothing_is_made_on_a_gpu_and_changed_weights_are_seen() {
     }
 }
 
-/// What a driver (llvmpipe's) does not do as IEEE says, and WGSL does not ask of it.
-const OTHERWISE: [(&str, &str); 2] = [
-    ("quantize/i8/scale-0-and-empty", "x / 0 with the 0 known is not infinite"),
-    ("rewrite/zero-times-nan", "x · 0 and x − x are 0, whatever x is"),
-];
-
 #[test]
 fn every_case_agrees_with_the_reference_on_a_gpu() {
     let Some(device) = open() else { return };
-    every_case_agrees(&Gpu::new(device), &OTHERWISE);
+    every_case_agrees(&Gpu::new(device));
+}
+
+/// Every eighth case's, since a driver takes its time to compile them all; with `SCHWANN_LONG` every one's.
+#[test]
+fn gradients_agree_with_the_reference_on_a_gpu_and_give_the_same_bits_twice() {
+    let Some(gpu) = open().map(Gpu::new) else { return };
+    let mut failed = vec![];
+    let step = if std::env::var_os("SCHWANN_LONG").is_some() { 1 } else { 8 };
+    for case in cases::all().iter().filter(|case| case.gradient).step_by(step) {
+        for (name, graph, inputs) in backward::gradients(case) {
+            let expected = reference::run(&graph, &inputs, Precision::Storage).unwrap();
+            let mut session = compile(&graph, &gpu).session();
+            let given: Vec<(&str, &Tensor)> = inputs.iter().map(|(name, value)| (name.as_str(), value)).collect();
+            let first = session.run(&given).unwrap_or_else(|e| panic!("{name}: {e}")).to_vec();
+            for (want, got) in expected.iter().zip(&first) {
+                if let Err(e) = compare(want, got, backward::tolerance(want)) {
+                    failed.push(format!("{name}: {e}"));
+                }
+            }
+            let again = session.run(&given).unwrap();
+            assert!(first.iter().zip(again).all(|(a, b)| a.bytes() == b.bytes()), "{name}: not the same bits twice");
+        }
+    }
+    assert!(failed.is_empty(), "{}:\n{}", failed.len(), failed.join("\n"));
 }
 
 #[test]

@@ -14,6 +14,15 @@ pub(crate) struct Tried {
     pub(crate) inputs: BTreeMap<String, Tensor>,
     /// Whether the run must end with an error, because the data are wrong.
     pub(crate) refused: bool,
+    /// Whether mistakes in the kernels of its gradients are looked for as well.
+    pub(crate) gradient: bool,
+}
+
+impl Tried {
+    /// One that must not be refused.
+    pub(crate) fn of(name: &str, graph: &Graph, inputs: &BTreeMap<String, Tensor>) -> Tried {
+        Tried { name: name.into(), graph: graph.clone(), inputs: inputs.clone(), refused: false, gradient: false }
+    }
 }
 
 struct Maker {
@@ -46,7 +55,9 @@ pub(crate) fn all() -> Vec<Tried> {
         let mut m = Maker { b: GraphBuilder::new(), random: Random::named(&name), inputs: BTreeMap::new() };
         build(&mut m).unwrap_or_else(|e| panic!("{name}: {e}"));
         let (graph, inputs) = (m.b.build().unwrap_or_else(|e| panic!("{name}: {e}")), m.inputs);
-        all.push(Tried { name, graph, inputs, refused });
+        // An index that is out of range has no gradient, nor has what there is none of in f16.
+        let gradient = !refused && graph.output_types().iter().all(|ty| ty.dtype == DType::F32);
+        all.push(Tried { name, graph, inputs, refused, gradient });
     };
     add("attention over three tiles of keys".into(), false, &|m| {
         let (q, k, v) = (m.uniform(&[1, 3, 70, 4])?, m.uniform(&[1, 3, 150, 4])?, m.uniform(&[1, 3, 150, 3])?);
@@ -116,6 +127,17 @@ pub(crate) fn all() -> Vec<Tried> {
                 Ok(())
             });
         }
+        add(format!("{rows} rows without a state"), false, &|m| {
+            let mut b = GraphBuilder::new();
+            let x = b.input("x", DType::F32, [rows])?;
+            let y = b.exp(x)?;
+            b.output("y", y)?;
+            let x = m.uniform(&[4, rows])?;
+            for value in m.b.scan(b.build()?, &[], &[x], &[], 0)? {
+                m.result(value)?;
+            }
+            Ok(())
+        });
         add(format!("{rows} rows that a flag resets"), false, &|m| {
             let mut b = GraphBuilder::new();
             let (s, x) = (b.input("s", DType::F32, [rows, 3])?, b.input("x", DType::F32, [rows, 3])?);

@@ -10,8 +10,8 @@ use schwann_core::graph::Node;
 use schwann_core::op::Scan;
 use schwann_core::pass::rows::{Independent, ROWS};
 use schwann_core::plan::memory::{Lifetime, assign};
-use schwann_core::{DType, Dim, Error, Op, Result, Value};
-use std::collections::HashMap;
+use schwann_core::{DType, Dim, Error, Graph, Op, Result, Value};
+use std::collections::{HashMap, HashSet};
 
 /// Rows of a block at most.
 pub(super) const BLOCK_ROWS_MOST: u32 = 16;
@@ -35,6 +35,8 @@ pub(super) struct Block {
     pub(super) lanes: u32,
     /// Whether there are so few rows that most of the device is idle, and each step should be over soon.
     pub(super) few_rows: bool,
+    /// The nodes that the results depend on, and the states. A body need not use all of a loop's sequences.
+    needed: HashSet<u32>,
     /// For each value that has rows, its elements in one of them.
     pub(super) widths: HashMap<Value, u32>,
     /// Where a value begins in shared memory, in words.
@@ -47,6 +49,11 @@ pub(super) struct Block {
 }
 
 impl Block {
+    /// Whether a value has to be there.
+    pub(super) fn is_needed(&self, value: Value) -> bool {
+        self.needed.contains(&value.node)
+    }
+
     /// The view of a value in a part of shared memory, row by row.
     pub(super) fn view(&self, value: Value, part: Memory) -> Result<View> {
         let ty = self.body.body.ty(value);
@@ -80,7 +87,9 @@ impl Lowering<'_> {
         let rows_symbol = Dim::symbol(ROWS);
         let mut widths = HashMap::new();
         let mut order: Vec<(Value, usize)> = vec![];
-        for (id, node) in graph.nodes().iter().enumerate() {
+        let needed = needed(graph, scan.states);
+        let nodes = || graph.nodes().iter().enumerate().filter(|(id, _)| needed.contains(&(*id as u32)));
+        for (id, node) in nodes() {
             for (slot, ty) in node.outs.iter().enumerate() {
                 let value = Value { node: id as u32, slot: slot as u16 };
                 let Some(axis) = body.row_axis(value) else {
@@ -121,7 +130,7 @@ impl Lowering<'_> {
         let mut behind: HashMap<Value, Value> = HashMap::new();
         let mut last: HashMap<Value, usize> = HashMap::new();
         let end = graph.nodes().len() + 1;
-        for (id, node) in graph.nodes().iter().enumerate() {
+        for (id, node) in nodes() {
             for v in &node.inputs {
                 let home = behind.get(v).copied().unwrap_or(*v);
                 last.insert(home, id);
@@ -165,7 +174,7 @@ impl Lowering<'_> {
             }
         }
         let mut unfolded_of = vec![];
-        for (id, node) in graph.nodes().iter().enumerate() {
+        for (id, node) in nodes() {
             if matches!(node.op, Op::SynapseRatio { times, .. } if times > 1) {
                 unfolded_of.push(id as u32);
                 lifetimes.push((id, id, widths[&Value { node: id as u32, slot: 0 }]));
@@ -190,9 +199,10 @@ impl Lowering<'_> {
                 rows *= 2;
             }
         }
-        let (offsets, words) = plan(rows);
+        let (offsets, _) = plan(rows);
         let widest = widths.values().copied().max().unwrap_or(1);
-        let most = *THREADS.end().min(&self.limits.threads);
+        // A device with fewer threads than any kernel has refuses the kernel.
+        let most = *THREADS.end().min(&self.limits.threads).max(THREADS.start());
         let few_rows = batch.saturating_mul(FEW) <= self.limits.parallel_groups as usize;
         let sums = if few_rows { widest_sum(&body, &widths) } else { 0 };
         let lanes = lanes_for(sums * rows, self.limits.lanes, most);
@@ -210,19 +220,23 @@ impl Lowering<'_> {
         for (id, offset) in unfolded_of.iter().zip(&offsets[values.len() + aside_of.len()..]) {
             unfolded.insert(*id, word(*offset)?);
         }
-        Ok(Some(Block {
-            body,
-            rows,
-            threads,
-            lanes,
-            few_rows,
-            widths,
-            at,
-            aside,
-            unfolded,
-            words: word(words)?.max(1),
-        }))
+        // The planner's end is that of a whole cache line.
+        let ends = offsets.iter().zip(&lifetimes).map(|(offset, (_, _, width))| offset + (width * rows) as usize);
+        let words = word(ends.max().unwrap_or(0))?.max(1);
+        Ok(Some(Block { needed, body, rows, threads, lanes, few_rows, widths, at, aside, unfolded, words }))
     }
+}
+
+/// The nodes that a body's results are made of, and its first inputs, which are the states.
+fn needed(graph: &Graph, states: usize) -> HashSet<u32> {
+    let outputs = graph.outputs().iter().map(|output| output.value.node);
+    let mut needed: HashSet<u32> = graph.inputs().take(states).map(|(_, state)| state.node).chain(outputs).collect();
+    for (id, node) in graph.nodes().iter().enumerate().rev() {
+        if needed.contains(&(id as u32)) {
+            needed.extend(node.inputs.iter().map(|value| value.node));
+        }
+    }
+    needed
 }
 
 /// Whether a node that could be a view can be said by steps, given that what it reads lies row by row.

@@ -6,6 +6,7 @@ mod block;
 mod occupancy;
 mod products;
 mod resident;
+mod since;
 mod walk;
 
 use super::site::word;
@@ -30,10 +31,7 @@ impl Lowering<'_> {
     ) -> Result<Box<Loop>> {
         let steps = operands[scan.states].dims[scan.axis].eval(self.bindings)?;
         word(steps)?;
-        // Rows of which there are none can become anything in a body, and do not matter.
-        let nothing = operands[..scan.states + scan.sequences].iter().any(|v| v.dims.iter().any(|d| d.is(0)));
-        if !nothing
-            && let Ok(body) = independent(scan)?
+        if let Ok(body) = independent(scan)?
             && let Some(block) = self.block(scan, body, operands)?
         {
             let path = [&scope.path[..], &[id]].concat();

@@ -1,7 +1,8 @@
 //! Products and gated cells of a loop's body: who multiplies what.
 
 use super::block::{Block, ROWS_AT_ONCE};
-use super::walk::{Dealt, Walker};
+use super::since::Dealt;
+use super::walk::Walker;
 use crate::lower::element::{Call, Lanes, epilogue, factors, gate};
 use crate::lower::site::{Site, word};
 use crate::lower::view::View;

@@ -71,7 +71,8 @@ impl Lowering<'_> {
             }
         }
         for id in 0..graph.nodes().len() as u32 {
-            if let Some(lists) = self.constants.lists(path, id) {
+            let needed = block.is_needed(Value { node: id, slot: 0 });
+            if let Some(lists) = self.constants.lists(path, id).filter(|_| needed) {
                 weights.push((lists.words - lists.destinations - 1, Weight::Lists(id)));
             }
         }
@@ -101,6 +102,9 @@ impl Lowering<'_> {
 fn matrices(block: &Block) -> HashSet<Value> {
     let mut found = HashSet::new();
     for (id, node) in block.body.body.nodes().iter().enumerate().rev() {
+        if !block.is_needed(Value { node: id as u32, slot: 0 }) {
+            continue;
+        }
         match &node.op {
             Op::MatMul { .. } | Op::MatMulMap { .. } | Op::GatedCell { .. } => {
                 found.extend(node.inputs.get(1).copied())

@@ -3,6 +3,7 @@
 use super::block::Block;
 use super::is_view;
 use super::resident::Resident;
+use super::since::{Access, Dealt, Since};
 use crate::lower::element::{Call, Lanes, Lists, element, synapse_ratio};
 use crate::lower::grid::coordinates;
 use crate::lower::site::{Site, word};
@@ -17,99 +18,6 @@ use schwann_core::plan::{Loop, Plan, Step};
 use schwann_core::{DType, Dim, Error, Op, Result, Value};
 use std::collections::HashMap;
 use std::sync::Arc;
-
-/// What threads did to shared memory since they last waited for each other.
-#[derive(Default)]
-struct Since {
-    accesses: Vec<Access>,
-    /// How many of these, the first ones, came before the loop.
-    before: usize,
-    /// Whether weights were copied to shared memory, and threads have not waited for each other since.
-    copied: bool,
-    /// What a loop's body begins with, until threads wait for the first time.
-    first: Vec<Access>,
-    /// Whether they did, in this loop's body.
-    waited: bool,
-}
-
-#[derive(Clone, PartialEq, Eq)]
-struct Access {
-    words: std::ops::Range<u32>,
-    write: bool,
-    /// How elements are dealt to threads, where each thread only touches its own: the elements of a row, and in which way.
-    /// Otherwise threads touch what others do.
-    own: Option<(u32, Dealt)>,
-    /// Whether it reads weights that were copied before the loop.
-    copied: bool,
-}
-
-/// How the elements of all rows are dealt to threads.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Dealt {
-    /// One after the other, each to the next thread.
-    OneByOne,
-    /// A thread takes the same element of several rows.
-    ByRows,
-    /// Several threads work on one element, and the first of them writes it.
-    OverLanes,
-}
-
-impl Access {
-    /// Whether two of them are of one word and of different threads, and one of them writes.
-    fn clashes(&self, other: &Access) -> bool {
-        let overlap = self.words.start < other.words.end && other.words.start < self.words.end;
-        let same = self.own.is_some() && self.own == other.own && self.words == other.words;
-        (self.write || other.write) && overlap && !same
-    }
-}
-
-fn clash(some: &[Access], others: &[Access]) -> bool {
-    some.iter().any(|a| others.iter().any(|b| a.clashes(b)))
-}
-
-impl Since {
-    /// Makes the threads wait if one of these accesses meets an earlier one of another thread. For weights alone they wait
-    /// before the loop, and not in each round of it.
-    fn meet(&mut self, site: &mut Site<'_>, now: &[Access]) {
-        if clash(now, &self.accesses) {
-            self.wait(site);
-        } else if self.copied && now.iter().any(|access| access.copied) {
-            site.maker.barrier_before_loop();
-            self.accesses.drain(..self.before);
-            (self.before, self.copied) = (0, false);
-        }
-        if !self.waited {
-            self.first.extend(now.iter().cloned());
-        }
-        self.accesses.extend(now.iter().cloned());
-    }
-
-    fn wait(&mut self, site: &mut Site<'_>) {
-        site.maker.barrier();
-        self.accesses.clear();
-        (self.before, self.copied) = (0, false);
-        self.waited = true;
-    }
-
-    /// The beginning of a loop. Gives what was done before it, for [`Since::end_loop`].
-    fn begin_loop(&mut self) -> Vec<Access> {
-        (self.first, self.waited) = (vec![], false);
-        self.before = self.accesses.len();
-        self.accesses.clone()
-    }
-
-    /// The end of a loop's body: threads wait if what the body ends with meets what its next round begins with.
-    fn end_round(&mut self, site: &mut Site<'_>) {
-        if clash(&self.accesses, &self.first) {
-            self.wait(site);
-        }
-    }
-
-    /// After a loop, which may not have gone round at all, or never have waited.
-    fn end_loop(&mut self, before: Vec<Access>) {
-        self.accesses.extend(before);
-    }
-}
 
 /// A value of the body, and the words of shared memory behind it.
 #[derive(Clone)]
@@ -237,6 +145,9 @@ impl Lowering<'_> {
                 let time = if scan.reverse { &all_steps - 1u32 - &t } else { t };
                 let time = s.maker.name("time", time);
                 for (value, sequence) in inputs.iter().zip(operands).skip(scan.states).take(scan.sequences) {
+                    if !block.is_needed(*value) {
+                        continue;
+                    }
                     let held = walker.hold(s, *value)?;
                     let width = block.widths[value];
                     walker.since.meet(s, &[held.access(true, Some((width, Dealt::OneByOne)))]);
@@ -311,7 +222,9 @@ impl Lowering<'_> {
 impl Held {
     /// An access to all of it; to nothing where it is not in shared memory.
     fn access(&self, write: bool, own: Option<(u32, Dealt)>) -> Access {
-        Access { words: self.words.clone().unwrap_or(0..0), write, own, copied: self.copied }
+        let words = self.words.clone().unwrap_or(0..0);
+        let from = words.start.into();
+        Access { words, write, own: own.map(|own| (from, own)), copied: self.copied }
     }
 }
 
@@ -368,6 +281,41 @@ impl Walker<'_> {
 
     fn get(&self, value: Value) -> Result<Held> {
         self.held.get(&value).cloned().ok_or_else(|| Error::Internal("a loop's value is read too early".into()))
+    }
+
+    /// A read of a value by any threads.
+    fn read(&self, held: &Held) -> Access {
+        let all = held.access(false, None);
+        if all.words.is_empty() {
+            return all;
+        }
+        let size = |dim: &Dim| if *dim == Dim::symbol(ROWS) { Some(self.block.rows) } else { fixed(dim) };
+        let last = held.view.dims.iter().zip(&held.view.steps).map(|(dim, step)| Some((size(dim)? - 1) * fixed(step)?));
+        // A slice is less than what it is a slice of.
+        match (fixed(&held.view.first), last.sum::<Option<u32>>()) {
+            (Some(first), Some(last)) => {
+                let from = all.words.start + first;
+                Access { words: from..from + last + 1, ..all }
+            }
+            _ => all,
+        }
+    }
+
+    /// A read of a value, where the elements of `like`, which lie row by row, are dealt to threads: of a thread's own words,
+    /// if the value's elements follow each other as those do. They may begin after some of those, along an axis.
+    fn read_alike(&self, held: &Held, like: &View, dealt: (u32, Dealt), after: Option<(usize, u32)>) -> Access {
+        let mut view = held.view.clone();
+        if let Some((axis, _)) = after {
+            view.dims[axis] = like.dims[axis].clone();
+        }
+        let view = view.stretched(&like.dims);
+        let alone = |dim: &Dim| dim.is(1) || self.block.rows == 1 && *dim == Dim::symbol(ROWS);
+        let mut steps = view.steps.iter().zip(&like.steps).zip(&like.dims);
+        let alike = steps.all(|((own, step), dim)| own == step || alone(dim));
+        let (start, before) = (held.access(false, None).words.start, after.map_or(0, |(_, elements)| elements));
+        let first = fixed(&view.first).filter(|_| alike);
+        let own = first.map(|first| (i64::from(start + first) - i64::from(before), dealt));
+        Access { own, ..self.read(held) }
     }
 
     /// If this is a row, and not beyond the last; with a block for each row, it always is.
@@ -451,7 +399,7 @@ impl Walker<'_> {
     /// Computes a node, for all rows of the block.
     fn node(&mut self, s: &mut Site<'_>, id: u32, node: &Node, lists: Option<&Lists>) -> Result<()> {
         let value = Value { node: id, slot: 0 };
-        if node.op.is_source() {
+        if node.op.is_source() || !self.block.is_needed(value) {
             return Ok(());
         }
         let inputs = node.inputs.iter().map(|v| self.get(*v)).collect::<Result<Vec<_>>>()?;
@@ -513,9 +461,9 @@ impl Walker<'_> {
         let synapses = accesses.len();
         for (i, held) in inputs.iter().enumerate() {
             // A thread reads what it wrote itself where all is dealt alike; of threads that share an element, one wrote it.
-            let own = i >= by_element && manner != Dealt::OverLanes;
-            let alike = own && held.view.dims == outs[0].view.dims && held.view.steps == outs[0].view.steps;
-            accesses.push(held.access(false, if alike { Some(dealt) } else { None }));
+            let after = after(&node.op, &views[..i], &outs[0].view);
+            let alike = (after.is_some() || i >= by_element) && manner != Dealt::OverLanes;
+            accesses.push(if alike { self.read_alike(held, &outs[0].view, dealt, after) } else { self.read(held) });
         }
         if let Op::SynapseRatio { activation, axis, times } = &node.op
             && *times > 1
@@ -526,7 +474,7 @@ impl Walker<'_> {
             for time in 0..*times {
                 // The last one ends where it is wanted.
                 let to = if (times - 1 - time) % 2 == 0 { outs[0].clone() } else { other.clone() };
-                accesses[synapses] = x.access(false, None);
+                accesses[synapses] = self.read(&x);
                 self.since.meet(s, &[&accesses[..], &[to.access(true, Some(dealt))]].concat());
                 if manner == Dealt::OverLanes {
                     self.elements_over_lanes(s, value, std::slice::from_ref(&to.view), |s, lanes, at| {
@@ -578,8 +526,9 @@ impl Walker<'_> {
         let outputs: Vec<Value> = self.block.body.body.outputs().iter().map(|o| o.value).collect();
         for (value, out) in outputs.iter().zip(outs).skip(scan.states) {
             let held = self.get(*value)?;
-            let own = self.block.at.contains_key(value).then(|| (self.block.widths[value], Dealt::OneByOne));
-            self.since.meet(s, &[held.access(false, own)]);
+            let like = self.block.view(*value, self.shared)?;
+            let dealt = (self.block.widths[value], Dealt::OneByOne);
+            self.since.meet(s, &[self.read_alike(&held, &like, dealt, None)]);
             self.elements(s, *value, |s, at, row| {
                 let to_row = s.maker.name("to_row", first_row + row);
                 self.if_a_row(s, &to_row, rows_in_all, |s| {
@@ -608,7 +557,9 @@ impl Walker<'_> {
                 Some(&at) => {
                     let width = self.block.widths[&inputs[k]];
                     let aside = self.beside(s, inputs[k], at)?;
-                    self.since.meet(s, &[held.access(false, None), aside.access(true, Some((width, Dealt::OneByOne)))]);
+                    let own = (width, Dealt::OneByOne);
+                    let read = self.read_alike(&held, &aside.view, own, None);
+                    self.since.meet(s, &[read, aside.access(true, Some(own))]);
                     self.elements(s, inputs[k], |s, at, _| {
                         let value = s.load(&held.view, at)?;
                         s.store(&aside.view, at, &value)
@@ -621,9 +572,8 @@ impl Walker<'_> {
         for (k, from) in moves {
             let state = self.get(inputs[k])?;
             let width = self.block.widths[&inputs[k]];
-            let alike = from.view.steps == state.view.steps;
             let own = (width, Dealt::OneByOne);
-            self.since.meet(s, &[from.access(false, alike.then_some(own)), state.access(true, Some(own))]);
+            self.since.meet(s, &[self.read_alike(&from, &state.view, own, None), state.access(true, Some(own))]);
             self.elements(s, inputs[k], |s, at, _| {
                 let value = s.load(&from.view, at)?;
                 s.store(&state.view, at, &value)
@@ -631,4 +581,20 @@ impl Walker<'_> {
         }
         Ok(())
     }
+}
+
+/// A size that is a number, and no larger than kernels count.
+fn fixed(dim: &Dim) -> Option<u32> {
+    dim.as_fixed().and_then(|size| u32::try_from(size).ok())
+}
+
+/// Where an operand of a node that joins or pads begins in its result, whose elements lie row by row: along which axis, and
+/// after how many elements. `earlier` are the operands before it.
+fn after(op: &Op, earlier: &[View], out: &View) -> Option<(usize, u32)> {
+    let (axis, places) = match op {
+        Op::Pad { axis, before, .. } => (*axis, fixed(before)?),
+        Op::Concat { axis } => (*axis, earlier.iter().map(|view| fixed(&view.dims[*axis])).sum::<Option<u32>>()?),
+        _ => return None,
+    };
+    Some((axis, places.checked_mul(fixed(&out.steps[axis])?)?))
 }
