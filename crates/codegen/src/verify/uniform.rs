@@ -78,6 +78,7 @@ impl Walk<'_> {
                         self.parted = Some((place, Place::new(self.kernel, parts, parting)));
                     }
                 }
+                Stmt::Routine { results, .. } => results.iter().for_each(|var| self.strike(var.0)),
                 Stmt::Store { .. } | Stmt::Fault { .. } => (),
             }
             self.parts.pop();

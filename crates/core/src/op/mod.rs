@@ -408,8 +408,8 @@ pub enum Op {
         /// The result's element type.
         dtype: DType,
     },
-    /// A function of the user's own, element by element, of inputs that stretch to one shape. It is known by its name alone,
-    /// under which this program has registered it: see [`Custom`].
+    /// An operation of the user's own. It is known by its name alone, under which this program has registered it, with its types
+    /// and what it does: see [`Custom`].
     Custom {
         /// The name.
         name: String,
@@ -499,8 +499,7 @@ impl Op {
                 | Op::Quantize { .. }
                 | Op::Dequantize
                 | Op::Map { .. }
-                | Op::Custom { .. }
-        )
+        ) || matches!(self, Op::Custom { name } if custom::is_elementwise(name))
     }
 
     /// Whether it only gives access to something: no work when the graph runs.

@@ -5,6 +5,7 @@
 //! Whatever can differ from run to run is an argument, so that the text of a kernel depends on the graph and not on sizes.
 
 mod constants;
+mod custom;
 mod describe;
 mod element;
 mod grid;
