@@ -1,7 +1,7 @@
 //! Operations of the user's own: their texts in a kernel of ours, and for the interpreter their definitions.
 
 use super::element::Call;
-use super::site::{Site, too_large, word};
+use super::site::{Site, too_large};
 use super::view::View;
 use schwann_codegen::lang::{Compute, Expr, Function, Reader, Routine, Run, Ty};
 use schwann_core::op::custom::{self, Custom, Definition, Form, MOST_RESULTS, Places};
@@ -26,9 +26,11 @@ pub(super) fn results(s: &mut Site<'_>, call: &Call<'_>, name: &str, at: &[Expr]
             let readers = call.inputs.iter().map(|view| reader(s, view)).collect::<Result<Vec<_>>>()?;
             let dims: Vec<&[Dim]> = call.inputs.iter().map(|view| &view.dims[..]).collect();
             let sizes = places.bind(&dims).map_err(|problem| call.unsupported(&problem))?;
+            call.dims.iter().try_for_each(|dim| countable(s, dim))?;
             let mut operands: Vec<Expr> = at.iter().map(|at| at.bits(Ty::I32)).collect();
             for dim in &sizes {
-                operands.push(countable(s, dim)?.bits(Ty::I32));
+                countable(s, dim)?;
+                operands.push(s.size(dim)?.bits(Ty::I32));
             }
             let routine = routine(&custom, wgsl, places, at.len(), readers);
             Ok(s.maker.routine(routine, operands))
@@ -36,11 +38,10 @@ pub(super) fn results(s: &mut Site<'_>, call: &Call<'_>, name: &str, at: &[Expr]
     }
 }
 
-/// A size that an `i32` can count.
-fn countable(s: &mut Site<'_>, dim: &Dim) -> Result<Expr> {
+/// Refuses a size that an `i32` cannot count, as places are.
+fn countable(s: &Site<'_>, dim: &Dim) -> Result<()> {
     let size = dim.eval(s.bindings)?;
-    i32::try_from(word(size)?).map_err(|_| too_large(size))?;
-    s.size(dim)
+    i32::try_from(size).map(|_| ()).map_err(|_| too_large(size))
 }
 
 /// A function as the kernel language has it.
@@ -79,7 +80,8 @@ fn routine(custom: &Custom, wgsl: &str, places: &Arc<Places>, axes: usize, reade
 
 /// What reads an input: the element that is nearest to the places along each axis, as an `f32`; 0 if there are no elements.
 fn reader(s: &mut Site<'_>, view: &View) -> Result<Reader> {
-    let sizes = view.dims.iter().map(|dim| countable(s, dim)).collect::<Result<Vec<_>>>()?;
+    view.dims.iter().try_for_each(|dim| countable(s, dim))?;
+    let sizes = view.dims.iter().map(|dim| s.size(dim)).collect::<Result<Vec<_>>>()?;
     let params = s.maker.open_reader(sizes.len());
     let value = nearest(s, view, &sizes, &params);
     // The reader is ended in any case, so that an error leaves nothing open.
