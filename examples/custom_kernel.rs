@@ -1,4 +1,5 @@
-//! An operation of your own: defined in Rust, with a text for GPUs that is checked against the definition.
+//! Operations of your own: defined in Rust, with a text for GPUs that is checked against the definition. The first is a function
+//! of some numbers, element by element; the second a kernel that looks at windows of bytes.
 //!
 //! `cargo run --release -p schwann --example custom_kernel`
 #![expect(clippy::print_stdout, reason = "an example shows what it does")]
@@ -42,5 +43,47 @@ fn main() -> schwann::Result<()> {
     assert!(json.contains("resonance") && !json.contains("sqrt"));
     let unknown = Graph::from_json(&json.replace("resonance", "resonanze")).unwrap_err();
     println!("\na file that names another one: {unknown}");
+    entropy()
+}
+
+/// How much surprise there is in each window of 64 bytes: 0 where all are the same, 0.75 where all differ. A window begins
+/// every 16 bytes: the input is rows of 16, of which a window has 4, so there are 3 windows fewer than rows.
+fn entropy() -> schwann::Result<()> {
+    Custom::places("byte_entropy", &[(DType::U8, shape!["windows + 3", 16])], 1, shape!["windows"], |p, y| {
+        let mut counts = [0; 256];
+        for k in 0..64 {
+            counts[p.x(0, &[p.at(0) + k / 16, k % 16]) as usize] += 1;
+        }
+        for count in counts.into_iter().filter(|count| *count > 0) {
+            let share = f64::from(count) / 64.0;
+            y[0] -= share * share.log2() / 8.0;
+        }
+    })
+    .wgsl(
+        "var counts: array<i32, 256>;
+        for (var k = 0; k < 64; k++) { counts[i32(x0(at0 + k / 16, k % 16))] += 1; }
+        for (var value = 0; value < 256; value++) {
+            if (counts[value] > 0) {
+                let share = f32(counts[value]) / 64.0;
+                y0 -= share * log2(share) / 8.0;
+            }
+        }",
+    )
+    .work(5 * 64, 64)
+    .register()?;
+
+    let mut b = GraphBuilder::new();
+    let bytes = b.input("bytes", DType::U8, shape!["N", 16])?;
+    let entropy = b.named("entropy").custom("byte_entropy", &[bytes])?;
+    b.output("entropy", entropy)?;
+    let graph = b.build()?;
+    println!("\n{graph}");
+
+    // 64 bytes of one value, then 64 that differ.
+    let bytes: Vec<u8> = (0..128).map(|at| if at < 64 { 7 } else { at }).collect();
+    let mut session = Program::compile(&graph, &CompileOptions::default())?.session();
+    let found = session.run(&[("bytes", &Tensor::new(&[8, 16], &bytes)?)])?[0].values::<f32>()?;
+    println!("{found:.2?}");
+    assert_eq!((found[0], found[4]), (0.0, 0.75));
     Ok(())
 }

@@ -40,6 +40,8 @@ pub struct Program {
     args: usize,
     /// The slots of numbers, and the numbers.
     consts: Vec<(usize, u32)>,
+    /// The bodies of the readers of the kernel's routine.
+    readers: Vec<Vec<Line>>,
     body: Vec<Line>,
 }
 

@@ -9,8 +9,10 @@
 //! [`crate::print`]. Only the printers know other languages.
 
 mod function;
+mod routine;
 
 pub use function::{Body, Function, Run};
+pub use routine::{Compute, Computing, Read, Reader, Routine};
 
 use std::ops;
 use std::sync::Arc;
@@ -48,6 +50,8 @@ pub struct Kernel {
     pub own: Vec<Array>,
     /// Functions that are given as text.
     pub functions: Vec<Function>,
+    /// A text that reads what it likes, of which a kernel has one at most.
+    pub routine: Option<Box<Routine>>,
     /// All variables, of loops too.
     pub vars: Vec<Variable>,
     /// What each thread does.
@@ -184,6 +188,13 @@ pub enum Stmt {
         buffer: u32,
         /// The word.
         index: Expr,
+    },
+    /// Runs the kernel's routine.
+    Routine {
+        /// What it is given, as `i32`.
+        operands: Vec<Expr>,
+        /// The variables that get its results. They have had no value before.
+        results: Vec<Var>,
     },
 }
 
@@ -490,7 +501,8 @@ impl Maker {
     pub fn new(name: impl Into<String>, threads: u32) -> Maker {
         let (buffers, args, shared, parts) = (vec![], vec![], vec![], vec![]);
         let (own, functions, vars, body) = (vec![], vec![], vec![], vec![]);
-        let kernel = Kernel { name: name.into(), threads, buffers, args, shared, parts, own, functions, vars, body };
+        let (name, routine) = (name.into(), None);
+        let kernel = Kernel { name, threads, buffers, args, shared, parts, own, functions, routine, vars, body };
         Maker { kernel, open: vec![vec![]] }
     }
 
@@ -548,6 +560,29 @@ impl Maker {
             functions.len() - 1
         });
         Expr::new(Ty::F32, Kind::Call(number as u32, operands))
+    }
+
+    /// Begins a reader of a value with so many axes; what follows is its body, up to [`Maker::close_reader`]. Gives the places
+    /// that are asked for, which may be any numbers.
+    pub fn open_reader(&mut self, axes: usize) -> Vec<Expr> {
+        self.open.push(vec![]);
+        (0..axes).map(|axis| Expr::new(Ty::I32, Kind::Var(self.declare(&format!("i{axis}"), Ty::I32, false)))).collect()
+    }
+    /// Ends the reader that was begun, with the element that it found.
+    pub fn close_reader(&mut self, params: &[Expr], value: impl Into<Expr>) -> Reader {
+        let value = value.into();
+        let result = self.declare("element", Ty::F32, false);
+        self.push(Stmt::Set { var: result, value });
+        let var = |param: &Expr| if let Kind::Var(var) = *param.kind() { Some(var) } else { None };
+        Reader { params: params.iter().filter_map(var).collect(), body: self.open.pop().unwrap_or_default(), result }
+    }
+    /// Runs a routine, which becomes the kernel's, and gives its results.
+    pub fn routine(&mut self, routine: Routine, operands: Vec<Expr>) -> Vec<Expr> {
+        let results: Vec<Var> = (0..routine.results).map(|_| self.declare("y", Ty::F32, false)).collect();
+        self.kernel.routine = Some(Box::new(routine));
+        let values = results.iter().map(|var| Expr::new(Ty::F32, Kind::Var(*var))).collect();
+        self.push(Stmt::Routine { operands, results });
+        values
     }
 
     /// The thread's number in its workgroup.

@@ -167,5 +167,6 @@ fn widen(stmt: &mut Stmt, comparison: &Expr) {
         Stmt::If { condition, .. } => change(condition),
         Stmt::Barrier => (),
         Stmt::Fault { index, .. } => change(index),
+        Stmt::Routine { operands, .. } => operands.iter_mut().for_each(change),
     }
 }

@@ -10,8 +10,8 @@ mod uniform;
 #[cfg(test)]
 mod tests;
 
-use crate::lang::{Array, Binary, Expr, Kernel, Kind, Memory, Stmt, Ty, Unary, Var, Variable};
-use crate::visit::{Block, Part, Place, identity, operands, roots, type_name};
+use crate::lang::{Array, Binary, Expr, Kernel, Kind, Memory, Reader, Stmt, Ty, Unary, Var, Variable};
+use crate::visit::{Block, Part, Place, blocks, identity, operands, roots, type_name};
 use std::collections::HashSet;
 use thiserror::Error;
 
@@ -83,6 +83,17 @@ pub enum Wrong {
     /// A function that takes another number of operands.
     #[error("the function `{name}` is given {found} operands: expected {expected}")]
     Operands { name: String, found: usize, expected: u32 },
+    /// A statement that runs a routine where the kernel has none.
+    #[error("there is no routine to run: expected that the kernel has one")]
+    NoRoutine,
+    /// A routine with another number of results.
+    #[error("the routine `{name}` sets {found} variables: expected {expected}")]
+    Results { name: String, found: usize, expected: u32 },
+    /// A reader that does more than read, or gives nothing.
+    #[error(
+        "a reader of the routine `{name}` does not only read: expected that it sets variables, counts and branches, and sets its result at the end"
+    )]
+    Reader { name: String },
     /// A truth value that is neither.
     #[error("a truth value has the bits {bits}: expected 0 or 1")]
     Truth { bits: u32 },
@@ -142,6 +153,11 @@ pub(crate) fn check(kernel: &Kernel) -> Result<Resources, Problem> {
             ..Resources::default()
         },
     };
+    if let Some(routine) = &kernel.routine {
+        for reader in &routine.readers {
+            checker.reader(&routine.name, reader)?;
+        }
+    }
     checker.block(Block::Body, &kernel.body)?;
     Ok(checker.resources)
 }
@@ -176,6 +192,12 @@ fn declarations(kernel: &Kernel) -> Result<(), Wrong> {
     }
     for function in &kernel.functions {
         name("a function", &function.name, true)?;
+    }
+    if let Some(routine) = &kernel.routine {
+        name("a routine", &routine.name, true)?;
+        for operand in &routine.operands {
+            name("an operand", operand, false)?;
+        }
     }
     for var in &kernel.vars {
         name("a variable", &var.name, false)?;
@@ -236,6 +258,33 @@ impl Checker<'_> {
         Ok(())
     }
 
+    /// A reader of the kernel's routine, which sees nothing of the body's variables.
+    fn reader(&mut self, routine: &str, reader: &Reader) -> Result<(), Problem> {
+        fn reads(body: &[Stmt]) -> bool {
+            body.iter().all(|stmt| {
+                matches!(stmt, Stmt::Set { .. } | Stmt::For { .. } | Stmt::If { .. })
+                    && blocks(stmt).all(|(_, body)| reads(body))
+            })
+        }
+        let kernel = self.kernel;
+        let fail = |wrong| Problem { kernel: kernel.name.clone(), place: None, wrong: Box::new(wrong) };
+        let ends = matches!(reader.body.last(), Some(Stmt::Set { var, .. }) if *var == reader.result);
+        if !ends || !reads(&reader.body) {
+            return Err(fail(Wrong::Reader { name: routine.into() }));
+        }
+        for param in &reader.params {
+            let ty = self.variable(*param).map_err(fail)?.ty;
+            expect("a reader's place", ty, Ty::I32).and_then(|()| self.open(*param)).map_err(fail)?;
+        }
+        let ty = self.variable(reader.result).map_err(fail)?.ty;
+        expect("a reader's result", ty, Ty::F32).map_err(fail)?;
+        self.block(Block::Reader, &reader.body)?;
+        for param in self.opened.drain(..) {
+            self.live[param.0 as usize] = false;
+        }
+        Ok(())
+    }
+
     /// A statement without those in it.
     fn statement(&mut self, stmt: &Stmt) -> Result<(), Wrong> {
         self.seen.clear();
@@ -267,6 +316,21 @@ impl Checker<'_> {
             Stmt::Fault { buffer, index } => {
                 self.access(Memory::Buffer(*buffer), index, Ty::U32)?;
                 self.written(Memory::Buffer(*buffer))
+            }
+            Stmt::Routine { operands, results } => {
+                let routine = self.kernel.routine.as_ref().ok_or(Wrong::NoRoutine)?;
+                let (name, expected) = (routine.name.clone(), routine.operands.len() as u32);
+                if operands.len() != routine.operands.len() {
+                    return Err(Wrong::Operands { name, found: operands.len(), expected });
+                }
+                if results.len() != routine.results as usize {
+                    return Err(Wrong::Results { name, found: results.len(), expected: routine.results });
+                }
+                operands.iter().try_for_each(|operand| expect("an operand of a routine", operand.ty(), Ty::I32))?;
+                results.iter().try_for_each(|var| {
+                    expect("a variable for a result", self.variable(*var)?.ty, Ty::F32)?;
+                    self.open(*var)
+                })
             }
         }
     }

@@ -19,6 +19,8 @@ pub enum Block {
     Then,
     /// What a branch does if not.
     Otherwise,
+    /// The body of a reader.
+    Reader,
 }
 
 /// A step on the path to a statement.
@@ -47,6 +49,7 @@ impl fmt::Display for Place {
                 Block::Loop => "loop",
                 Block::Then => "then",
                 Block::Otherwise => "otherwise",
+                Block::Reader => "reader",
             };
             let dot = if number == 0 { "" } else { "." };
             write!(f, "{dot}{block}[{}]", part.index)?;
@@ -101,6 +104,7 @@ fn describe(kernel: &Kernel, stmt: &Stmt) -> String {
         Stmt::If { .. } => "branch".into(),
         Stmt::Barrier => "barrier".into(),
         Stmt::Fault { buffer, .. } => format!("fault in {}", memory_name(kernel, Memory::Buffer(*buffer))),
+        Stmt::Routine { .. } => "runs the routine".into(),
     }
 }
 
@@ -116,15 +120,16 @@ pub fn blocks(stmt: &Stmt) -> impl Iterator<Item = (Block, &Vec<Stmt>)> {
 
 /// The expressions of a statement, without those of statements in it.
 pub fn roots(stmt: &Stmt) -> impl Iterator<Item = &Expr> {
+    let many: &[Expr] = if let Stmt::Routine { operands, .. } = stmt { operands } else { &[] };
     let roots = match stmt {
         Stmt::Set { value, .. } => [Some(value), None, None],
         Stmt::Store { index, value, .. } => [Some(index), Some(value), None],
         Stmt::For { from, to, step, .. } => [Some(from), Some(to), Some(step)],
         Stmt::If { condition, .. } => [Some(condition), None, None],
-        Stmt::Barrier => [None, None, None],
+        Stmt::Barrier | Stmt::Routine { .. } => [None, None, None],
         Stmt::Fault { index, .. } => [Some(index), None, None],
     };
-    roots.into_iter().flatten()
+    roots.into_iter().flatten().chain(many)
 }
 
 /// The operands of an expression.
@@ -148,19 +153,28 @@ pub fn identity(expr: &Expr) -> *const Kind {
     std::ptr::from_ref(expr.kind())
 }
 
-/// Calls `see` for every statement with its path, each before the statements inside it.
+/// Calls `see` for every statement of the body with its path, each before the statements inside it; not for those of
+/// readers.
 pub fn statements<'a>(kernel: &'a Kernel, see: &mut dyn FnMut(&[Part], &'a Stmt)) {
-    fn walk<'a>(block: Block, body: &'a [Stmt], parts: &mut Vec<Part>, see: &mut dyn FnMut(&[Part], &'a Stmt)) {
-        for (index, stmt) in body.iter().enumerate() {
-            parts.push(Part { block, index });
-            see(parts, stmt);
-            for (block, body) in blocks(stmt) {
-                walk(block, body, parts, see);
-            }
-            parts.pop();
-        }
-    }
     walk(Block::Body, &kernel.body, &mut vec![], see);
+}
+
+/// Calls `see` for every statement of the readers of the kernel's routine.
+pub fn reader_statements<'a>(kernel: &'a Kernel, see: &mut dyn FnMut(&[Part], &'a Stmt)) {
+    for reader in kernel.routine.iter().flat_map(|routine| &routine.readers) {
+        walk(Block::Reader, &reader.body, &mut vec![], see);
+    }
+}
+
+fn walk<'a>(block: Block, body: &'a [Stmt], parts: &mut Vec<Part>, see: &mut dyn FnMut(&[Part], &'a Stmt)) {
+    for (index, stmt) in body.iter().enumerate() {
+        parts.push(Part { block, index });
+        see(parts, stmt);
+        for (block, body) in blocks(stmt) {
+            walk(block, body, parts, see);
+        }
+        parts.pop();
+    }
 }
 
 /// Calls `see` once for every node of a statement's own expressions, operands first.

@@ -167,6 +167,37 @@ impl Dim {
         Error::Dimension { dim: self.to_string(), value: i64::MAX }
     }
 
+    /// The symbol, and a and b, if this is a · symbol + b.
+    pub(crate) fn as_line(&self) -> Option<(&str, [i64; 2])> {
+        let mut symbols = self.terms.iter().filter(|(symbols, _)| !symbols.is_empty());
+        let (Some((name, a)), None) = (symbols.next(), symbols.next()) else { return None };
+        let b = self.terms.get(&Vec::new() as &Monomial).copied().unwrap_or(0);
+        if let [name] = &name[..] { Some((name, [*a, b])) } else { None }
+    }
+
+    /// (self − b) / a, if that is a polynomial with integer coefficients.
+    pub(crate) fn solve(&self, [a, b]: [i64; 2]) -> Option<Dim> {
+        let rest = self.checked_sub(&Dim::constant(b))?;
+        let divided = rest.terms.into_iter().map(|(symbols, c)| {
+            let whole = c.checked_rem(a)? == 0;
+            Some((symbols, c.checked_div(a).filter(|_| whole)?))
+        });
+        Some(Dim { terms: divided.collect::<Option<_>>()? })
+    }
+
+    /// With every symbol replaced by what it stands for; `None` where one stands for nothing, or as for the sum.
+    pub(crate) fn replaced<'a>(&self, of: &dyn Fn(&str) -> Option<&'a Dim>) -> Option<Dim> {
+        let mut total = Dim::default();
+        for (symbols, c) in &self.terms {
+            let mut term = Dim::constant(*c);
+            for symbol in symbols {
+                term = term.checked_mul(of(symbol)?)?;
+            }
+            total = total.checked_add(&term)?;
+        }
+        Some(total)
+    }
+
     /// Its value if every symbol stood for `at`: to compare sizes before any of them is known.
     pub(crate) fn eval_all(&self, at: usize) -> i64 {
         let at = i64::try_from(at).unwrap_or(i64::MAX);
@@ -429,6 +460,21 @@ mod tests {
         assert!(matches!(d.eval(&Bindings::new()), Err(Error::Unbound { .. })));
         let huge = Dim::parse("T*T*T").unwrap();
         assert!(huge.eval(&Bindings::new().with("T", usize::MAX / 2)).is_err());
+    }
+
+    #[test]
+    fn a_size_that_is_a_line_is_solved_and_symbols_are_replaced() {
+        let line = Dim::parse("16*w + 48").unwrap();
+        let ("w", numbers) = line.as_line().unwrap() else { panic!("{line} is a line of w") };
+        assert_eq!(Dim::parse("32*K + 80").unwrap().solve(numbers), Dim::parse("2*K + 2"));
+        assert_eq!(Dim::fixed(49).solve(numbers), None);
+        for other in ["7", "a*b", "a + b", "w*w"] {
+            assert_eq!(Dim::parse(other).unwrap().as_line(), None, "{other}");
+        }
+        let two = Dim::parse("T + 2").unwrap();
+        let of = |symbol: &str| (symbol == "w").then_some(&two);
+        assert_eq!(Dim::parse("w*w - 4").unwrap().replaced(&of), Dim::parse("T*T + 4*T"));
+        assert_eq!(Dim::parse("v").unwrap().replaced(&of), None);
     }
 
     #[test]

@@ -127,6 +127,18 @@ fn graphs() -> schwann_core::Result<Vec<Graph>> {
     b.output("y", m)?;
     b.state("h0", "h1")?;
     graphs.push(b.build()?);
+
+    fuzz_targets::register();
+    let mut b = GraphBuilder::new();
+    let x = b.input("x", DType::F32, shape!["B", "2*T + 3"])?;
+    let t = b.input("t", DType::F32, shape!["T"])?;
+    let bytes = b.input("bytes", DType::U8, shape!["B"])?;
+    let steps = b.custom_results(fuzz_targets::STEP, &[x, bytes])?;
+    let again = b.custom(fuzz_targets::STEP, &[steps[1], bytes])?;
+    b.output("step", steps[0])?;
+    b.output("again", again)?;
+    b.output("t", t)?;
+    graphs.push(b.build()?);
     Ok(graphs)
 }
 

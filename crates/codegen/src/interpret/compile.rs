@@ -5,7 +5,7 @@
 
 use super::{Program, Traffic};
 use crate::lang::{Binary, Expr, Kernel, Kind, Memory, Stmt, Ty, Unary};
-use crate::visit::{Block, Part, Place, expressions, identity, statements};
+use crate::visit::{Block, Part, Place, expressions, identity, reader_statements, statements};
 use std::collections::HashMap;
 
 /// An instruction.
@@ -74,6 +74,10 @@ pub(super) enum Action {
         buffer: usize,
         index: usize,
     },
+    Routine {
+        operands: Vec<usize>,
+        results: Vec<usize>,
+    },
 }
 
 /// The work of each thread that executes a statement.
@@ -103,7 +107,7 @@ pub(super) fn compile(kernel: &Kernel) -> Program {
     let args = thread + 4;
     let mut next = args + kernel.args.len();
     let mut consts = HashMap::new();
-    statements(kernel, &mut |_, stmt| {
+    let mut see = |_: &[Part], stmt: &Stmt| {
         expressions(stmt, &mut |expr| {
             if let Kind::Const(bits) = expr.kind() {
                 consts.entry(*bits).or_insert_with(|| {
@@ -112,7 +116,9 @@ pub(super) fn compile(kernel: &Kernel) -> Program {
                 });
             }
         });
-    });
+    };
+    statements(kernel, &mut see);
+    reader_statements(kernel, &mut see);
     let mut compiler = Compiler {
         kernel,
         thread,
@@ -126,12 +132,17 @@ pub(super) fn compile(kernel: &Kernel) -> Program {
         parts: vec![],
     };
     let body = compiler.block(Block::Body, &kernel.body);
+    // Readers run while a statement of the body does, so they have slots of their own.
+    compiler.next = compiler.slots;
+    let readers = kernel.routine.iter().flat_map(|routine| &routine.readers);
+    let readers = readers.map(|reader| compiler.block(Block::Reader, &reader.body)).collect();
     Program {
         kernel: kernel.clone(),
         slots: compiler.slots,
         numbers: [thread, thread + 1, thread + 2, thread + 3],
         args,
         consts: compiler.consts.into_iter().map(|(bits, slot)| (slot, bits)).collect(),
+        readers,
         body,
     }
 }
@@ -194,6 +205,12 @@ impl Compiler<'_> {
             Stmt::Fault { buffer, index } => {
                 self.tally.buffer.stores += 1;
                 Action::Fault { buffer: *buffer as usize, index: self.value(index) }
+            }
+            Stmt::Routine { operands, results } => {
+                self.tally.operations += 1;
+                self.tally.functions += 1;
+                let operands = operands.iter().map(|operand| self.value(operand)).collect();
+                Action::Routine { operands, results: results.iter().map(|var| var.0 as usize).collect() }
             }
         };
         let (steps, tally) = (std::mem::take(&mut self.steps), std::mem::take(&mut self.tally));

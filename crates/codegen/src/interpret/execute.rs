@@ -169,7 +169,48 @@ impl<'p> Machine<'p, '_, '_> {
                     self.spare.push(inside);
                 }
             }
+            Action::Routine { operands, results } => {
+                for thread in active {
+                    self.routine(*thread, operands, results, &line.place)?;
+                }
+            }
             _ => (),
+        }
+        Ok(())
+    }
+
+    /// Runs the kernel's routine for one thread.
+    fn routine(&mut self, thread: u16, operands: &[usize], results: &[usize], place: &Place) -> Result<(), Box<Found>> {
+        let program = self.program;
+        let Some(routine) = &program.kernel.routine else { return Ok(()) };
+        let at = usize::from(thread);
+        let operands: Vec<i32> = operands.iter().map(|slot| self.slots[*slot][at] as i32).collect();
+        let mut values = vec![0.0; results.len()];
+        let mut found = None;
+        let mut read = |number: usize, places: &[i32]| {
+            let Some((reader, lines)) = routine.readers.get(number).zip(program.readers.get(number)) else {
+                return f32::NAN;
+            };
+            // After the first mistake nothing counts any more.
+            if found.is_some() || places.len() != reader.params.len() {
+                return f32::NAN;
+            }
+            for (param, place) in reader.params.iter().zip(places) {
+                self.slots[param.0 as usize][at] = *place as u32;
+            }
+            found = self.block(lines, &[thread]).err();
+            f32::from_bits(self.slots[reader.result.0 as usize][at])
+        };
+        let done = (routine.run.0)(&operands, &mut read, &mut values);
+        if let Some(found) = found {
+            return Err(found);
+        }
+        done.map_err(|problem| {
+            let wrong = Wrong::Routine { name: routine.name.clone(), problem };
+            self.found(place, Halt { thread: thread.into(), wrong })
+        })?;
+        for (slot, value) in results.iter().zip(values) {
+            self.slots[*slot][at] = value.to_bits();
         }
         Ok(())
     }
@@ -248,7 +289,7 @@ impl<'p> Machine<'p, '_, '_> {
                 self.slots[var] = to;
                 Ok(())
             }
-            Action::If { .. } => Ok(()),
+            Action::If { .. } | Action::Routine { .. } => Ok(()),
             Action::Barrier => self.barrier(active),
             Action::Fault { buffer, index } => {
                 let indices = &self.slots[index];

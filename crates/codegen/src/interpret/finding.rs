@@ -169,6 +169,14 @@ pub enum Wrong {
         /// By how many bits.
         by: u32,
     },
+    /// What stands for a text failed.
+    #[error("the routine `{name}`: {problem}")]
+    Routine {
+        /// Its name.
+        name: String,
+        /// What it said.
+        problem: String,
+    },
     /// The run does not end.
     #[error("the run has executed {statements} statements: expected that it ends before that")]
     Endless {

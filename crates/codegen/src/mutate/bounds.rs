@@ -19,6 +19,7 @@ pub fn bounds(kernel: &Kernel) -> HashSet<*const Kind> {
             Stmt::For { from, to, step, .. } => open.extend([from, to, step]),
             Stmt::If { condition, .. } => open.push(condition),
             Stmt::Barrier => (),
+            Stmt::Routine { operands, .. } => open.extend(operands),
         }
         expressions(stmt, &mut |expr| {
             if let Kind::Load(_, index) = expr.kind() {

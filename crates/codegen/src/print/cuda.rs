@@ -1,7 +1,7 @@
 //! CUDA C++, without any header: what NVRTC compiles as it is.
 
 use super::{Helper, Language, Options, Text, decimal, print, sign};
-use crate::lang::{Array, Binary, Function, Kernel, Ty, Unary};
+use crate::lang::{Array, Binary, Function, Kernel, Routine, Ty, Unary};
 use std::fmt::Write;
 
 /// The kernel as CUDA C++. Its parameters are the buffers in their order, and then the arguments, if there are any, as a
@@ -158,6 +158,22 @@ impl Language for Cuda {
         format!("__device__ static float {name}({}) {{\n    {}\n}}\n", operands.join(", "), body.trim())
     }
 
+    fn reader(&self, name: &str, params: &[String], body: &str, result: &str) -> String {
+        // Within the kernel, whose buffers and arguments nobody else sees.
+        let params: Vec<String> = params.iter().map(|param| format!("int {param}")).collect();
+        format!("    auto {name} = [&]({}) -> float {{\n{body}    return {result};\n    }};\n", params.join(", "))
+    }
+
+    fn routine(&self, routine: &Routine, name: &str) -> String {
+        let Some(body) = &routine.c else {
+            return format!("#error \"the routine {} has no text in C\"\n", routine.name);
+        };
+        let results: String = (0..routine.results).map(|number| format!("    float y{number};\n")).collect();
+        let operands: Vec<String> = routine.operands.iter().map(|operand| format!("int {operand}")).collect();
+        let operands = operands.join(", ");
+        format!("{results}    auto {name} = [&]({operands}) -> void {{\n    {}\n    }};\n", body.trim())
+    }
+
     fn whole(&self, text: &Text) -> String {
         // No thread writes to buffers that are only read, so the compiler may use the read-only cache for them.
         let kept = |name: &str| format!("const unsigned* __restrict__ {name}");
@@ -175,8 +191,8 @@ impl Language for Cuda {
         let (functions, threads, entry, body) = (text.needed(&FUNCTIONS), text.kernel.threads, text.entry, text.body);
         let parameters = parameters.join(", ");
         format!(
-            "{functions}{}extern \"C\" __global__ void __launch_bounds__({threads}) {entry}({parameters}) {{\n{shared}{body}}}\n",
-            text.functions
+            "{functions}{}extern \"C\" __global__ void __launch_bounds__({threads}) {entry}({parameters}) {{\n{shared}{}{body}}}\n",
+            text.functions, text.routine
         )
     }
 }

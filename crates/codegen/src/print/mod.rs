@@ -12,7 +12,7 @@ mod wgsl;
 pub use cuda::cuda;
 pub use wgsl::wgsl;
 
-use crate::lang::{Array, Binary, Expr, Function, Kernel, Kind, Memory, Stmt, Ty, Unary, Var};
+use crate::lang::{Array, Binary, Expr, Function, Kernel, Kind, Memory, Routine, Stmt, Ty, Unary, Var};
 use names::Names;
 
 /// How a kernel is written.
@@ -82,6 +82,10 @@ trait Language {
     fn barrier(&self) -> &'static str;
     /// A function that was given as text, under this name.
     fn function(&self, function: &Function, name: &str) -> String;
+    /// A reader: a function of these operands that does this and gives this.
+    fn reader(&self, name: &str, params: &[String], body: &str, result: &str) -> String;
+    /// A routine that was given as text, under this name, with the variables for its results.
+    fn routine(&self, routine: &Routine, name: &str) -> String;
     /// The whole text.
     fn whole(&self, text: &Text) -> String;
 }
@@ -94,13 +98,16 @@ struct Text<'a> {
     shared: &'a [String],
     /// The functions that the kernel brings along.
     functions: &'a str,
+    /// Its routine, with the readers.
+    routine: &'a str,
     body: &'a str,
 }
 
 impl Text<'_> {
     /// What the body needs of these, one after another.
     fn needed(&self, helpers: &[Helper]) -> String {
-        helpers.iter().filter(|h| self.body.contains(h.name)).map(|h| h.text).collect()
+        let uses = |text: &str, h: &Helper| text.contains(h.name);
+        helpers.iter().filter(|h| uses(self.body, h) || uses(self.routine, h)).map(|h| h.text).collect()
     }
 }
 
@@ -152,6 +159,10 @@ fn print(kernel: &Kernel, language: &impl Language, options: &Options) -> String
     let entry = names.take(&kernel.name);
     let mut take = |name: &String| names.take(name);
     let functions: Vec<String> = kernel.functions.iter().map(|f| take(&f.name)).collect();
+    // What the text of a routine calls things by.
+    let given = kernel.routine.iter().flat_map(|routine| (0..routine.readers.len()).map(reader_name));
+    given.for_each(|name| drop(take(&name)));
+    let routine_name = kernel.routine.as_ref().map(|routine| take(&routine.name)).unwrap_or_default();
     let buffers: Vec<String> = kernel.buffers.iter().map(|b| take(&b.name)).collect();
     let shared: Vec<String> = kernel.shared.iter().map(|a| take(&a.name)).collect();
     let own: Vec<String> = kernel.own.iter().map(|a| take(&a.name)).collect();
@@ -169,9 +180,11 @@ fn print(kernel: &Kernel, language: &impl Language, options: &Options) -> String
         args,
         vars,
         declared,
+        routine_name,
         depth: 1,
         body: String::new(),
     };
+    let routine = walk.routine();
     for (index, name) in walk.args.clone().iter().enumerate() {
         let word = format!("args[{index}]");
         walk.line(&format!("{};", language.declare(Ty::U32, name, false, &word)));
@@ -183,7 +196,7 @@ fn print(kernel: &Kernel, language: &impl Language, options: &Options) -> String
     let named = kernel.functions.iter().zip(&walk.functions);
     let functions: String = named.map(|(function, name)| language.function(function, name)).collect();
     let (buffers, shared, body) = (&walk.buffers, &walk.shared, &walk.body);
-    language.whole(&Text { kernel, entry: &entry, buffers, shared, functions: &functions, body })
+    language.whole(&Text { kernel, entry: &entry, buffers, shared, functions: &functions, routine: &routine, body })
 }
 
 struct Walk<'a, L> {
@@ -198,11 +211,34 @@ struct Walk<'a, L> {
     vars: Vec<String>,
     /// Variables that have been declared, here or in a block around.
     declared: Vec<bool>,
+    routine_name: String,
     depth: usize,
     body: String,
 }
 
+/// What a routine's text calls a reader.
+fn reader_name(number: usize) -> String {
+    format!("x{number}")
+}
+
 impl<L: Language> Walk<'_, L> {
+    /// The kernel's routine and its readers.
+    fn routine(&mut self) -> String {
+        let Some(routine) = &self.kernel.routine else { return String::new() };
+        // Readers stand outside of the kernel's body, where arguments have no names yet.
+        let words = (0..self.args.len()).map(|index| format!("args[{index}]")).collect();
+        let named = std::mem::replace(&mut self.args, words);
+        let mut text = String::new();
+        for (number, reader) in routine.readers.iter().enumerate() {
+            let params: Vec<String> = reader.params.iter().map(|var| self.vars[var.0 as usize].clone()).collect();
+            self.block(&reader.body, 1);
+            let body = std::mem::take(&mut self.body);
+            text += &self.language.reader(&reader_name(number), &params, &body, &self.vars[reader.result.0 as usize]);
+        }
+        self.args = named;
+        text + &self.language.routine(routine, &self.routine_name)
+    }
+
     fn line(&mut self, text: &str) {
         self.body.push_str(&"    ".repeat(self.depth));
         self.body.push_str(text);
@@ -251,6 +287,16 @@ impl<L: Language> Walk<'_, L> {
                 let one = self.language.number(Ty::U32, 1);
                 let line = format!("{} = {one};", self.element(Memory::Buffer(*buffer), index));
                 self.line(&line);
+            }
+            Stmt::Routine { operands, results } => {
+                for number in 0..results.len() {
+                    self.line(&format!("y{number} = {};", self.language.number(Ty::F32, 0)));
+                }
+                let operands: Vec<String> = operands.iter().map(|operand| self.value(operand)).collect();
+                self.line(&format!("{}({});", self.routine_name, operands.join(", ")));
+                for (number, var) in results.iter().enumerate() {
+                    self.set(*var, &format!("y{number}"));
+                }
             }
         }
     }

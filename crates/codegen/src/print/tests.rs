@@ -1,7 +1,7 @@
 //! Kernels of all kinds are printed, and read by compilers: WGSL by naga, which makes Metal's language and SPIR-V of it.
 
 use super::*;
-use crate::lang::{Function, Maker, Run};
+use crate::lang::{Compute, Function, Maker, Routine, Run};
 use crate::math;
 
 /// y = f(x) for each element, one a thread.
@@ -238,8 +238,60 @@ fn given() -> Kernel {
     m.finish()
 }
 
-fn kernels() -> [Kernel; 6] {
-    [map(), row_sum(), product(), everything(), functions(), given()]
+/// A routine that came as text, with two results and readers of narrow floats and of whole numbers.
+fn routine() -> Kernel {
+    let mut m = Maker::new("routine", 64);
+    let data = m.buffer("data", true);
+    let (at, size) = (m.arg("at"), m.arg("size"));
+    let mut readers = vec![];
+    for narrow in [true, false] {
+        let params = m.open_reader(2);
+        let place = params[0].max(0i32).bits(Ty::U32).min(&size - 1u32) + params[1].bits(Ty::U32);
+        let found = m.variable("found", 0.0f32);
+        m.open_block();
+        let word = m.load(data, &at + &place, Ty::U32);
+        let value = if narrow { math::from_f16_bits(&mut m, &word) } else { word.bits(Ty::I32).to(Ty::F32) };
+        m.set(found, value);
+        m.close_when(place.ne(f32::INFINITY.to_bits()));
+        let value = m.get(found);
+        readers.push(m.close_reader(&params, value));
+    }
+    let routine = Routine {
+        name: "custom_pair".into(),
+        operands: vec!["at0".into(), "n".into()],
+        readers,
+        results: 2,
+        wgsl: "if (at0 >= n) { return; }\nfor (var k = 0; k < n; k++) { y0 += x0(at0 - k, 0); }\ny1 = x1(at0, -1);"
+            .into(),
+        c: Some("if (at0 >= n) return;\nfor (int k = 0; k < n; k++) y0 += x0(at0 - k, 0);\ny1 = x1(at0, -1);".into()),
+        run: Compute(std::sync::Arc::new(|_, _, _| Ok(()))),
+    };
+    let operands = vec![m.thread().bits(Ty::I32), size.bits(Ty::I32)];
+    let results = m.routine(routine, operands);
+    m.store(data, m.thread(), &results[0] + &results[1]);
+    m.finish()
+}
+
+fn kernels() -> [Kernel; 7] {
+    [map(), row_sum(), product(), everything(), functions(), given(), routine()]
+}
+
+#[test]
+fn a_routine_that_came_as_text_stands_beside_its_readers_and_one_without_a_text_is_an_error_there() {
+    let mut kernel = routine();
+    let text = wgsl(&kernel, &Options::default());
+    for part in ["fn x0(i0: i32, i1: i32) -> f32 {", "var<private> y1: f32;", "fn custom_pair(at0: i32, n: i32) {"] {
+        assert_eq!(text.matches(part).count(), 1, "{part} in\n{text}");
+    }
+    let text = cuda(&kernel, &Options::default());
+    for part in
+        ["auto x0 = [&](int i0, int i1) -> float {", "float y1;", "auto custom_pair = [&](int at0, int n) -> void {"]
+    {
+        assert_eq!(text.matches(part).count(), 1, "{part} in\n{text}");
+    }
+    kernel.routine.as_mut().unwrap().c = None;
+    let text = cuda(&kernel, &Options::default());
+    assert!(text.contains("#error \"the routine custom_pair has no text in C\""), "{text}");
 }
 
 #[test]

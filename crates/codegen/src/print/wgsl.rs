@@ -1,7 +1,7 @@
 //! WGSL, the language of WebGPU; by way of naga it is also what Metal, Vulkan and DirectX get.
 
 use super::{Helper, Language, Options, Text, decimal, print, sign};
-use crate::lang::{Array, Binary, Function, Kernel, Ty, Unary};
+use crate::lang::{Array, Binary, Function, Kernel, Routine, Ty, Unary};
 use std::fmt::Write;
 
 /// The kernel as WGSL. Buffers are bound in group 0 in their order, and after the last one the arguments, if there are any.
@@ -146,6 +146,22 @@ impl Language for Wgsl {
         format!("fn {name}({}) -> f32 {{\n    {}\n}}\n", operands.join(", "), function.wgsl.trim())
     }
 
+    fn reader(&self, name: &str, params: &[String], body: &str, result: &str) -> String {
+        let params: Vec<String> = params.iter().map(|param| format!("{param}: i32")).collect();
+        let head: String = HEAD.iter().filter(|h| body.contains(h.name)).map(|h| h.text).collect();
+        format!("fn {name}({}) -> f32 {{\n{head}{body}    return {result};\n}}\n", params.join(", "))
+    }
+
+    fn routine(&self, routine: &Routine, name: &str) -> String {
+        let mut out = String::new();
+        for number in 0..routine.results {
+            let _ = writeln!(out, "var<private> y{number}: f32;");
+        }
+        let operands: Vec<String> = routine.operands.iter().map(|operand| format!("{operand}: i32")).collect();
+        let _ = writeln!(out, "fn {name}({}) {{\n    {}\n}}", operands.join(", "), routine.wgsl.trim());
+        out
+    }
+
     fn whole(&self, text: &Text) -> String {
         let mut out = String::new();
         let mut bind = |index: usize, access: &str, name: &str| {
@@ -162,9 +178,10 @@ impl Language for Wgsl {
         }
         let (functions, head) = (text.needed(&FUNCTIONS), text.needed(&HEAD));
         let (threads, entry, own, body) = (text.kernel.threads, text.entry, text.functions, text.body);
+        let routine = text.routine;
         let _ = write!(
             out,
-            "{functions}{own}
+            "{functions}{own}{routine}
 @compute @workgroup_size({threads})
 fn {entry}(@builtin(local_invocation_index) thread: u32, @builtin(workgroup_id) group: vec3<u32>) {{
 {head}{body}}}

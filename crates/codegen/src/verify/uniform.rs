@@ -85,6 +85,7 @@ impl Walk<'_> {
                     self.block(Block::Then, then, around.or(here));
                     self.block(Block::Otherwise, otherwise, around.or(here));
                 }
+                Stmt::Routine { results, .. } => results.iter().for_each(|var| self.strike(var.0)),
                 Stmt::Barrier | Stmt::Store { .. } | Stmt::Fault { .. } => (),
             }
             self.parts.pop();

@@ -127,6 +127,7 @@ pub fn all() -> Vec<Case> {
         convert::cast,
         convert::quantize,
         custom::custom,
+        custom::looking_around,
         fused::map,
         fused::several_results,
         fused::joined,

@@ -184,9 +184,16 @@ impl GraphBuilder {
         le => Op::Compare(Compare::Le), gt => Op::Compare(Compare::Gt), ge => Op::Compare(Compare::Ge),
     );
 
-    /// A custom function, by the name under which it is [registered](crate::op::Custom).
+    /// The first result of a custom operation, by the name under which it is [registered](crate::op::Custom).
     pub fn custom(&mut self, name: &str, inputs: &[Value]) -> Result<Value> {
         self.push(Op::Custom { name: name.to_owned() }, inputs)
+    }
+
+    /// The same with all its results.
+    pub fn custom_results(&mut self, name: &str, inputs: &[Value]) -> Result<Vec<Value>> {
+        let first = self.custom(name, inputs)?;
+        let count = self.graph.node(first).outs.len() as u16;
+        Ok((0..count).map(|slot| Value { node: first.node, slot }).collect())
     }
 
     /// `a` where `condition` holds, else `b`.

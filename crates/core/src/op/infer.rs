@@ -498,6 +498,9 @@ impl Op {
             }
             Op::Custom { name } => {
                 let custom = super::custom::get(name)?;
+                if let super::custom::Form::Places(places) = custom.form() {
+                    return places.infer(inputs);
+                }
                 arity(inputs, custom.inputs()..=custom.inputs())?;
                 if let Some(other) = inputs.iter().find(|ty| ty.dtype != DType::F32) {
                     return Err(format!("wants f32, got {other}"));

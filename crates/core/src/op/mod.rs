@@ -410,8 +410,8 @@ pub enum Op {
         /// The result's element type.
         dtype: DType,
     },
-    /// A custom function, applied element by element to inputs that broadcast to one shape. The operation holds only
-    /// the name under which the function is registered: see [`Custom`].
+    /// A custom operation. It holds only the name under which the operation is registered, with its types and definition:
+    /// see [`Custom`].
     Custom {
         /// The name.
         name: String,
@@ -501,8 +501,7 @@ impl Op {
                 | Op::Quantize { .. }
                 | Op::Dequantize
                 | Op::Map { .. }
-                | Op::Custom { .. }
-        )
+        ) || matches!(self, Op::Custom { name } if custom::is_elementwise(name))
     }
 
     /// Whether it only names a value that is already there, so that running it takes no work.

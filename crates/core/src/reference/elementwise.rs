@@ -2,8 +2,9 @@
 
 use super::{Call, Precision, scalar, shake};
 use crate::dtype::DType::{self, F32};
-use crate::error::Result;
-use crate::op::{Binary, Compare, Map, MapResult, Unary, custom};
+use crate::error::{Error, Result};
+use crate::op::custom::{self, Form};
+use crate::op::{Binary, Compare, Map, MapResult, Unary};
 use std::borrow::Cow;
 
 impl Call<'_> {
@@ -48,11 +49,29 @@ impl Call<'_> {
         Ok(c.iter().zip(a.iter().zip(b.iter())).map(|(&c, (&a, &b))| if c != 0.0 { a } else { b }).collect())
     }
 
-    pub(super) fn custom(&self, name: &str) -> Result<Vec<f64>> {
+    pub(super) fn custom(&self, name: &str) -> Result<Vec<Vec<f64>>> {
         let custom = custom::get(name).map_err(|problem| self.fail(problem))?;
-        let inputs = (0..self.inputs.len()).map(|i| self.stretch(i, self.shape())).collect::<Result<Vec<_>>>()?;
-        let count = inputs.first().map_or(0, |x| x.len());
-        (0..count).map(|at| custom.value(&inputs.iter().map(|x| x[at]).collect::<Vec<_>>())).collect()
+        let fail = |problem| Error::Custom { name: name.into(), problem };
+        match custom.form() {
+            Form::Elements { definition, .. } => {
+                let inputs =
+                    (0..self.inputs.len()).map(|i| self.stretch(i, self.shape())).collect::<Result<Vec<_>>>()?;
+                let count = inputs.first().map_or(0, |x| x.len());
+                let one = |at: usize| custom::value(definition, &inputs.iter().map(|x| x[at]).collect::<Vec<_>>());
+                Ok(vec![(0..count).map(one).collect::<std::result::Result<_, _>>().map_err(fail)?])
+            }
+            Form::Places(places) => {
+                let sizes = places.sizes(self.inputs.iter().map(|x| x.shape.clone()).collect()).map_err(fail)?;
+                let mut results = self.outs.iter().map(|(_, shape)| self.zeros(shape)).collect::<Result<Vec<_>>>()?;
+                let mut read = |input: usize, number: usize| {
+                    let x = self.inputs[input];
+                    custom::as_seen(x.dtype, x.data[number])
+                };
+                let mut put = |result: usize, number: usize, value: f64| results[result][number] = value;
+                places.whole(&sizes, &mut read, &mut put).map_err(fail)?;
+                Ok(results)
+            }
+        }
     }
 
     pub(super) fn cast(&self, dtype: DType) -> Result<Vec<f64>> {

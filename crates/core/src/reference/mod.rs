@@ -273,7 +273,10 @@ pub fn eval_node(
         Op::MatMulMap { transpose_a, transpose_b, map, dtype } => {
             call.matmul_map(*transpose_a, *transpose_b, map, *dtype)?
         }
-        Op::Custom { name } => call.custom(name)?,
+        Op::Custom { name } => {
+            let results = call.custom(name)?;
+            return Ok(results.into_iter().enumerate().map(|(k, data)| call.result(k, data)).collect());
+        }
     };
     Ok(vec![call.result(0, data)])
 }

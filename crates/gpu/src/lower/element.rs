@@ -3,14 +3,14 @@
 //! The same code is used for the kernel of a node that runs alone and for the part of a loop's kernel that computes the
 //! node. Only the places of operands differ, and which thread computes which element.
 
+use super::custom;
 use super::grid::coordinates;
 use super::site::Site;
 use super::view::{Home, View, register};
-use schwann_codegen::lang::{self, Expr, Function, Memory, Run, Ty, Var};
+use schwann_codegen::lang::{self, Expr, Memory, Ty, Var};
 use schwann_codegen::math;
-use schwann_core::op::{Activation, Binary, Compare, Map, MapInstr, Op, Reduction, Unary, custom};
+use schwann_core::op::{Activation, Binary, Compare, Map, MapInstr, Op, Reduction, Unary};
 use schwann_core::{DType, Dim, Error, Result};
-use std::sync::Arc;
 
 /// A node to be computed: its operation, its operands' places, and its results' types and sizes.
 pub(crate) struct Call<'a> {
@@ -50,7 +50,7 @@ pub(crate) struct Lists {
 }
 
 impl Call<'_> {
-    fn unsupported(&self, problem: &str) -> Error {
+    pub(super) fn unsupported(&self, problem: &str) -> Error {
         Error::Unsupported { node: self.name.into(), op: self.op.name().into(), problem: problem.into() }
     }
 }
@@ -117,15 +117,7 @@ pub(crate) fn element(s: &mut Site<'_>, call: &Call<'_>, at: &[Expr]) -> Result<
             }
             return Ok(results);
         }
-        Op::Custom { name } => {
-            let function = function(call, name)?;
-            let mut operands = vec![];
-            for i in 0..call.inputs.len() {
-                operands.push(operand(s, i)?);
-            }
-            let value = s.maker.call(&function, operands);
-            s.maker.name("y", value)
-        }
+        Op::Custom { name } => return custom::results(s, call, name, at),
         Op::MatMul { transpose_a, transpose_b } => product(s, call, *transpose_a, *transpose_b, at)?,
         Op::MatMulMap { transpose_a, transpose_b, map, dtype } => {
             let sum = product(s, call, *transpose_a, *transpose_b, at)?;
@@ -181,22 +173,6 @@ pub(crate) fn element(s: &mut Site<'_>, call: &Call<'_>, at: &[Expr]) -> Result<
         Op::Broadcast { .. } => operand(s, 0)?,
         _ => return Err(call.unsupported("there is no kernel for it")),
     }])
-}
-
-/// A custom function in the kernel language.
-fn function(call: &Call<'_>, name: &str) -> Result<Function> {
-    let custom = custom::find(name).ok_or_else(|| call.unsupported("nobody registered it in this program"))?;
-    let wgsl = custom.wgsl_body().ok_or_else(|| {
-        call.unsupported(&format!("`{name}` was registered without a text for GPUs; give it one with `Custom::wgsl`"))
-    })?;
-    let definition = Arc::clone(custom.definition());
-    // The interpreter runs the definition, and checks everything around it.
-    let run = Run(Arc::new(move |x: &[f32]| {
-        let wide: Vec<f64> = x.iter().map(|x| f64::from(*x)).collect();
-        definition(&wide) as f32
-    }));
-    let (wgsl, c) = (wgsl.to_owned(), custom.c_body().map(str::to_owned));
-    Ok(Function { name: format!("custom_{name}"), operands: call.inputs.len() as u32, wgsl, c, run })
 }
 
 fn not(x: &Expr) -> Expr {

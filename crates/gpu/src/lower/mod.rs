@@ -6,6 +6,7 @@
 //! on sizes.
 
 mod constants;
+mod custom;
 mod describe;
 mod element;
 mod grid;

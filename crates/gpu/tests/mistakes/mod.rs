@@ -170,6 +170,7 @@ fn block(kernel: &Kernel, body: &[Stmt], bounds: &HashSet<*const Kind>, text: &m
             }
             Stmt::Barrier => text.push_str(" barrier"),
             Stmt::Fault { .. } => text.push_str(" fault"),
+            Stmt::Routine { .. } => text.push_str(" routine"),
         }
     }
     text.push_str(" }");

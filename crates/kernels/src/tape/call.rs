@@ -4,7 +4,7 @@ use super::scan::Scan;
 use super::verify::moderate;
 use super::{Changing, Ref, Rewriting, Slots, Stopped};
 use crate::attention::{self, Attention};
-use crate::each::{self, Function};
+use crate::each::{self, Function, Whole};
 use crate::exact::{IntOp, IntReduce};
 use crate::gated::Gated;
 use crate::gemm::{self, PackedB, Store};
@@ -193,6 +193,8 @@ pub enum Call {
     /// A function of the caller's own on floats over `dims`, outermost first; each input has its strides, the output is
     /// dense.
     Each { function: Function, dims: [usize; 6], inputs: Vec<(Ref, [usize; 6])>, out: Ref },
+    /// A function of the caller's own on whole values: bytes in, floats out.
+    Whole { whole: Whole, inputs: Vec<Ref>, outs: Vec<Ref> },
     /// A reduction of floats over the middle axis of `shape`.
     Reduce { op: Reduce, shape: [usize; 3], src: Ref, dst: Ref },
     /// A reduction of integers over the middle axis of `shape`.
@@ -452,6 +454,10 @@ impl Call {
                 inputs.iter_mut().for_each(|(r, _)| f(r, false));
                 f(out, true);
             }
+            Call::Whole { inputs, outs, .. } => {
+                inputs.iter_mut().for_each(|r| f(r, false));
+                outs.iter_mut().for_each(|r| f(r, true));
+            }
             Call::LayerNorm { gamma, src, dst, .. } | Call::RmsNorm { gamma, src, dst, .. } => {
                 gamma.iter_mut().for_each(|r| f(r, false));
                 f(src, false);
@@ -553,6 +559,18 @@ impl Call {
                         *operand = (f32s(r).cast_const(), *strides);
                     }
                     each::each(function, dims, &operands[..inputs.len()], f32s(out))
+                        .map_err(|problem| Stopped::Value { call: vec![], problem })?;
+                }
+                Call::Whole { whole, inputs, outs } => {
+                    let mut from = [(std::ptr::null::<u8>(), 0); each::MAX_INPUTS];
+                    for (from, r) in from.iter_mut().zip(inputs) {
+                        *from = (slots.at(r).cast_const(), r.len);
+                    }
+                    let mut to = [(std::ptr::null_mut::<f32>(), 0); each::MAX_OUTPUTS];
+                    for (to, r) in to.iter_mut().zip(outs) {
+                        *to = (f32s(r), r.len / 4);
+                    }
+                    each::whole(whole, &from[..inputs.len()], &to[..outs.len()])
                         .map_err(|problem| Stopped::Value { call: vec![], problem })?;
                 }
                 Call::Reduce { op, shape: [outer, len, inner], src, dst } => {

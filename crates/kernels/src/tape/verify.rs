@@ -125,6 +125,17 @@ pub(super) fn check(call: &Call, memory: &Spaces, on: Machine<'_>, threads: usiz
             }
             a.write(out, product(dims), 4)?;
         }
+        Call::Whole { inputs, outs, .. } => {
+            if inputs.len() > each::MAX_INPUTS || outs.len() > each::MAX_OUTPUTS {
+                return Err(format!("a function of {} values with {} results", inputs.len(), outs.len()));
+            }
+            for r in inputs {
+                a.read(r, Some(r.len), 1)?;
+            }
+            for r in outs {
+                a.write(r, Some(r.len / 4), 4)?;
+            }
+        }
         Call::Reduce { shape, src, dst, .. } | Call::IntReduce { shape, src, dst, .. } => {
             a.read(src, product(shape), 4)?;
             a.write(dst, product(&[shape[0], shape[2]]), 4)?;

@@ -5,11 +5,12 @@ use super::matmul;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::graph::{Node, Value};
-use crate::op::{Binary, Compare, Map, MapInstr, MapResult, Op, Reduction, Unary, custom, visible_pairs};
+use crate::op::custom::{self, Form};
+use crate::op::{Binary, Compare, Map, MapInstr, MapResult, Op, Reduction, Unary, visible_pairs};
 use crate::plan::Kernel;
 use crate::plan::kernel::{self as kernels, Gather, MapWork, Move, Norm, Rows, SegmentSum};
 use schwann_kernels::attention::{Attention, attention_scratch_bytes};
-use schwann_kernels::each::Function;
+use schwann_kernels::each::{Function, Whole};
 use schwann_kernels::exact::{IntOp, IntReduce};
 use schwann_kernels::map::{self as kernel, Elem, Instr, Program};
 use schwann_kernels::reduce::Reduce;
@@ -194,14 +195,30 @@ pub(super) fn lower(l: &mut Lower<'_>, value: Value, node: &Node) -> Result<()> 
         }
         Op::Custom { name } => {
             let custom = custom::get(name).map_err(|problem| Error::Custom { name: name.clone(), problem })?;
-            let mut inputs = Vec::with_capacity(node.inputs.len());
-            for &v in &node.inputs {
-                let x = l.sized(v)?;
-                inputs.push((l.read(v)?, pad6(&x.strides_in(&out.shape), 0)));
-            }
-            let function = Function(Arc::clone(custom.definition()));
-            let call = Call::Each { function, dims: pad6(&out.shape, 1), inputs, out: l.write(value)? };
-            l.call(value, call, label(Kernel::other(format!("custom {name}, by its definition in f64 (slow)"))))
+            let kernel = Kernel::other(format!("custom {name}, by its definition in f64 (slow)"));
+            let inputs = node.inputs.iter().map(|&v| Ok((l.sized(v)?, l.read(v)?))).collect::<Result<Vec<_>>>()?;
+            let call = match custom.form() {
+                Form::Elements { definition, .. } => {
+                    let strided = |(x, r): (Sized, Ref)| (r, pad6(&x.strides_in(&out.shape), 0));
+                    let inputs = inputs.into_iter().map(strided).collect();
+                    let function = Function(Arc::clone(definition));
+                    Call::Each { function, dims: pad6(&out.shape, 1), inputs, out: l.write(value)? }
+                }
+                Form::Places(places) => {
+                    let places = Arc::clone(places);
+                    let dtypes: Vec<DType> = inputs.iter().map(|(x, _)| x.dtype).collect();
+                    let sizes = places.sizes(inputs.iter().map(|(x, _)| x.shape.clone()).collect());
+                    let sizes = sizes.map_err(|problem| Error::Custom { name: name.clone(), problem })?;
+                    let whole = Whole(Arc::new(move |inputs, put| {
+                        let mut read = |k: usize, number: usize| custom::element(dtypes[k], inputs[k], number);
+                        places.whole(&sizes, &mut read, &mut |k, number, value| put(k, number, value as f32))
+                    }));
+                    let outs = 0..node.outs.len() as u16;
+                    let outs = outs.map(|slot| l.write(Value { slot, ..value })).collect::<Result<_>>()?;
+                    Call::Whole { whole, inputs: inputs.into_iter().map(|(_, r)| r).collect(), outs }
+                }
+            };
+            l.call(value, call, label(kernel))
         }
         Op::Input { .. }
         | Op::Weight { .. }

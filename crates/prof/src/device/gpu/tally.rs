@@ -85,8 +85,9 @@ impl AddAssign for Tally {
 /// What the threads of a dispatch's first workgroup do: the busiest, and the average one. An error says which loop turns
 /// nobody knows how often.
 pub fn tally(kernel: &Kernel, dispatch: &Dispatch, constants: &[u32]) -> Result<[Tally; 2], String> {
-    if let Some(function) = kernel.functions.first() {
-        return Err(format!("nobody knows what the function `{}` costs", function.name));
+    let given = kernel.functions.first().map(|function| &function.name);
+    if let Some(name) = given.or(kernel.routine.as_ref().map(|routine| &routine.name)) {
+        return Err(format!("nobody knows what the function `{name}` costs"));
     }
     let args: Vec<Option<u32>> = dispatch.args.iter().map(known).collect();
     let threads = kernel.threads.max(1);
@@ -169,7 +170,7 @@ impl Walk<'_> {
                     done += if a.all() >= b.all() { a } else { b };
                 }
             },
-            Stmt::Store { .. } | Stmt::Barrier | Stmt::Fault { .. } => {}
+            Stmt::Store { .. } | Stmt::Barrier | Stmt::Fault { .. } | Stmt::Routine { .. } => {}
         }
         Ok(done)
     }
