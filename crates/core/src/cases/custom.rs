@@ -24,8 +24,8 @@ const STEP: &str = "example_step";
 const PICK: &str = "example_pick";
 /// Numbers of all narrow types, one of them from the end.
 const NARROW: &str = "example_narrow";
-/// What is at each of the first places of all corners; a result has as many axes as there may be.
-const CORNERS: &str = "example_corners";
+/// How far apart the elements before and after are along all axes at once: 0, 1, 2 and 3 places away.
+const DIAGONAL: &str = "example_diagonal";
 
 fn kernels() -> [Custom; 6] {
     let rows = || (DType::F32, shape!["rows", "n"]);
@@ -101,9 +101,9 @@ fn kernels() -> [Custom; 6] {
 }
 
 /// As many axes and results as there may be.
-fn corners() -> Custom {
+fn diagonal() -> Custom {
     let six = shape!["a", "b", "c", "d", "e", "f"];
-    Custom::places(CORNERS, &[(DType::F32, six.clone())], MOST_RESULTS, six, |p, y| {
+    Custom::places(DIAGONAL, &[(DType::F32, six.clone())], MOST_RESULTS, six, |p, y| {
         let all = [p.at(0), p.at(1), p.at(2), p.at(3), p.at(4), p.at(5)];
         for (k, y) in y.iter_mut().enumerate() {
             *y = p.x(0, &all.map(|at| at + k as i64)) - p.x(0, &all.map(|at| at - k as i64));
@@ -128,7 +128,7 @@ fn register() {
         .wgsl(&format!("{sum};"))
         .c(&format!("{sum}f;"))
         .work(MOST_INPUTS, 0);
-    for custom in [bump, half, corners()].into_iter().chain(kernels()) {
+    for custom in [bump, half, diagonal()].into_iter().chain(kernels()) {
         // Several threads may make the list, each several times; the first one registers.
         if find(custom.name()).is_none() {
             let name = custom.name().to_owned();
@@ -268,9 +268,9 @@ pub(super) fn looking_around(list: &mut List<'_>) {
         let y = m.custom(NARROW, &inputs)?;
         m.result(y)
     });
-    list.add("custom", "corners/as many axes and results as there may be", Tolerance::sum_of(2), |m| {
+    list.add("custom", "diagonal/as many axes and results as there may be", Tolerance::sum_of(2), |m| {
         let x = m.uniform(&[2, 1, 3, 2, 4, 2])?;
-        for y in m.custom_results(CORNERS, &[x])? {
+        for y in m.custom_results(DIAGONAL, &[x])? {
             m.result(y)?;
         }
         Ok(())
