@@ -3,6 +3,7 @@
 //! kernels of its body, dispatched once for each step.
 
 mod block;
+mod left_out;
 mod occupancy;
 mod walk;
 

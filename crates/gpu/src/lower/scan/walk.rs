@@ -1,7 +1,7 @@
 //! A loop as one kernel: a workgroup takes a block of rows through all steps.
 
 use super::block::{Block, ROWS_AT_ONCE};
-use super::is_view;
+use super::left_out::{is_step, zero};
 use crate::lower::element::{Call, Lists, element, epilogue, factors, gate, synapse_ratio};
 use crate::lower::grid::coordinates;
 use crate::lower::site::{Site, word};
@@ -101,6 +101,8 @@ struct Walker<'b> {
     parts: HashMap<Value, Memory>,
     since: Since,
     held: HashMap<Value, Held>,
+    /// The node that is not computed, so that it can be measured what it takes.
+    left_out: Option<u32>,
 }
 
 impl Lowering<'_> {
@@ -146,10 +148,20 @@ impl Lowering<'_> {
             places.push((read.map(|(_, at)| at), write_at));
         }
         let blocks = batch.div_ceil(block.rows as usize);
+        let left_out = self.left_out_of(block, place);
         let groups = self.a_group_each(&mut site, blocks, |s, number| {
             let first_row = s.maker.name("first_row", number * block.rows);
-            let mut walker =
-                Walker { block, shared, parts: HashMap::new(), since: Since::default(), held: HashMap::new() };
+            let mut walker = Walker {
+                block,
+                shared,
+                parts: HashMap::new(),
+                since: Since::default(),
+                held: HashMap::new(),
+                left_out: left_out.flatten(),
+            };
+            if left_out.is_some() {
+                zero(s, shared, block)?;
+            }
             let inputs: Vec<Value> = graph.inputs().map(|(_, v)| v).collect();
             for (value, view) in inputs.iter().zip(operands).skip(scan.states + scan.sequences) {
                 walker.held.insert(*value, Held { view: view.clone(), words: None });
@@ -262,7 +274,7 @@ impl Lowering<'_> {
         let bindings = self.bindings.clone().with(ROWS, block.rows as usize);
         let graph = &block.body.body;
         let mut steps = vec![];
-        for node in graph.nodes().iter().filter(|n| !n.op.is_source() && !is_view(&n.op)) {
+        for node in graph.nodes().iter().filter(|node| is_step(node)) {
             let shape = node.outs[0].shape.eval(&bindings)?;
             steps.push(Step {
                 name: node.name.clone(),
@@ -430,16 +442,21 @@ impl Walker<'_> {
                 let to = if (times - 1 - time) % 2 == 0 { outs[0].clone() } else { other.clone() };
                 accesses[0] = x.access(false, None);
                 self.since.meet(s, &[&accesses[..], &[to.access(true, Some(dealt))]].concat());
-                self.elements(s, value, |s, at, _| {
-                    let result = synapse_ratio(s, &call, &x.view, *activation, *axis, at)?;
-                    s.store(&to.view, at, &result)
-                })?;
+                if self.left_out != Some(id) {
+                    self.elements(s, value, |s, at, _| {
+                        let result = synapse_ratio(s, &call, &x.view, *activation, *axis, at)?;
+                        s.store(&to.view, at, &result)
+                    })?;
+                }
                 x = to;
             }
             return Ok(());
         }
         accesses.extend(outs.iter().map(|out| out.access(true, Some(dealt))));
         self.since.meet(s, &accesses);
+        if self.left_out == Some(id) {
+            return Ok(());
+        }
         if by_rows {
             return self.products(s, &call, &outs[0].view, width);
         }
