@@ -9,7 +9,7 @@ use anyhow::{Context, Result, bail};
 use indicatif::ProgressBar;
 use schwann::prof::device::{Calibration, Catalog, Entry, data_dir};
 use schwann::prof::profile::{Profile, Roof, SCHEMA};
-use schwann::prof::profiler::{Options, Profiler, Subject, Way};
+use schwann::prof::profiler::{Options, Phases, Profiler, Subject, Way};
 use schwann::prof::study::{self, Instruments};
 use schwann::prof::{models, profiler, report, trace};
 use schwann::show::Cleaner;
@@ -33,6 +33,7 @@ Examples:
   schwann profile projected-cfc --prove        try what is recommended
   schwann profile wired-cfc --device 'M1 Max'  beside what guides ask of it
   schwann profile wired-cfc --trace run.json   for ui.perfetto.dev
+  schwann profile wired-cfc --backend wgpu     on the first GPU
   schwann profile wired-cfc --save main        keep it, to compare later";
 
 #[derive(clap::Args, Default)]
@@ -72,6 +73,9 @@ pub(crate) struct Args {
     /// Compute products in bfloat16.
     #[arg(long)]
     bf16: bool,
+    /// On a GPU, times inside loops that are one kernel, by leaving parts out; auto: where that takes less than 10 s.
+    #[arg(long, value_name = "WHEN", value_enum, default_value_t)]
+    phases: When,
     /// Measure other ways in turns with this one: node by node, more threads, bfloat16.
     #[arg(long)]
     compare: bool,
@@ -104,6 +108,25 @@ pub(crate) struct Args {
     /// Print one JSON document.
     #[arg(long)]
     json: bool,
+}
+
+/// When to tell apart what is inside of loops.
+#[derive(Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]
+enum When {
+    #[default]
+    Auto,
+    Always,
+    Never,
+}
+
+impl From<When> for Phases {
+    fn from(when: When) -> Phases {
+        match when {
+            When::Auto => Phases::Auto,
+            When::Always => Phases::Always,
+            When::Never => Phases::Never,
+        }
+    }
 }
 
 /// The document that scripts read.
@@ -272,6 +295,7 @@ fn one(
         .with(options)
         .compared(args.ways()?)
         .swept(args.points()?)
+        .phases(args.phases.into())
         .counting(Instruments::default())
         .allocations(heap::allocations)
         .cancelled_by(Arc::clone(cancel))

@@ -33,7 +33,28 @@ fn a_backend_is_chosen_by_name_and_gives_the_same_answers() {
     assert_eq!((&case["kind"], &case["isa"], &case["roof_s"]), (&"case".into(), &"reference".into(), &().into()));
     let circuits =
         ["bench", "circuits", "--model=W", "--batch=1", "--steps=1", "--seconds=0.01", "--backend=reference"];
-    assert!(place.run(0, &circuits).0.contains("reference"));
+    let said = place.run(0, &circuits).0;
+    assert!(said.contains("reference, in a machine with") && !said.contains("peak:"), "{said}");
+}
+
+#[cfg(feature = "gpu")]
+#[test]
+fn a_gpus_peak_is_measured_and_what_is_inside_of_loops_is_told_apart() {
+    let place = Place::new("backends-gpu");
+    if !place.run(0, &["devices", "list"]).0.contains("wgpu:") {
+        assert!(std::env::var_os("SCHWANN_REQUIRE_GPU").is_none(), "a GPU is required");
+        return;
+    }
+    let small = ["--batch=4", "--steps=4", "--seconds=0.05", "--backend=wgpu"];
+    let circuits = place.run(0, &[&["bench", "circuits", "--model=W"][..], &small].concat()).0;
+    let plain = circuits.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(plain.contains("peak: 256 multiply-adds") && plain.contains("flop/s (measured)"), "{circuits}");
+    assert!(!plain.contains("threads") && plain.contains("wgpu ("), "{circuits}");
+    let profile = ["profile", "W", "--runs=5", "--no-roof", "--json", "--phases=always"];
+    let said = place.run(0, &[&profile[..], &small].concat()).0;
+    let told = serde_json::from_str::<serde_json::Value>(&said).unwrap()["profiles"][0]["compute"].clone();
+    let why = told["phases"]["reason"].as_str().unwrap_or_default();
+    assert!(told["phases"]["value"].is_f64() || why.contains("told apart"), "{}", told["phases"]);
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Running: a program is compiled once and shared; a [`Session`] is one stream through it.
 
-use crate::backend::{Backend, Bound, Change, Choice, Prepared, Stream};
+use crate::backend::{Backend, Bound, Change, Choice, LeftOut, Prepared, Stream};
 use crate::error::{Error, Result};
 pub use crate::graph::Changing;
 use crate::graph::{Graph, Prelude};
@@ -287,7 +287,14 @@ impl Program {
 
     /// A new stream.
     pub fn session(self: &Arc<Self>) -> Session {
-        Session::new(Arc::clone(self))
+        Session::new(Arc::clone(self), None)
+    }
+
+    /// A new stream for runs of these sizes alone, which leave out part of a loop's kernel so that it can be measured what
+    /// that part takes. Their results are worth nothing. None where the backend has no such runs.
+    pub fn session_without(self: &Arc<Self>, bindings: &Bindings, left_out: &LeftOut) -> Result<Option<Session>> {
+        let bound = self.prepared.bind_without(bindings, left_out)?;
+        Ok(bound.map(|bound| Session::new(Arc::clone(self), Some(bound))))
     }
 }
 

@@ -63,6 +63,8 @@ enum Held {
 /// One stream through a program: its memory, its state and its latest results.
 pub struct Session {
     program: Arc<Program>,
+    /// The only layout that it runs with, where that is none of the program's own.
+    only: Option<Arc<dyn Bound>>,
     layout: Option<Layout>,
     /// Made at the first run.
     stream: Option<Box<dyn Stream>>,
@@ -124,7 +126,7 @@ impl Inputs for Given<'_> {
 }
 
 impl Session {
-    pub(crate) fn new(program: Arc<Program>) -> Session {
+    pub(crate) fn new(program: Arc<Program>, only: Option<Arc<dyn Bound>>) -> Session {
         let graph = program.graph();
         let inputs = graph.inputs().len();
         let known = graph.inputs().map(|(name, value)| (name.into(), graph.ty(value).dtype)).collect();
@@ -134,6 +136,7 @@ impl Session {
         Session {
             states,
             state_of,
+            only,
             layout: None,
             stream: None,
             sizes: Sizes { inputs: vec![], outputs: vec![] },
@@ -546,7 +549,15 @@ impl Session {
         let kept = sizes.outputs.iter().map(Sizes::bytes).chain(states).fold(0, usize::saturating_add);
         program.budget().would_fit(kept, "a session's states and outputs")?;
         check_work(graph, &self.scratch)?;
-        let (generation, bound) = program.layout(&self.scratch)?;
+        let (generation, bound) = match &self.only {
+            None => program.layout(&self.scratch)?,
+            Some(only) if only.plan().bindings == self.scratch => (program.generation(), Arc::clone(only)),
+            Some(only) => {
+                let why =
+                    format!("it was made for {} alone, and the inputs are for {}", only.plan().bindings, self.scratch);
+                return Err(Error::Unavailable { what: "a run of this session", why });
+            }
+        };
         self.keep_states_of_other_sizes(&sizes)?;
         // Free the old memory before the new memory is requested.
         (self.layout, self.ran) = (None, false);

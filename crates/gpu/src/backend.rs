@@ -4,7 +4,7 @@ use crate::device::{Device, Limits};
 use crate::lower;
 use crate::program::Layout;
 use crate::stream::Lane;
-use schwann_core::backend::{Backend, Bound, Change, Prepared, Stream, state_places};
+use schwann_core::backend::{Backend, Bound, Change, LeftOut, Prepared, Stream, state_places};
 use schwann_core::pass::PassOptions;
 use schwann_core::plan::Plan;
 use schwann_core::{Bindings, Graph, Result, Tensor};
@@ -17,6 +17,10 @@ pub trait Lowered: Send + Sync {
     fn constants(&self, graph: &Graph) -> Result<Vec<u32>>;
     /// The graph laid out for these sizes.
     fn lay_out(&self, bindings: &Bindings) -> Result<Layout>;
+    /// The same without a part of a loop's kernel; none where it cannot be left out.
+    fn lay_out_without(&self, _: &Bindings, _: &LeftOut) -> Result<Option<Layout>> {
+        Ok(None)
+    }
 }
 
 impl Lowered for lower::Prepared {
@@ -25,6 +29,9 @@ impl Lowered for lower::Prepared {
     }
     fn lay_out(&self, bindings: &Bindings) -> Result<Layout> {
         self.lay_out(bindings)
+    }
+    fn lay_out_without(&self, bindings: &Bindings, left_out: &LeftOut) -> Result<Option<Layout>> {
+        self.lay_out_without(bindings, left_out)
     }
 }
 
@@ -126,13 +133,23 @@ impl<D: Device> Bound for Ready<D> {
     }
 }
 
-impl<D: Device> Prepared for OnDevice<D> {
-    fn bind(&self, bindings: &Bindings) -> Result<Arc<dyn Bound>> {
-        let mut layout = self.lowered.lay_out(bindings)?;
+impl<D: Device> OnDevice<D> {
+    /// Compiles a layout's kernels.
+    fn ready(&self, mut layout: Layout) -> Result<Arc<dyn Bound>> {
         layout.plan.backend = self.device.name();
         layout.plan.unified_memory = Some(self.device.unified());
         let kernels = layout.kernels.iter().map(|kernel| self.device.compile(kernel)).collect::<Result<_>>()?;
         Ok(Arc::new(Ready::<D> { layout, kernels }))
+    }
+}
+
+impl<D: Device> Prepared for OnDevice<D> {
+    fn bind(&self, bindings: &Bindings) -> Result<Arc<dyn Bound>> {
+        self.ready(self.lowered.lay_out(bindings)?)
+    }
+
+    fn bind_without(&self, bindings: &Bindings, left_out: &LeftOut) -> Result<Option<Arc<dyn Bound>>> {
+        self.lowered.lay_out_without(bindings, left_out)?.map(|layout| self.ready(layout)).transpose()
     }
 
     fn stream(&self) -> Result<Box<dyn Stream>> {

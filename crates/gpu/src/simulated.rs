@@ -4,7 +4,7 @@
 //! Commands are put on a queue, and executed in order when the host waits for one.
 
 use crate::device::{Device, Launch, Limits, Tally, problem};
-use schwann_codegen::interpret::{Options, Program, Words};
+use schwann_codegen::interpret::{Counts, Options, Program, Words};
 use schwann_codegen::lang::Kernel;
 use schwann_codegen::verify::verify;
 use schwann_core::backend::Clock;
@@ -42,13 +42,26 @@ pub struct Knobs {
 #[derive(Debug)]
 pub struct Simulated {
     limits: Limits,
-    clock: bool,
+    clock: Ticks,
     began: Instant,
+    /// What launches executed so far.
+    executed: AtomicU64,
     knobs: Arc<Knobs>,
     tally: Tally,
     lost: AtomicBool,
     compiled: Mutex<HashMap<Arc<Kernel>, Arc<Program>>>,
     queue: Mutex<Queue>,
+}
+
+/// What its clock counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ticks {
+    /// There is no clock.
+    None,
+    /// The host's time.
+    Time,
+    /// What is executed: a nanosecond for each.
+    Executed,
 }
 
 /// A buffer: bytes that only the queue touches.
@@ -131,9 +144,20 @@ impl Default for Simulated {
 impl Simulated {
     /// A device with these limits; with a clock of its launches or without.
     pub fn new(limits: Limits, clock: bool) -> Simulated {
+        Simulated::with(limits, if clock { Ticks::Time } else { Ticks::None })
+    }
+
+    /// A device whose clock shows no time but what was executed, a nanosecond for each operation, access and barrier: the same
+    /// in every run.
+    pub fn counting(limits: Limits) -> Simulated {
+        Simulated::with(limits, Ticks::Executed)
+    }
+
+    fn with(limits: Limits, clock: Ticks) -> Simulated {
         Simulated {
             limits,
             clock,
+            executed: AtomicU64::new(0),
             began: Instant::now(),
             knobs: Arc::default(),
             tally: Tally::default(),
@@ -204,17 +228,31 @@ impl Simulated {
     fn launch(&self, work: &Work) -> Result<Vec<[f64; 2]>> {
         let mut times = vec![];
         for launch in &work.launches {
-            let start = self.began.elapsed();
+            let start = self.now();
             let [mut arena, mut constants, mut faults] = work.buffers.each_ref().map(|words| locked(words));
             let mut buffers = [&mut *arena, &mut *constants, &mut *faults];
             let count = launch.kernel.kernel().buffers.len().min(3);
             let ran = launch.kernel.run(launch.groups, &launch.args, &mut buffers[..count], &Options::default());
-            ran.map_err(said)?;
+            self.executed.fetch_add(executed(&ran.map_err(said)?), Ordering::SeqCst);
             std::thread::sleep(Duration::from_micros(self.knobs.delay_us.load(Ordering::SeqCst)));
-            times.push([start, self.began.elapsed()].map(|t| t.as_secs_f64()));
+            times.push([start, self.now()]);
         }
         Ok(times)
     }
+
+    /// The time now, in seconds of its clock.
+    fn now(&self) -> f64 {
+        match self.clock {
+            Ticks::Executed => self.executed.load(Ordering::SeqCst) as f64 * 1e-9,
+            _ => self.began.elapsed().as_secs_f64(),
+        }
+    }
+}
+
+/// All that a launch did.
+fn executed(counts: &Counts) -> u64 {
+    let traffic = [counts.buffer, counts.shared, counts.own];
+    counts.operations + counts.barriers + traffic.iter().map(|t| t.loads + t.stores).sum::<u64>()
 }
 
 /// Copies words, including which of them were never written.
@@ -249,8 +287,12 @@ impl Device for Simulated {
         false
     }
     fn clock(&self) -> Option<Clock> {
-        let clock = || Clock { source: "the interpreter's".into(), origin: Provenance::Measured, resolution_s: 1e-9 };
-        self.clock.then(clock)
+        let source = match self.clock {
+            Ticks::None => return None,
+            Ticks::Time => "the interpreter's",
+            Ticks::Executed => "the interpreter's count of what it executed",
+        };
+        Some(Clock { source: source.into(), origin: Provenance::Measured, resolution_s: 1e-9 })
     }
     fn tally(&self) -> &Tally {
         &self.tally
@@ -346,7 +388,10 @@ impl Device for Simulated {
         self.call("a submission")?;
         Tally::count(&self.tally.submissions, 1);
         Tally::count(&self.tally.launches, list.work.launches.len());
-        Ok(Ticket { number: self.push(Command::Run(Arc::clone(&list.work))), timed: timed && self.clock })
+        Ok(Ticket {
+            number: self.push(Command::Run(Arc::clone(&list.work))),
+            timed: timed && self.clock != Ticks::None,
+        })
     }
 
     fn ended(&self, ticket: &Ticket) -> Result<bool> {

@@ -8,7 +8,7 @@ use std::time::Instant;
 
 /// The names of the queues, and their numbers.
 pub(crate) const QUEUES: [&str; 4] = ["compute", "upload", "submission", "download"];
-const COMPUTE: usize = 0;
+pub(crate) const COMPUTE: usize = 0;
 pub(crate) const UPLOAD: usize = 1;
 pub(crate) const SUBMISSION: usize = 2;
 pub(crate) const DOWNLOAD: usize = 3;
@@ -25,10 +25,17 @@ pub(crate) struct Lap {
     pub(crate) times: Option<Vec<[f64; 2]>>,
 }
 
-/// The host's clock, for devices that have none.
+/// The host's clock for a device's steps, where the device has none.
 pub(crate) fn host_clock() -> Clock {
-    let source =
-        "the host's clock, around a submission for each step: with what it takes to submit and to notice the end";
+    by_clock("the host's clock, around a submission for each step: with what it takes to submit and to notice the end")
+}
+
+/// The host's clock for what the host does.
+pub(crate) fn host_calls_clock() -> Clock {
+    by_clock("the host's clock, around the calls of the driver")
+}
+
+fn by_clock(source: &str) -> Clock {
     Clock { source: source.into(), origin: Provenance::Measured, resolution_s: 1e-9 }
 }
 

@@ -9,7 +9,7 @@ use crate::device::{Device, Launch, problem};
 use crate::memory::Memory;
 use crate::pieces::{Cursor, Cut, MOST_LAUNCHES, Manner, Pace, Part, Script};
 use crate::spans::{self, Lap, QUEUES};
-use schwann_core::backend::{self, Bound, Canceller, Inputs, Observer, Sizes, Span, Stream};
+use schwann_core::backend::{self, Bound, Canceller, Inputs, Observer, Queue, Sizes, Span, Stream};
 use schwann_core::{DType, Error, Result, Tensor};
 use std::cell::{OnceCell, RefCell};
 use std::collections::VecDeque;
@@ -272,8 +272,10 @@ impl<D: Device> Lane<D> {
     }
 
     fn tell(&self, observer: &mut dyn Observer, told: &Told) {
-        let clock = self.device.clock().unwrap_or_else(spans::host_clock);
-        backend::tell(observer, &clock, &QUEUES, told.given, &told.spans);
+        let (steps, calls) = (self.device.clock().unwrap_or_else(spans::host_clock), spans::host_calls_clock());
+        let mut queues = QUEUES.map(|name| Queue { name, clock: &calls });
+        queues[spans::COMPUTE].clock = &steps;
+        backend::tell(observer, &queues, told.given, &told.spans);
     }
 }
 

@@ -1,5 +1,8 @@
 //! A whole sequence of a liquid network is one dispatch, and new sizes make no new kernels.
 
+use schwann_codegen::lang::Stmt;
+use schwann_codegen::verify::verify;
+use schwann_core::backend::LeftOut;
 use schwann_core::pass::{PassOptions, optimize};
 use schwann_core::{Bindings, Graph};
 use schwann_gpu::device::Limits;
@@ -47,6 +50,41 @@ fn a_sequence_is_one_dispatch() {
             assert!(layout.items.iter().all(|item| matches!(item, Item::Dispatch(_))), "{name}: a loop of dispatches");
             let names: Vec<&str> = layout.kernels.iter().map(|kernel| &*kernel.name).collect();
             assert_eq!(layout.items.len(), 1, "{name}: {names:?}");
+        }
+    }
+}
+
+#[test]
+fn a_kernel_that_leaves_a_part_out_has_the_same_memory_and_the_same_barriers() {
+    fn barriers(body: &[Stmt]) -> usize {
+        let count = |stmt: &Stmt| match stmt {
+            Stmt::Barrier => 1,
+            Stmt::For { body, .. } => barriers(body),
+            Stmt::If { then, otherwise, .. } => barriers(then) + barriers(otherwise),
+            _ => 0,
+        };
+        body.iter().map(count).sum()
+    }
+    for (name, graph) in models() {
+        for parallel_groups in [1, 256] {
+            let limits = Limits { parallel_groups, ..Limits::default() };
+            let prepared = Prepared::new(Arc::new(graph.clone()), &limits).unwrap();
+            let sizes = Bindings::new().with("B", 256).with("T", 64).with("C", SIZES[0]);
+            let plan = prepared.lay_out(&sizes).unwrap().plan;
+            let made = |step| {
+                let layout = prepared.lay_out_without(&sizes, &LeftOut { looped: vec![0], step }).unwrap().unwrap();
+                assert_eq!(layout.kernels.len(), 1, "{name}");
+                Arc::clone(&layout.kernels[0])
+            };
+            let whole = made(None);
+            let steps = plan.steps[0].looped.as_ref().unwrap().body.steps.len();
+            let all: HashSet<_> = (0..steps).map(|step| made(Some(step))).chain([Arc::clone(&whole)]).collect();
+            assert_eq!(all.len(), steps + 1, "{name}: each leaves something else out");
+            for kernel in &all {
+                assert_eq!((kernel.threads, &kernel.shared), (whole.threads, &whole.shared), "{name}");
+                assert_eq!(barriers(&kernel.body), barriers(&whole.body), "{name}");
+                verify(kernel).unwrap();
+            }
         }
     }
 }

@@ -8,7 +8,7 @@ mod opened;
 
 use schwann_codegen::lang::{Maker, Ty};
 use schwann_core::backend::cpu::Cpu;
-use schwann_core::backend::{Backend, Timeline};
+use schwann_core::backend::{Backend, LeftOut, Timeline};
 use schwann_core::{
     Changing, CompileOptions, DType, Error, Graph, GraphBuilder, Program, Result, Session, Tensor, shape,
 };
@@ -102,6 +102,39 @@ fn close(got: &[Tensor], want: &[Tensor]) {
         let off = numbers(got).iter().zip(numbers(want)).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
         assert!(off < 1e-4, "off by {off}");
     }
+}
+
+#[test]
+fn runs_that_leave_a_part_out_disturb_no_others_and_have_one_size() {
+    let device = Arc::new(Simulated::default());
+    let program = compile(&walk(), &Gpu::new(Arc::clone(&device))).unwrap();
+    let (x, h) = (sequence(3, 2), ones(&[2, 4]));
+    let first = |session: &mut Session| session.run(&[("x", &x), ("h", &h)]).unwrap().to_vec();
+    let run = |session: &mut Session| session.run(&[("x", &x)]).unwrap().to_vec();
+    let mut alone = program.session();
+    let want = [first(&mut alone), run(&mut alone), run(&mut alone)];
+    let mut session = program.session();
+    assert_eq!(first(&mut session), want[0]);
+    let bindings = session.plan().unwrap().bindings.clone();
+    let steps = session.plan().unwrap().steps[0].looped.as_ref().unwrap().body.steps.len();
+    let left_out = |looped: usize, step| LeftOut { looped: vec![looped], step };
+    let mut whole = program.session_without(&bindings, &left_out(0, None)).unwrap().unwrap();
+    assert_eq!(first(&mut whole), want[0], "nothing is left out");
+    for step in 0..steps {
+        let mut without = program.session_without(&bindings, &left_out(0, Some(step))).unwrap().unwrap();
+        assert_ne!(first(&mut without), want[0], "step {step} is left out");
+    }
+    assert_eq!([run(&mut session), run(&mut session)], [want[1].clone(), want[2].clone()]);
+    for nothing in [left_out(0, Some(steps)), left_out(1, None)] {
+        assert!(program.session_without(&bindings, &nothing).unwrap().is_none(), "{nothing:?}");
+    }
+    let refused = whole.run(&[("x", &sequence(4, 2)), ("h", &h)]).unwrap_err().to_string();
+    assert!(refused.contains("alone") && refused.contains("T=4"), "{refused}");
+    // A loop whose rows depend on each other is no kernel, and the processor has none.
+    let repeated = compile(&repeat(), &Gpu::new(device)).unwrap();
+    assert!(repeated.session_without(&bindings, &left_out(0, None)).unwrap().is_none());
+    let here = compile(&walk(), &Cpu::new(1).unwrap()).unwrap();
+    assert!(here.session_without(&bindings, &left_out(0, None)).unwrap().is_none());
 }
 
 #[test]

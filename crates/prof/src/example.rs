@@ -90,6 +90,7 @@ pub fn scaled(factor: f64, seed: u64) -> Profile {
             run_overhead: None,
         },
         compute: Compute {
+            phases: None,
             time_mean: measured(mean, "s").with_spread(spread).with_resolution(1e-9),
             time_std: measured(std, "s"),
             time_min: measured(quantile(0.0), "s"),
@@ -419,6 +420,7 @@ fn ops(factor: f64) -> Vec<Op> {
             kernel: kernel.into(),
             kind: if op == "transpose" { KernelKind::Move } else { KernelKind::Product },
             idle_lanes: None,
+            whole_time: None,
             shape: shape.into(),
             dtype: "f32".into(),
             path: if inside { vec![1, i - 1] } else { vec![i.min(2)] },

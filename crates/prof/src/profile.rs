@@ -217,6 +217,9 @@ pub struct Compute {
     pub attributed: Figure,
     /// Each operation, in the order it runs.
     pub ops: Vec<Op>,
+    /// Where loops are one kernel of a device: seconds that went into telling apart what is inside them, compiling included.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub phases: Option<Figure>,
 }
 
 /// The same run in several starts of the process, each with its own luck of memory and cores, in turns with a yardstick:
@@ -331,6 +334,10 @@ pub struct Op {
     pub within: Option<String>,
     /// Seconds a run, all its calls together, without what is inside it.
     pub self_time: Figure,
+    /// Of a loop that is one kernel and was told apart by leaving parts out: seconds a run of the whole kernel. The times of
+    /// the parts are derived, and `self_time` is what they leave.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub whole_time: Option<Figure>,
     /// Of the run, in %.
     pub share: Figure,
     /// Calls a run.

@@ -4,7 +4,7 @@
 //! starts from states of zero, as ncps does where no state is given.
 
 use super::Engine;
-use crate::{Outcome, load, out, stop};
+use crate::{Outcome, devices, load, out, stop};
 use anyhow::{Context, Result, anyhow, bail};
 use schwann::backend::Backend;
 use schwann::nn::{self, Adam, GraphOptions, InitialState, Model};
@@ -22,6 +22,8 @@ use std::path::Path;
 const RATE: f32 = 1e-3;
 /// Seconds to measure multiply-adds in registers.
 const PEAK_SECONDS: f64 = 0.3;
+/// Where the table says how many threads; of a processor.
+const THREADS_COLUMN: usize = 3;
 
 /// What follows the options in `--help`.
 const AFTER_HELP: &str = "Times are of one call of Session::run for a whole batch \
@@ -131,11 +133,11 @@ pub(super) fn run(args: &Args) -> Result<Outcome> {
     stop::keep();
     let bar = out::progress(of as u64);
     let mut out = out::stdout();
-    let mut table = out::Table::new(&[
+    let on_cpu = args.on.choice()?.is_cpu();
+    let mut headings = vec![
         "model",
         ">batch",
         ">steps",
-        ">threads",
         ">min",
         ">median",
         ">a step",
@@ -143,16 +145,17 @@ pub(super) fn run(args: &Args) -> Result<Outcome> {
         ">flop/s",
         ">of peak",
         ">functions/s",
-    ]);
+    ];
+    if on_cpu {
+        headings.insert(THREADS_COLUMN, ">threads");
+    }
+    let mut table = out::Table::new(&headings);
     let (mut noisy, mut done, mut losses, mut peaks) = (0, 0, vec![], vec![]);
     'all: for &threads in &threads {
         let engine = Engine::new(&args.on, threads)?;
-        // Scripts call for one figure at a time, and know the machine; and only the processor's peak can be measured.
-        let peak = match engine.processor.as_ref().filter(|_| !args.json) {
-            Some(cpu) => Some(peak_flops(cpu.isa(), threads, PEAK_SECONDS)?),
-            None => None,
-        };
-        peaks.extend(peak.map(|p| format!("{}flop/s on {}", out::rate(p), out::threads(threads))));
+        // Scripts call for one figure at a time, and know the machine.
+        let peak = if args.json { None } else { peak(args, &engine, threads)? };
+        peaks.extend(peak.as_ref().map(|p| p.told.clone()));
         for (name, model) in &models {
             for &(batch, steps) in &shapes {
                 bar.set_message(format!("{name} {batch}×{steps}, {}", out::threads(threads)));
@@ -169,7 +172,7 @@ pub(super) fn run(args: &Args) -> Result<Outcome> {
                         break 'all;
                     }
                 } else {
-                    table.row(row(&record, peak));
+                    table.row(row(&record, on_cpu, peak.as_ref().map(|p| p.flops)));
                     losses.extend(record.training.map(|t| (format!("{name} {batch}×{steps}"), t)));
                 }
                 bar.inc(1);
@@ -182,18 +185,24 @@ pub(super) fn run(args: &Args) -> Result<Outcome> {
     }
     let machine = cpu::name().unwrap_or_else(|why| format!("CPU name unavailable: {why}"));
     let isa = Engine::new(&args.on, 1)?.isa();
-    writeln!(out, "{} {machine}, {isa}, {} cores", out::paint(out::TITLE, "machine"), cpu::cores())?;
+    let machine = match on_cpu {
+        true => format!("{machine}, {isa}, {} cores", cpu::cores()),
+        false => format!("{isa}, in a machine with {machine}"),
+    };
+    writeln!(out, "{} {}", out::paint(out::TITLE, "machine"), out::printable(&machine))?;
     for (name, model) in &models {
         writeln!(out, "{} {}", out::paint(out::TITLE, out::printable(models::full_name(name))), describe(model))?;
     }
     writeln!(out)?;
     table.write(&mut out)?;
     let what = if args.train { "a full training step" } else { "Session::run" };
-    let notes = format!(
+    let mut notes = format!(
         "times of {what} (measured); states start at zero in each; flops and functions counted in the plan, without \
-         what it skips (derived); peak: multiply-adds in registers, {} (measured)",
-        peaks.join(", ")
+         what it skips (derived)"
     );
+    if !peaks.is_empty() {
+        notes += &format!("; peak: {} (measured)", peaks.join(", "));
+    }
     writeln!(out, "{}", out::paint(out::DIM, notes))?;
     if args.train {
         let each: Vec<String> =
@@ -206,6 +215,28 @@ pub(super) fn run(args: &Args) -> Result<Outcome> {
         writeln!(out, "{}", out::paint(out::DIM, text))?;
     }
     super::ended(&mut out, false, done, of)
+}
+
+/// The most arithmetic that there can be.
+struct Peak {
+    flops: f64,
+    /// What it is, in words.
+    told: String,
+}
+
+/// The peak of what is timed, measured now: of the processor with so many threads, or of another device. The reference is
+/// no device, and has none.
+fn peak(args: &Args, engine: &Engine, threads: usize) -> Result<Option<Peak>> {
+    if let Some(cpu) = &engine.processor {
+        let flops = peak_flops(cpu.isa(), threads, PEAK_SECONDS)?;
+        let told = format!("multiply-adds in registers, {}flop/s on {}", out::rate(flops), out::threads(threads));
+        return Ok(Some(Peak { flops, told }));
+    }
+    let roof = devices::roof_of(&args.on.choice()?)?;
+    Ok(roof.and_then(|roof| {
+        let flops = roof.flops.value?;
+        Some(Peak { flops, told: format!("{}, {}flop/s", roof.flops.source, out::rate(flops)) })
+    }))
 }
 
 /// The models by name, with the options that were given.
@@ -366,13 +397,12 @@ fn train(
     Ok((samples, cost, training))
 }
 
-fn row(r: &Record<'_>, peak: Option<f64>) -> [String; 11] {
+fn row(r: &Record<'_>, on_cpu: bool, peak: Option<f64>) -> Vec<String> {
     let (min, median) = (r.min_ms / 1e3, r.median_ms / 1e3);
-    [
+    let mut cells = vec![
         out::printable(models::full_name(r.model)),
         r.batch.to_string(),
         r.steps.to_string(),
-        r.threads.to_string(),
         plan::seconds(min),
         format!("{}{}", plan::seconds(median), if r.noisy { "~" } else { "" }),
         plan::seconds(min / r.steps as f64),
@@ -381,5 +411,9 @@ fn row(r: &Record<'_>, peak: Option<f64>) -> [String; 11] {
         // Faster than the peak is no share of it: the peak was measured beside other work.
         peak.and_then(|p| share(r.gflop_s * 1e9 / p)).map_or("–".into(), |p| format!("{:.0}%", 100.0 * p)),
         out::rate(r.transcendentals_s),
-    ]
+    ];
+    if on_cpu {
+        cells.insert(THREADS_COLUMN, r.threads.to_string());
+    }
+    cells
 }

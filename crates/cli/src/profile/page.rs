@@ -2,13 +2,13 @@
 //! columns as there are.
 
 use crate::{devices, out, predict};
-use schwann::Figure;
 use schwann::graph::is_automatic;
 use schwann::plan::{bytes, count, seconds};
 use schwann::prof::analyze::cliffs;
 use schwann::prof::device::predict::NEVER_COMPARED;
 use schwann::prof::plot::unit::{faster, percent};
 use schwann::prof::profile::{Bound, Comparison, Op, Profile, Recommendation, Roof, Verdict};
+use schwann::{Figure, Provenance};
 use std::io::{Result, Write};
 
 /// Operations shown one by one.
@@ -90,7 +90,12 @@ pub(super) fn write(out: &mut dyn Write, p: &Profile, width: usize) -> Result<()
     let rate = show(&c.throughput, |v| format!("{} sequence steps/s", out::rate(v)));
     page.text(2, &format!("{rate}, {flops} (derived); {roof}"))?;
 
-    page.heading("Where the time goes (measured)")?;
+    let derived = c.ops.iter().any(|op| op.whole_time.is_some());
+    page.heading(if derived {
+        "Where the time goes (measured; ≈ derived)"
+    } else {
+        "Where the time goes (measured)"
+    })?;
     operations(&mut page, &c.ops)?;
     if !p.bottlenecks.is_empty() || !p.recommendations.is_empty() {
         page.heading("What to do")?;
@@ -120,7 +125,7 @@ pub(super) fn write(out: &mut dyn Write, p: &Profile, width: usize) -> Result<()
     let sizes = [("arena", &m.arena), ("weights", &m.weights), ("held", &m.held), ("RSS", &m.rss)];
     // What nobody measured here is in the JSON, with the reason.
     let known = sizes.iter().filter_map(|(name, f)| Some(format!("{name} {}", bytes(f.value? as u64))));
-    let moved = show(&m.bandwidth, |v| format!("{v:.1} GB/s moved"));
+    let moved = show(&m.bandwidth, |v| format!("{}B/s moved", out::rate(v * 1e9)));
     page.detail("memory", &format!("{}; {moved}", known.collect::<Vec<_>>().join(", ")))?;
     if !is_cpu && p.roof.flops.value.is_some() {
         page.detail("limits", &limits(&p.roof))?;
@@ -132,6 +137,10 @@ pub(super) fn write(out: &mut dyn Write, p: &Profile, width: usize) -> Result<()
         show(&c.attributed, |v| percent(v, 1))
     );
     page.detail("measurement", &watching)?;
+    if let Some(phases) = &c.phases {
+        let told = "times inside loops: what the kernel takes less without a step, run in turns with the whole";
+        page.detail("≈ derived", &show(phases, |v| format!("{told}; that took {} (--phases never)", seconds(v))))?;
+    }
     elsewhere(&mut page, p)?;
     for r in p.requirements.iter().filter(|_| p.requirements.len() <= 6) {
         let met = match r.met {
@@ -260,43 +269,111 @@ fn given_name(op: &Op) -> Option<String> {
 /// What an operation does, in words that fit.
 fn what(op: &Op, width: usize) -> String {
     let kernel = match op.op.as_str() {
-        "scan" if op.flops.value.is_none_or(|f| f == 0.0) => "the loop itself: rows in and out, states".into(),
+        "scan" if op.whole_time.is_none() && op.flops.value.is_none_or(|f| f == 0.0) => {
+            "the loop itself: rows in and out, states".into()
+        }
         _ => out::printable(&op.kernel),
     };
     out::cut(&given_name(op).map_or(kernel.clone(), |name| format!("{name}: {kernel}")), width)
 }
 
-/// The operations that take longest, each with its part of the run.
+/// A row of the table of operations.
+struct Row {
+    share: f64,
+    time: String,
+    what: String,
+    limit: &'static str,
+}
+
+/// An operation's time; one that is derived is marked.
+fn marked(figure: &Figure) -> String {
+    let mark = if figure.provenance == Provenance::Derived { "≈" } else { "" };
+    figure.value.map_or("–".into(), |value| format!("{mark}{}", seconds(value)))
+}
+
+/// What an operation took with what was told apart inside it, in seconds.
+fn with_parts(op: &Op) -> Option<f64> {
+    op.whole_time.as_ref().unwrap_or(&op.self_time).value
+}
+
+/// The operations that take longest, each with its part of the run; below a loop that was told apart, its parts.
 fn operations(page: &mut Page<'_>, ops: &[Op]) -> Result<()> {
     // What has no time of its own is in the JSON, with the reason.
-    let mut order: Vec<&Op> = ops.iter().filter(|op| op.self_time.value.is_some()).collect();
-    let inside = ops.len() - order.len();
-    order.sort_by(|a, b| b.self_time.value.unwrap_or(0.0).total_cmp(&a.self_time.value.unwrap_or(0.0)));
+    let part_of = |op: &Op| ops.iter().position(|o| o.whole_time.is_some() && is_inside(op, o));
+    let mut order: Vec<&Op> = ops.iter().filter(|op| with_parts(op).is_some() && part_of(op).is_none()).collect();
+    order.sort_by(|a, b| with_parts(b).unwrap_or(0.0).total_cmp(&with_parts(a).unwrap_or(0.0)));
     let (shown, rest) = order.split_at(order.len().min(MOST_OPS));
-    let wide = page.width.saturating_sub(2 + 4 + 2 + 8 + 2 + BAR + 2 + 2 + 10);
-    let mut row = |share: f64, time: String, what: String, limit: &str| {
+    let column = if ops.iter().any(|op| op.whole_time.is_some()) { 9 } else { 8 };
+    let wide = page.width.saturating_sub(2 + 4 + 2 + column + 2 + BAR + 2 + 2 + 10);
+    // Seconds of all of them.
+    let total = ops.iter().find_map(|op| Some(op.self_time.value? / op.share.value.filter(|s| *s > 0.0)? * 100.0));
+    let mut rows = vec![];
+    for op in shown {
+        let Some(time) = &op.whole_time else {
+            let share = op.share.value.unwrap_or(0.0);
+            rows.push(Row { share, time: marked(&op.self_time), what: what(op, wide), limit: limit(op.bound) });
+            continue;
+        };
+        let share = time.value.zip(total).map_or(0.0, |(time, total)| time / total * 100.0);
+        rows.push(Row { share, time: marked(time), what: what(op, wide), limit: "" });
+        let mut parts: Vec<&Op> = ops.iter().filter(|o| is_inside(o, op) && o.self_time.value.is_some()).collect();
+        parts.sort_by(|a, b| b.self_time.value.unwrap_or(0.0).total_cmp(&a.self_time.value.unwrap_or(0.0)));
+        let room = wide.saturating_sub(2);
+        let (most, others) = parts.split_at(parts.len().min(MOST_OPS));
+        for part in most {
+            let (share, text) = (part.share.value.unwrap_or(0.0), format!("  {}", what(part, room)));
+            rows.push(Row { share, time: marked(&part.self_time), what: text, limit: limit(part.bound) });
+        }
+        rows.extend(sum(others, "  "));
+        if op.self_time.value.is_some() {
+            let (share, text) = (op.share.value.unwrap_or(0.0), "  the rest of it: waiting, inputs in, results out");
+            rows.push(Row { share, time: marked(&op.self_time), what: out::cut(text, wide), limit: "" });
+        }
+    }
+    rows.extend(sum(rest, ""));
+    for Row { share, time, what, limit } in rows {
         let bar = "█".repeat((share / 100.0 * BAR as f64).round() as usize);
         let gap = " ".repeat(wide.saturating_sub(out::columns(&what)));
         let share = percent(share, 0) + "%";
         let limit = if limit.is_empty() { String::new() } else { format!("{gap}  {}", out::paint(out::DIM, limit)) };
-        writeln!(page.out, "  {share:>4}  {time:>8}  {bar:<BAR$}  {what}{limit}")
-    };
-    for op in shown {
-        row(
-            op.share.value.unwrap_or(0.0),
-            op.self_time.value.map_or("–".into(), seconds),
-            what(op, wide),
-            limit(op.bound),
-        )?;
+        writeln!(page.out, "  {share:>4}  {time:>column$}  {bar:<BAR$}  {what}{limit}")?;
     }
-    if !rest.is_empty() {
-        let sum: f64 = rest.iter().filter_map(|o| o.self_time.value).sum();
-        let share: f64 = rest.iter().filter_map(|o| o.share.value).sum();
-        row(share, seconds(sum), format!("{} more", count(rest.len() as u64)), "")?;
+    without_times(page, ops)
+}
+
+/// Whether an operation is in this loop.
+fn is_inside(op: &Op, looped: &Op) -> bool {
+    op.path.len() > looped.path.len() && op.path.starts_with(&looped.path)
+}
+
+/// What is not shown one by one.
+fn sum(ops: &[&Op], indent: &str) -> Option<Row> {
+    let seconds_of: f64 = ops.iter().filter_map(|op| with_parts(op)).sum();
+    let share: f64 = ops.iter().filter_map(|op| op.share.value).sum();
+    let what = format!("{indent}{} more", count(ops.len() as u64));
+    (!ops.is_empty()).then(|| Row { share, time: seconds(seconds_of), what, limit: "" })
+}
+
+/// Why some operations have no time.
+fn without_times(page: &mut Page<'_>, ops: &[Op]) -> Result<()> {
+    let mut missing: Vec<(&str, Vec<&Op>)> = vec![];
+    for op in ops.iter().filter(|op| op.self_time.value.is_none()) {
+        let why = op.self_time.reason.as_deref().unwrap_or("no reason given");
+        match missing.iter_mut().find(|(known, _)| *known == why) {
+            Some((_, ops)) => ops.push(op),
+            None => missing.push((why, vec![op])),
+        }
     }
-    if let Some(why) = ops.iter().filter(|_| inside > 0).find_map(|op| op.self_time.reason.as_deref()) {
-        let what = if inside == 1 { "1 operation has".into() } else { format!("{inside} operations have") };
-        page.text(2, &out::paint(out::DIM, format!("{what} no time: {}", out::printable(why))))?;
+    for (why, ops) in missing.iter().take(MOST_OPS) {
+        let what = match &ops[..] {
+            [op] if op.whole_time.is_some() => format!("the rest of {}", out::printable(&op.name)),
+            [op] => out::printable(&op.name),
+            several => format!("{} operations", several.len()),
+        };
+        page.text(2, &out::paint(out::DIM, format!("no time for {what}: {}", out::printable(why))))?;
+    }
+    if let Some(more) = missing.len().checked_sub(MOST_OPS + 1) {
+        page.text(2, &out::paint(out::DIM, format!("no time for {} more (--json says why)", more + 1)))?;
     }
     Ok(())
 }
@@ -353,6 +430,37 @@ mod tests {
             assert!(glyph || own, "{line}\n{text}");
         }
         assert!(table.iter().any(|line| line.contains("glyph of ")), "{text}");
+    }
+
+    #[test]
+    fn parts_of_a_loop_that_was_told_apart_stand_below_it_and_are_marked() {
+        let mut profile = example::profile();
+        let seconds = |value: f64| Figure::derived(value, "s", "made up");
+        let mut looped = profile.compute.ops[0].clone();
+        let parts: f64 = (1..5).filter_map(|i| profile.compute.ops[i].self_time.value).sum();
+        (looped.name, looped.op, looped.path) = ("steps".into(), "scan".into(), vec![1]);
+        looped.whole_time = Some(Figure::measured(parts + 1e-6, "s", "made up"));
+        looped.self_time = seconds(1e-6);
+        for op in &mut profile.compute.ops[1..5] {
+            op.self_time = seconds(op.self_time.value.unwrap());
+        }
+        profile.compute.ops[4].self_time = Figure::unavailable("s", "made up", "below what can be told apart");
+        profile.compute.ops[4].share = Figure::unavailable("%", "made up", "below what can be told apart");
+        profile.compute.ops.insert(1, looped);
+        profile.compute.phases = Some(Figure::measured(2.0, "s", "made up"));
+        let text = page(&profile, 80);
+        let table: Vec<&str> = text.lines().skip_while(|l| !l.contains("Where the time goes")).skip(1).collect();
+        assert!(text.contains("(measured; ≈ derived)"), "{text}");
+        assert!(table[0].contains("steps") && !table[0].contains('≈'), "{text}");
+        let marked = |line: &str, name: &str| line.contains(name) && line.contains('≈');
+        assert!(
+            marked(table[1], "  heads") && marked(table[2], "backbone.1") && marked(table[3], "backbone.0"),
+            "{text}"
+        );
+        assert!(marked(table[4], "the rest of it"), "{text}");
+        assert!(table[5].contains("y") && !table[5].contains('≈'), "{text}");
+        assert!(text.contains("no time for projected: below what can be told apart"), "{text}");
+        assert!(text.contains("that took 2.00 s"), "{text}");
     }
 
     #[test]

@@ -12,7 +12,7 @@ pub mod reference;
 mod timeline;
 
 pub use choice::{CPU, Choice, Known, known, register};
-pub use timeline::{Clock, Span, Timeline, Total, Totals, tell};
+pub use timeline::{Beside, Clock, Queue, Span, Timeline, Total, Totals, tell};
 
 use crate::dtype::DType;
 use crate::error::{Error, Result};
@@ -44,6 +44,12 @@ pub trait Backend: Send + Sync {
 pub trait Prepared: Send + Sync {
     /// Lays the graph out for these sizes.
     fn bind(&self, bindings: &Bindings) -> Result<Arc<dyn Bound>>;
+    /// The layout that [`Prepared::bind`] makes, but without one part of a loop's kernel, to measure what that part takes.
+    /// Memory and barriers stay the same, and the results mean nothing. None where there is no such kernel, or no way to
+    /// leave a part of it out.
+    fn bind_without(&self, _: &Bindings, _: &LeftOut) -> Result<Option<Arc<dyn Bound>>> {
+        Ok(None)
+    }
     /// A new stream. It takes almost no memory until it is fitted to sizes.
     fn stream(&self) -> Result<Box<dyn Stream>>;
     /// Gives weights of the graph that [may change](Graph::may_change) new data of the same types: all of them or,
@@ -55,6 +61,16 @@ pub trait Prepared: Send + Sync {
         let why = format!("this backend has no way to replace `{}`", names.join("`, `"));
         Err(Error::Unavailable { what: "a change of weights", why })
     }
+}
+
+/// What a layout leaves out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LeftOut {
+    /// The place in the plan of a loop that is one kernel.
+    pub looped: Vec<usize>,
+    /// The step of its body that is not computed. Without one everything is, by a kernel that differs from those which leave
+    /// something out in nothing else: the one to compare them with.
+    pub step: Option<usize>,
 }
 
 /// What becomes of layouts when weights change.

@@ -2,8 +2,8 @@
 
 use crate::backend::host::HostMemory;
 use crate::backend::{
-    Backend, Bound, Canceller, Change, Clock, Inputs, Observer, Prepared, Sizes, Source, Span, Stream, state_places,
-    tell,
+    Backend, Bound, Canceller, Change, Clock, Inputs, Observer, Prepared, Queue, Sizes, Source, Span, Stream,
+    state_places, tell,
 };
 use crate::error::{Error, Result};
 use crate::figure::Provenance;
@@ -135,7 +135,7 @@ impl Seen {
         };
         let spans: Vec<Span> = self.begun.iter().zip(ends).map(span).collect();
         let clock = Clock { source: "system clock".into(), origin: Provenance::Measured, resolution_s: 1e-9 };
-        tell(observer, &clock, &["thread 0"], given, &spans);
+        tell(observer, &[Queue { name: "thread 0", clock: &clock }], given, &spans);
     }
 }
 

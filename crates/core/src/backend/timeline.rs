@@ -65,6 +65,8 @@ pub struct Totals {
 pub struct Beside {
     /// The queue's name.
     pub queue: String,
+    /// The clock of its times.
+    pub clock: Clock,
     /// Seconds of the runs' time, as in [`Total::seconds`].
     pub seconds: f64,
     /// How often.
@@ -80,6 +82,15 @@ pub struct Clock {
     pub origin: Provenance,
     /// The least difference that it shows, in seconds.
     pub resolution_s: f64,
+}
+
+/// A queue of a backend: what it is called, and the clock of its times.
+#[derive(Clone, Copy, Debug)]
+pub struct Queue<'a> {
+    /// Its name, for people: `upload`.
+    pub name: &'a str,
+    /// The clock.
+    pub clock: &'a Clock,
 }
 
 /// Where a backend writes what it measured of runs, and a reader finds it. It is an [`Observer`], which a session's run
@@ -99,8 +110,7 @@ pub struct Timeline {
 /// What was reported by a backend that measures its own spans.
 #[derive(Clone, Debug)]
 struct Told {
-    clock: Clock,
-    queues: Vec<String>,
+    queues: Vec<(String, Clock)>,
     sums: BTreeMap<Vec<usize>, Sum>,
     /// What belongs to no step, by queue.
     beside: BTreeMap<usize, Sum>,
@@ -165,12 +175,11 @@ impl Timeline {
     }
 
     /// A run's spans, told by a backend that keeps time itself. `given` is when the backend was given the run, from which
-    /// the spans count; `queues` are the names of its queues, the same in every run. Spans that contain others need not come
-    /// before them.
-    pub fn tell(&mut self, clock: &Clock, queues: &[&str], given: Instant, spans: &[Span]) {
+    /// the spans count; `queues` are its queues, the same in every run, first one that runs steps. Spans that contain others
+    /// need not come before them.
+    pub fn tell(&mut self, queues: &[Queue<'_>], given: Instant, spans: &[Span]) {
         let told = self.told.get_or_insert_with(|| Told {
-            clock: clock.clone(),
-            queues: queues.iter().map(|&name| name.to_owned()).collect(),
+            queues: queues.iter().map(|queue| (queue.name.to_owned(), queue.clock.clone())).collect(),
             sums: BTreeMap::new(),
             beside: BTreeMap::new(),
             spans: vec![],
@@ -203,22 +212,22 @@ impl Timeline {
         self.began
     }
 
-    /// The clock that the places' times are from.
+    /// The clock that the places' times are from: that of the first queue.
     pub fn clock(&self) -> Clock {
-        match &self.told {
-            Some(told) => told.clock.clone(),
-            None => Clock {
-                source: clock::NAME.into(),
-                origin: Provenance::Measured,
-                resolution_s: self.rate.seconds_per_tick(),
-            },
-        }
+        let first = self.told.as_ref().and_then(|told| told.queues.first());
+        first.map_or_else(|| self.host_clock(), |(_, clock)| clock.clone())
+    }
+
+    /// The clock of whole runs, and so of [`Totals::outside_s`]: the processor's counter.
+    pub fn host_clock(&self) -> Clock {
+        let (source, resolution_s) = (clock::NAME.into(), self.rate.seconds_per_tick());
+        Clock { source, origin: Provenance::Measured, resolution_s }
     }
 
     /// The names of the queues that [`Span::queue`] counts.
     pub fn queues(&self) -> Vec<String> {
         match &self.told {
-            Some(told) => told.queues.clone(),
+            Some(told) => told.queues.iter().map(|(name, _)| name.clone()).collect(),
             None => {
                 let most = self.recorder.events().map(|e| e.thread).max().unwrap_or(0);
                 (0..=most).map(|i| format!("thread {i}")).collect()
@@ -254,10 +263,10 @@ impl Timeline {
         };
         let places: Vec<Total> = told.sums.iter().map(place).collect();
         let beside = |(queue, sum): (&usize, &Sum)| {
-            let queue = told.queues.get(*queue).cloned().unwrap_or_default();
-            Beside { queue, seconds: sum.seconds, calls: sum.calls }
+            let (queue, clock) = told.queues.get(*queue).cloned()?;
+            Some(Beside { queue, clock, seconds: sum.seconds, calls: sum.calls })
         };
-        let beside: Vec<Beside> = told.beside.iter().map(beside).collect();
+        let beside: Vec<Beside> = told.beside.iter().filter_map(beside).collect();
         // For such a backend, the recorder only has the length of the runs.
         let moved: f64 = beside.iter().map(|b| b.seconds).sum();
         let inside = moved + places.iter().map(|p| p.seconds).sum::<f64>();
@@ -295,9 +304,9 @@ impl Observer for Timeline {
 
 /// Tells an observer of a run that was measured where it happened: its timeline, if it has one; else of each step of the
 /// plan, in the order in which they began.
-pub fn tell(observer: &mut dyn Observer, clock: &Clock, queues: &[&str], given: Instant, spans: &[Span]) {
+pub fn tell(observer: &mut dyn Observer, queues: &[Queue<'_>], given: Instant, spans: &[Span]) {
     if let Some(timeline) = observer.timeline() {
-        timeline.tell(clock, queues, given, spans);
+        timeline.tell(queues, given, spans);
         return;
     }
     let mut steps: Vec<&Span> = spans.iter().filter(|span| span.path.len() == 1).collect();
@@ -348,9 +357,12 @@ mod tests {
         Span { path: path.to_vec(), queue, start_s, seconds }
     }
 
-    fn device() -> Clock {
-        Clock { source: "a device's clock".into(), origin: Provenance::Measured, resolution_s: 1e-6 }
+    fn clock(source: &str) -> Clock {
+        Clock { source: source.into(), origin: Provenance::Measured, resolution_s: 1e-6 }
     }
+
+    /// The queues of a device whose copies are timed by the host.
+    const SOURCES: [(&str, &str); 2] = [("compute", "a device's clock"), ("copies", "the host's clock")];
 
     #[test]
     fn an_instant_belongs_to_what_is_innermost_and_in_equal_parts_to_what_is_at_once() {
@@ -387,13 +399,15 @@ mod tests {
                 span(&[1, 0], 0, 4e-4, 1e-4),
                 span(&[1, 0], 0, 6e-4, 1e-4),
             ];
-            timeline.tell(&device(), &["compute", "copies"], given, &spans);
+            let clocks = SOURCES.map(|(_, source)| clock(source));
+            let queues = [0, 1].map(|i| Queue { name: SOURCES[i].0, clock: &clocks[i] });
+            timeline.tell(&queues, given, &spans);
             timeline.stop();
         }
         let totals = timeline.totals();
         assert_eq!(
             (totals.runs, timeline.clock(), timeline.queues()),
-            (3, device(), vec!["compute".into(), "copies".into()])
+            (3, clock("a device's clock"), vec!["compute".into(), "copies".into()])
         );
         let seen: Vec<(&[usize], u64, f64)> =
             totals.places.iter().map(|p| (&p.path[..], p.calls, (p.seconds * 1e7).round() / 1e7)).collect();
@@ -402,6 +416,7 @@ mod tests {
         let beside: Vec<(&str, u64, f64)> =
             totals.beside.iter().map(|b| (b.queue.as_str(), b.calls, (b.seconds * 1e7).round() / 1e7)).collect();
         assert_eq!(beside, [("copies", 3, 3e-4)]);
+        assert_eq!(totals.beside[0].clock.source, "the host's clock");
         assert!(totals.outside_s >= 3.0 * (2e-3 - 8e-4) - 1e-6 && totals.outside_s < 3.0, "{}", totals.outside_s);
         let kept = timeline.spans();
         assert_eq!(kept.iter().map(|s| s.queue).collect::<Vec<_>>(), [1, 0, 0, 1], "two of each queue");
@@ -425,7 +440,8 @@ mod tests {
         let mut seen = Seen(vec![]);
         let spans =
             [span(&[1], 0, 2.0, 1.0), span(&[0], 0, 1.0, 1.0), span(&[1, 0], 0, 2.0, 0.5), span(&[], 0, 0.0, 1.0)];
-        tell(&mut seen, &device(), &["compute"], Instant::now(), &spans);
+        let queue = Queue { name: "compute", clock: &clock("a device's clock") };
+        tell(&mut seen, &[queue], Instant::now(), &spans);
         assert_eq!(seen.0, [('b', 0), ('e', 0), ('b', 1), ('e', 1)]);
     }
 }

@@ -216,13 +216,18 @@ impl Plan {
         if indent == 0 {
             let sizes = self.bindings.to_string();
             let sizes = if sizes.is_empty() { String::new() } else { format!(", for {sizes}") };
+            // What a device has are no threads of the host.
+            let threads = match (self.unified_memory, self.threads) {
+                (Some(_), _) => String::new(),
+                (None, 1) => ", 1 thread".into(),
+                (None, many) => format!(", {many} threads"),
+            };
             let _ = writeln!(
                 out,
-                "{} steps on {}, {} thread{}{sizes}",
+                "{} step{} on {}{threads}{sizes}",
                 self.steps.len(),
+                if self.steps.len() == 1 { "" } else { "s" },
                 self.backend,
-                self.threads,
-                if self.threads == 1 { "" } else { "s" }
             );
             let _ = writeln!(
                 out,

@@ -7,8 +7,8 @@ mod card;
 pub(crate) use card::Knobs;
 use card::{Card, Command, Handle, Job, lost};
 use schwann_core::backend::{
-    self, Backend, Bound, Canceller, Change, Clock, Inputs, Known, Observer, Prepared, Sizes, Source, Span, Stream,
-    state_places,
+    self, Backend, Bound, Canceller, Change, Clock, Inputs, Known, Observer, Prepared, Queue, Sizes, Source, Span,
+    Stream, state_places,
 };
 use schwann_core::pass::PassOptions;
 use schwann_core::plan::{Kernel, Loop, Place, Plan, Step};
@@ -331,7 +331,8 @@ impl Stream for Lane {
         }
         if let Some(observer) = observer {
             let clock = Clock { source: "the card's clock".into(), origin: Provenance::Measured, resolution_s: 1e-9 };
-            backend::tell(observer, &clock, &["card", "card's copies"], given, &spans);
+            let queues = ["card", "card's copies"].map(|name| Queue { name, clock: &clock });
+            backend::tell(observer, &queues, given, &spans);
         }
         Ok(())
     }

@@ -21,6 +21,7 @@ use crate::program::{Dispatch, Fault, Item, Layout, Walk};
 use constants::Constants;
 use element::Call;
 use schwann_codegen::lang::Kernel;
+use schwann_core::backend::LeftOut;
 use schwann_core::graph::Node;
 use schwann_core::plan::memory::{Lifetime, assign};
 use schwann_core::plan::{Buffer, Loop, Place, Plan, Step};
@@ -90,6 +91,18 @@ impl Prepared {
     }
 
     fn lay_out_by(&self, bindings: &Bindings, place: Placement) -> Result<Layout> {
+        Ok(self.lower(bindings, place, None)?.0)
+    }
+
+    /// The same with part of a loop's kernel left out, so that it can be measured what that part takes; none if there is no
+    /// such kernel, or no such step in it.
+    pub fn lay_out_without(&self, bindings: &Bindings, left_out: &LeftOut) -> Result<Option<Layout>> {
+        let (layout, met) = self.lower(bindings, assign, Some(left_out))?;
+        Ok(met.then_some(layout))
+    }
+
+    /// Lowers the graph, and says whether it met what is to be left out.
+    fn lower(&self, bindings: &Bindings, place: Placement, left_out: Option<&LeftOut>) -> Result<(Layout, bool)> {
         schwann_core::plan::check_work(&self.graph, bindings)?;
         let mut lowering = Lowering {
             bindings,
@@ -102,6 +115,8 @@ impl Prepared {
             open: vec![vec![]],
             time: 0,
             inputs_read: vec![false; self.graph.inputs().len()],
+            left_out,
+            met: false,
         };
         let mut inputs = vec![];
         for (i, (_, value)) in self.graph.inputs().enumerate() {
@@ -116,7 +131,8 @@ impl Prepared {
             .collect::<Result<Vec<_>>>()?;
         let scope = Scope { graph: &self.graph, path: vec![], place: vec![] };
         let steps = lowering.graph(&scope, inputs, &outputs)?;
-        lowering.finish(steps, &self.graph, place)
+        let met = lowering.met;
+        Ok((lowering.finish(steps, &self.graph, place)?, met))
     }
 }
 
@@ -160,6 +176,9 @@ struct Lowering<'a> {
     /// these.
     time: usize,
     inputs_read: Vec<bool>,
+    /// What a loop's kernel is to leave out, and whether that loop was met.
+    left_out: Option<&'a LeftOut>,
+    met: bool,
 }
 
 pub(crate) fn overflow() -> Error {

@@ -421,10 +421,18 @@ fn ops(base: &[Op], candidate: &[Op]) -> Vec<OpChange> {
         }
     }
     let absent = |side: &str| Figure::unavailable("s", "observer", format!("the {side} has no such operation"));
-    let time = |op: &Op| op.self_time.clone();
+    // A loop that only one side told apart is compared as a whole.
+    let time = |op: &Op, other: &Op| match (&op.whole_time, &other.whole_time) {
+        (Some(whole), None) => whole.clone(),
+        _ => op.self_time.clone(),
+    };
     let both = candidate.iter().zip(before);
-    let mut rows: Vec<OpChange> =
-        both.map(|(op, before)| row(op, before.map_or_else(|| absent("baseline"), time), time(op))).collect();
+    let mut rows: Vec<OpChange> = both
+        .map(|(op, before)| match before {
+            Some(before) => row(op, time(before, op), time(op, before)),
+            None => row(op, absent("baseline"), op.self_time.clone()),
+        })
+        .collect();
     rows.extend(left.into_iter().map(|op| row(op, op.self_time.clone(), absent("candidate"))));
     let size = |r: &OpChange| r.difference.value.map_or(0.0, f64::abs);
     rows.sort_by(|a, b| size(b).total_cmp(&size(a)));

@@ -338,6 +338,23 @@ fn operations_that_had_a_number_for_a_name_are_matched_by_their_place() {
 }
 
 #[test]
+fn a_loop_that_only_one_side_told_apart_is_compared_as_a_whole() {
+    let base = example::profile();
+    let mut apart = base.clone();
+    let looped = &mut apart.compute.ops[1];
+    looped.whole_time = Some(looped.self_time.clone());
+    looped.self_time.value = looped.self_time.value.map(|t| t / 10.0);
+    let change = |before: &Profile, now: &Profile| {
+        let compared = compare(before, now);
+        compared.ops.iter().find(|op| op.name == "backbone.0").unwrap().change.value
+    };
+    assert_eq!((change(&base, &apart), change(&apart, &base)), (Some(0.0), Some(0.0)));
+    let mut quicker = apart.clone();
+    quicker.compute.ops[1].self_time.value = apart.compute.ops[1].self_time.value.map(|t| t / 2.0);
+    assert_eq!(change(&apart, &quicker), Some(-50.0), "of two that did, what the parts leave");
+}
+
+#[test]
 fn operations_that_came_and_went_are_kept_apart() {
     let base = example::profile();
     let mut other = base.clone();

@@ -204,8 +204,9 @@ pub fn shown_value(value: f64, unit: &str) -> String {
         "×" => format!("{size:.2}×"),
         _ if (1e4..1e18).contains(&size) => {
             let short = schwann_core::plan::count(size as u64);
-            // The prefix belongs to the unit: `1.24 Msamples/s`.
-            format!("{short}{}{unit}", if short.ends_with(|c: char| c.is_ascii_digit()) { " " } else { "" })
+            // The prefix belongs to the unit, `1.24 Msamples/s`, unless that is several words.
+            let apart = short.ends_with(|c: char| c.is_ascii_digit()) || unit.contains(' ');
+            format!("{short}{}{unit}", if apart { " " } else { "" })
         }
         _ if size == 0.0 || (size.fract() == 0.0 && size < 1e4) => format!("{size:.0} {unit}"),
         _ if size < 1e-3 => format!("{size:.2e} {unit}"),

@@ -23,6 +23,9 @@ pub fn memory(profile: &Profile, size: Size) -> Result<Drawing, Missing> {
         let figures = profile.memory.timeline.iter().map(|p| &p.live).chain([&profile.memory.live_peak]);
         return Err(Missing::of("what is alive at each step is not known", figures));
     };
+    if peak.1 == 0.0 {
+        return Err(Missing("no step leaves anything to a later one but the outputs".into()));
+    }
     let every = timeline.len().div_ceil(MOST_STEPS);
     let steps: Vec<(&MemoryPoint, f64)> =
         timeline.chunks(every).filter_map(|c| c.iter().copied().reduce(|a, b| if b.1 > a.1 { b } else { a })).collect();

@@ -1,5 +1,6 @@
 //! Times and work: of whole runs, and of each operation.
 
+use super::phases::{Inside, Parted};
 use super::rig::Rig;
 use super::sample::{Block, Samples};
 use super::{Profiler, Result};
@@ -7,7 +8,7 @@ use crate::device::levels::least_seconds;
 use crate::device::roof::of_limit;
 use crate::profile::{Bound, Compute, KernelKind, Op, Roof};
 use crate::stats;
-use schwann_core::backend::Totals;
+use schwann_core::backend::{Clock, Totals};
 use schwann_core::plan::kernel::BatchAxis;
 use schwann_core::plan::{Kernel, Plan, Step};
 use schwann_core::{Cost, DType, Error, Figure, Series};
@@ -134,7 +135,7 @@ struct Taken {
 /// What a run took: in no call, beside the steps by queue, and at each path.
 struct Parts {
     outside: Taken,
-    beside: Vec<(String, Taken)>,
+    beside: Vec<(String, (Taken, Clock))>,
     places: HashMap<Vec<usize>, Taken>,
 }
 
@@ -154,17 +155,18 @@ fn taken(samples: &Samples) -> Parts {
     }
     let taken = |(seconds, readings, calls)| Taken { seconds: each(seconds, readings), calls: calls / runs };
     let places = sums.into_iter().map(|(path, sum)| (path.to_vec(), taken(sum))).collect();
-    let mut queues: BTreeMap<&str, (usize, f64, f64)> = BTreeMap::new();
+    let mut queues: BTreeMap<&str, (usize, f64, f64, &Clock)> = BTreeMap::new();
     for block in &blocks {
         for (order, beside) in block.taken.beside.iter().enumerate() {
-            let sum = queues.entry(&beside.queue).or_insert((order, 0.0, 0.0));
-            *sum = (sum.0, sum.1 + beside.seconds, sum.2 + beside.calls as f64);
+            let sum = queues.entry(&beside.queue).or_insert((order, 0.0, 0.0, &beside.clock));
+            *sum = (sum.0, sum.1 + beside.seconds, sum.2 + beside.calls as f64, sum.3);
         }
     }
     let mut queues: Vec<_> = queues.into_iter().collect();
     queues.sort_by_key(|(_, (order, ..))| *order);
-    let beside =
-        queues.into_iter().map(|(queue, (_, seconds, calls))| (queue.to_owned(), taken((seconds, 0.0, calls))));
+    let beside = queues
+        .into_iter()
+        .map(|(queue, (_, seconds, calls, clock))| (queue.to_owned(), (taken((seconds, 0.0, calls)), clock.clone())));
     Parts { outside: Taken { seconds: outside, calls: 1.0 }, beside: beside.collect(), places }
 }
 
@@ -179,6 +181,22 @@ pub(super) struct Seen {
 
 const FROM_SHAPES: &str = "the compiled plan's shapes";
 const INSIDE: &str = "its loop is one kernel, and a device has no times of what is inside a kernel";
+const REST: &str = "the loop's kernel, less what its parts take: waiting, inputs and results";
+
+/// What a step of a loop that is one kernel takes of it, where that was told apart.
+fn part_time(site: &Site<'_>, before: &[Op], inside: &Inside, clock: &str) -> Figure {
+    let Some((step, looped)) = site.path.split_last() else { return Figure::unavailable("s", clock, INSIDE) };
+    let whole = before.iter().find(|op| op.path == looped).and_then(|op| op.whole_time.as_ref());
+    match (inside.loops.get(looped), whole) {
+        (Some(Ok(Parted { parts, turns, .. })), Some(whole)) if *step < parts.len() => {
+            let source =
+                format!("what the loop's kernel takes less without it, in {turns} turns with the whole; {clock}");
+            parts[*step].seconds(whole, &source, *turns)
+        }
+        (Some(Err(why)), _) => Figure::unavailable("s", clock, format!("{INSIDE}; {why}")),
+        _ => Figure::unavailable("s", clock, INSIDE),
+    }
+}
 
 impl Profiler<'_> {
     /// Measures times, work and operations; also what the counters read meanwhile, and doubts.
@@ -190,6 +208,7 @@ impl Profiler<'_> {
         // Counters end with the measurement, however it ended.
         let hardware = self.counters.as_mut().map(|c| c.stop()).unwrap_or_default();
         let samples = samples?;
+        let inside = if samples.stopped { Inside::default() } else { self.inside(rig)? };
         let plan = rig.plan();
         let summary = stats::Summary::of(&samples.plain);
         let at = |pick: fn(&stats::Summary) -> f64| summary.as_ref().map_or(f64::NAN, pick);
@@ -206,7 +225,7 @@ impl Profiler<'_> {
         let counted = |n: u64, unit: &str| Figure::derived(n as f64, unit, FROM_SHAPES);
         let (flops, bytes) = (counted(cost.flops, "flop"), counted(cost.bytes(), "B"));
 
-        let (ops, least) = self.ops(plan, &samples)?;
+        let (ops, least) = self.ops(plan, &samples, &inside)?;
         let overhead = samples.overhead();
         let way = match samples.one_in {
             1 => "every run watched".to_owned(),
@@ -259,24 +278,27 @@ impl Profiler<'_> {
             time_p50: p50,
             starts: None,
             ops,
+            phases: inside.cost,
         };
         let doubts = self.doubts(&samples, &compute, outliers);
         Ok(Seen { compute, hardware, doubts, stopped: samples.stopped })
     }
 
     /// Each operation, and the least seconds of all of them where limits are known.
-    fn ops(&self, plan: &Plan, samples: &Samples) -> Result<(Vec<Op>, Option<f64>)> {
+    fn ops(&self, plan: &Plan, samples: &Samples, inside: &Inside) -> Result<(Vec<Op>, Option<f64>)> {
         let Parts { outside, beside, mut places } = taken(samples);
-        let moved: f64 = beside.iter().map(|(_, taken)| taken.seconds).sum();
+        let moved: f64 = beside.iter().map(|(_, (taken, _))| taken.seconds).sum();
         let total: f64 = outside.seconds + moved + places.values().map(|t| t.seconds).sum::<f64>();
         let clock = &samples.clock;
-        let source = format!("{}, mean of the middle half of watched runs, without what watching cost", clock.source);
-        let measured = |taken: Taken| {
-            let time = Figure::measured(taken.seconds, "s", source.clone());
+        let share_of = |time: &Figure| time.derive("%", "of all operations' times", |t| t / total * 100.0);
+        let measured = |taken: Taken, clock: &Clock, what: &str| {
+            let source =
+                format!("{}{what}, mean of the middle half of watched runs, without what watching cost", clock.source);
+            let time = Figure::measured(taken.seconds, "s", source);
             // Times that come out of a model of the device are not measured, whoever tells of them.
             let origin = if time.value.is_some() { clock.origin } else { time.provenance };
             let time = Figure { provenance: origin, ..time }.with_resolution(clock.resolution_s);
-            let share = time.derive("%", "of all operations' times", |t| t / total * 100.0);
+            let share = share_of(&time);
             (time, share, Figure::measured(taken.calls, "calls", "calls counted while watched"))
         };
         let mut ops = vec![];
@@ -299,14 +321,27 @@ impl Profiler<'_> {
             let one_kernel = wholes.contains(&site.path);
             let in_one = wholes.iter().any(|path| site.path.len() > path.len() && site.path.starts_with(path));
             let taken = places.remove(&site.path);
-            let cost = if one_kernel { step.cost.times(site.calls) } else { site.own_cost() };
+            // Told apart, a loop has what its parts leave.
+            let parted = inside.loops.get(&site.path).filter(|_| one_kernel).and_then(|found| found.as_ref().ok());
+            let cost = if one_kernel && parted.is_none() { step.cost.times(site.calls) } else { site.own_cost() };
+            let mut whole_time = None;
             let (taken, (self_time, share, calls)) = match taken {
-                Some(taken) => (taken, measured(taken)),
+                Some(taken) => {
+                    let (time, share, calls) = measured(taken, clock, "");
+                    match parted {
+                        None => (taken, (time, share, calls)),
+                        Some(parted) => {
+                            let rest = parted.rest.seconds(&time, REST, parted.turns);
+                            whole_time = Some(time);
+                            (taken, (rest.clone(), share_of(&rest), calls))
+                        }
+                    }
+                }
                 None if in_one => {
-                    let none = |unit: &str| Figure::unavailable(unit, clock.source.clone(), INSIDE);
+                    let time = part_time(&site, &ops, inside, &clock.source);
                     let calls = Figure::derived(site.calls as f64, "calls", FROM_SHAPES);
-                    let taken = Taken { seconds: f64::NAN, calls: site.calls as f64 };
-                    (taken, (none("s"), none("%"), calls))
+                    let taken = Taken { seconds: time.value.unwrap_or(f64::NAN), calls: site.calls as f64 };
+                    (taken, (time.clone(), share_of(&time), calls))
                 }
                 None => {
                     let what = format!("step `{}` at {:?} was not watched", step.name, site.path);
@@ -315,7 +350,7 @@ impl Profiler<'_> {
             };
             let counted = |n: u64, unit: &str| Figure::derived(n as f64, unit, FROM_SHAPES);
             let (flops, functions) = (counted(cost.flops, "flop"), counted(cost.transcendentals, "functions"));
-            let is_loop = step.looped.is_some() && !one_kernel;
+            let is_loop = step.looped.is_some() && (!one_kernel || parted.is_some());
             let bytes = match (is_loop, one_kernel) {
                 (false, false) => counted(cost.bytes(), "B"),
                 (_, true) => Figure::unavailable(
@@ -329,22 +364,33 @@ impl Profiler<'_> {
                     "what a loop itself moves is not counted: rows are read in place, copied or turned as its body needs",
                 ),
             };
-            let least = if is_loop || in_one {
-                None
-            } else {
-                let least = ceiling.as_ref().and_then(|c| c.least(&step.cost, taken.calls));
-                let memory = |l: &Least| if one_kernel { 0.0 } else { l.memory };
-                least.map(|l| Least { compute: l.compute / narrow, memory: memory(&l), ..l })
-            };
-            if !is_loop && !in_one {
+            // Of a loop that is one kernel, values that stay near its threads are no traffic; nor does a part of it have to be
+            // begun.
+            let mut least = ceiling.as_ref().and_then(|c| c.least(&step.cost, taken.calls)).map(|l| Least {
+                compute: l.compute / narrow,
+                memory: if one_kernel || in_one { 0.0 } else { l.memory },
+                overhead: if in_one { 0.0 } else { l.overhead },
+                ..l
+            });
+            if !in_one && (!is_loop || one_kernel) {
                 least_of_all = least_of_all.zip(least).map(|(sum, l)| sum + l.work());
+            }
+            // What a part of such a loop moves near the threads has no limit that was measured.
+            if is_loop || in_one && (self_time.value.is_none() || least.is_some_and(|l| l.work() == 0.0)) {
+                least = None;
             }
             let (dtype, shape) = step.out.split_at(step.out.find('[').unwrap_or(step.out.len()));
             let none = |unit: &str| {
                 if is_loop {
                     Figure::unavailable(unit, "roofline", "a loop's own work is not counted")
-                } else if in_one {
-                    Figure::unavailable(unit, "roofline", INSIDE)
+                } else if let Some(why) = self_time.reason.as_ref().filter(|_| in_one) {
+                    Figure::unavailable(unit, "roofline", why.clone())
+                } else if in_one && ceiling.is_some() {
+                    Figure::unavailable(
+                        unit,
+                        "roofline",
+                        "it only moves values inside of a kernel, whose limit nobody measured",
+                    )
                 } else {
                     unknown(unit)
                 }
@@ -375,16 +421,19 @@ impl Profiler<'_> {
                 ),
                 path: site.path,
                 self_time,
+                whole_time,
                 flops,
                 functions,
                 bytes,
             });
         }
-        for (queue, taken) in beside.into_iter().rev() {
-            ops.insert(0, beside_op(&queue, measured(taken)));
+        for (queue, (taken, clock)) in beside.into_iter().rev() {
+            ops.insert(0, beside_op(&queue, measured(taken, &clock, "")));
         }
-        let mut run = run_op(measured(outside));
-        if !self.options.backend.is_cpu() {
+        let on_cpu = self.options.backend.is_cpu();
+        let what = if on_cpu { "" } else { " of whole runs, less all that is below" };
+        let mut run = run_op(measured(outside, &samples.host_clock, what));
+        if !on_cpu {
             run.kernel = "the call itself: checks, and the wait until the device's end is seen".into();
         }
         ops.insert(0, run);
@@ -476,6 +525,7 @@ fn run_op((self_time, share, calls): (Figure, Figure, Figure)) -> Op {
         path: vec![],
         within: None,
         self_time,
+        whole_time: None,
         share,
         calls,
         flops: Figure::derived(0.0, "flop", FROM_SHAPES),

@@ -11,6 +11,7 @@ mod compare;
 mod compute;
 mod here;
 mod memory;
+mod phases;
 mod realtime;
 mod record;
 mod rig;
@@ -21,6 +22,7 @@ pub use compare::Way;
 pub use compute::{Ceiling, Least};
 pub(crate) use here::fingerprint;
 pub use here::machine;
+pub use phases::{AUTO_SECONDS, Phases};
 pub use realtime::{Live, Realtime, RealtimeOptions, Window};
 pub use record::{OpEvent, Recording, Stretch};
 pub use start::{Starter, Timed, Turns, YARDSTICK, turns};
@@ -248,6 +250,7 @@ pub struct Profiler<'a> {
     starter: Option<Starter<'a>>,
     ways: Vec<Way>,
     sweep: Vec<(usize, usize)>,
+    phases: Phases,
     history: Vec<Profile>,
     /// Questions that were asked, by the two configurations, and their answers.
     asked: Vec<((Options, Options), Comparison)>,
@@ -276,6 +279,7 @@ impl<'a> Profiler<'a> {
             starter: None,
             ways: vec![],
             sweep: vec![],
+            phases: Phases::default(),
             history: vec![],
             asked: vec![],
             commit: None,
@@ -340,6 +344,13 @@ impl<'a> Profiler<'a> {
     /// Also at these batch sizes and numbers of steps.
     pub fn swept(mut self, points: impl IntoIterator<Item = (usize, usize)>) -> Self {
         self.sweep = points.into_iter().collect();
+        self
+    }
+
+    /// Whether loops that are one kernel of a device are told apart, by leaving parts out: that takes more kernels and more
+    /// runs.
+    pub fn phases(mut self, phases: Phases) -> Self {
+        self.phases = phases;
         self
     }
 

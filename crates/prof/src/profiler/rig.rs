@@ -1,7 +1,7 @@
 //! A model made ready to run: compiled one way, for one size, with numbers to run on.
 
 use super::{Error, Options, Result, Subject};
-use schwann_core::backend::Timeline;
+use schwann_core::backend::{LeftOut, Timeline};
 use schwann_core::memory::{Budget, Reservation};
 use schwann_core::op::{Op, Scan};
 use schwann_core::pass::PassOptions;
@@ -9,15 +9,27 @@ use schwann_core::plan::Plan;
 use schwann_core::{Bindings, CompileOptions, DType, Graph, Program, Session, Tensor, Value, tensor};
 use schwann_nn::{GraphOptions, InitialState};
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::Instant;
 
 /// A compiled model with a session and inputs.
 pub(crate) struct Rig {
     session: Session,
-    inputs: Vec<(String, Tensor)>,
+    inputs: Arc<Given>,
     budget: Budget,
     pub(crate) threads: usize,
-    _inputs: Vec<Reservation>,
+}
+
+/// Inputs by name, with the memory that they take of the budget.
+struct Given {
+    tensors: Vec<(String, Tensor)>,
+    _memory: Vec<Reservation>,
+}
+
+impl Given {
+    fn by_name(&self) -> Vec<(&str, &Tensor)> {
+        self.tensors.iter().map(|(name, tensor)| (name.as_str(), tensor)).collect()
+    }
 }
 
 impl Subject {
@@ -108,13 +120,35 @@ impl Rig {
             .budget(budget.clone());
         let program = Program::compile(&graph, &compile)?;
         let threads = program.threads();
-        let mut rig = Rig { session: program.session(), inputs, budget, threads, _inputs: reserved };
+        let inputs = Arc::new(Given { tensors: inputs, _memory: reserved });
+        let mut rig = Rig { session: program.session(), inputs, budget, threads };
         rig.run(1)?;
         Ok(rig)
     }
 
+    /// The same program on the same inputs, with states and memory of its own.
+    pub(crate) fn afresh(&self) -> Rig {
+        self.with(self.session.program().session())
+    }
+
+    /// Likewise with part of a loop left out; none where the backend cannot do that.
+    pub(crate) fn without(&self, left_out: &LeftOut) -> Result<Option<Rig>> {
+        let session = self.session.program().session_without(&self.plan().bindings, left_out)?;
+        Ok(session.map(|session| self.with(session)))
+    }
+
+    fn with(&self, session: Session) -> Rig {
+        let (inputs, budget) = (Arc::clone(&self.inputs), self.budget.clone());
+        Rig { session, inputs, budget, threads: self.threads }
+    }
+
+    /// States start at zero again.
+    pub(crate) fn reset(&mut self) {
+        self.session.reset();
+    }
+
     fn repeat(&mut self, runs: usize, mut observer: Option<&mut Timeline>) -> Result<f64> {
-        let inputs: Vec<(&str, &Tensor)> = self.inputs.iter().map(|(n, t)| (n.as_str(), t)).collect();
+        let inputs = self.inputs.by_name();
         let start = Instant::now();
         match &mut observer {
             None => {
@@ -144,7 +178,7 @@ impl Rig {
 
     /// Allocations that a counter counts during one run.
     pub(crate) fn allocations(&mut self, count: fn() -> u64) -> Result<u64> {
-        let inputs: Vec<(&str, &Tensor)> = self.inputs.iter().map(|(n, t)| (n.as_str(), t)).collect();
+        let inputs = self.inputs.by_name();
         let before = count();
         self.session.run(&inputs)?;
         Ok(count().saturating_sub(before))
@@ -160,7 +194,7 @@ impl Rig {
 
     /// The results of one run from states of zero, by name.
     pub(crate) fn outputs(&mut self) -> Result<Vec<(String, Tensor)>> {
-        self.session.reset();
+        self.reset();
         self.run(1)?;
         let names: Vec<String> = self.session.program().graph().outputs().iter().map(|o| o.name.clone()).collect();
         names.into_iter().map(|n| Ok((n.clone(), self.session.output(&n)?.clone()))).collect()

@@ -38,6 +38,8 @@ pub(super) struct Samples {
     pub(super) stopped: bool,
     /// What the operations' times are from.
     pub(super) clock: Clock,
+    /// What the times of whole runs are from.
+    pub(super) host_clock: Clock,
     /// Seconds that a reading of the tick counter takes, one after the other.
     pub(super) reading_s: f64,
 }
@@ -171,6 +173,7 @@ impl Profiler<'_> {
             settled,
             stopped: false,
             clock: timeline.clock(),
+            host_clock: timeline.host_clock(),
             reading_s,
         };
         let start = Instant::now();
@@ -209,7 +212,7 @@ impl Profiler<'_> {
             samples.watched.push((block.0 + block.1) / runs_per_sample as f64);
             samples.blocks.push(Block { seconds: block.0, taken: timeline.totals() });
         }
-        samples.clock = timeline.clock();
+        (samples.clock, samples.host_clock) = (timeline.clock(), timeline.host_clock());
         Ok(samples)
     }
 }

@@ -96,7 +96,13 @@ fn head(profiles: &[Profile]) -> String {
     };
     let m = &first.machine;
     let same = profiles.iter().all(|p| p.machine.fingerprint == m.fingerprint);
-    let place = if same { format!("on {}", m.cpu) } else { "on several machines".into() };
+    let on_cpu = profiles.iter().all(|p| p.workload.on_cpu());
+    let one_device = profiles.iter().all(|p| p.roof.device == first.roof.device);
+    let place = match (same, on_cpu || !one_device) {
+        (true, true) => format!("on {}", m.cpu),
+        (true, false) => format!("on {}", first.roof.device),
+        (false, _) => "on several machines".into(),
+    };
     let _ = write!(
         out,
         "<header class=\"wrap\"><p class=\"brand\">Schwann profile</p><h1>{heading} {}</h1><p class=\"facts\">\
@@ -107,8 +113,7 @@ fn head(profiles: &[Profile]) -> String {
     if same {
         let memory = if m.unified_memory { "unified memory" } else { "memory" };
         // An instruction set says nothing where another device computed.
-        let on_cpu = profiles.iter().all(|p| p.workload.on_cpu());
-        let isa = if on_cpu { format!("<span>{}</span>", escape(&m.isa)) } else { String::new() };
+        let isa = format!("<span>{}</span>", escape(if on_cpu { &m.isa } else { &m.cpu }));
         let _ = write!(
             out,
             "<span>{}</span>{isa}<span>{}</span><span>{} {memory}</span>",

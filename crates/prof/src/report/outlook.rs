@@ -11,15 +11,20 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 
 pub(super) fn panels(profile: &Profile) -> Vec<Panel> {
-    vec![
-        bottlenecks(profile),
-        recommendations(profile),
-        devices(profile),
-        predictions(profile),
-        hardware(profile),
-        efficiency(profile),
-        requirements(profile),
-    ]
+    // Advice, predictions and requirements are about processors: of another device, what there is none of is left out.
+    let says = |nothing: bool| profile.workload.on_cpu() || !nothing;
+    let p = profile;
+    type Make = fn(&Profile) -> Panel;
+    let all: [(bool, Make); 7] = [
+        (says(p.bottlenecks.is_empty()), bottlenecks),
+        (says(p.recommendations.is_empty()), recommendations),
+        (says(p.devices.is_empty()), devices),
+        (says(p.devices.is_empty()), predictions),
+        (true, hardware),
+        (says(p.efficiency.is_empty()), efficiency),
+        (says(p.requirements.is_empty()), requirements),
+    ];
+    all.into_iter().filter(|(says, _)| *says).map(|(_, panel)| panel(profile)).collect()
 }
 
 fn devices(profile: &Profile) -> Panel {

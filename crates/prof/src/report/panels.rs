@@ -3,7 +3,7 @@
 use super::cell::{Cell, Column, Table, escape, figure, marked, pairs, plural, why};
 use super::{Panel, plotted};
 use crate::analyze::cliffs;
-use crate::plot::unit::{faster, known};
+use crate::plot::unit::{faster, known, show};
 use crate::plot::{self, Size, bound_ink, bound_words, by_time};
 use crate::profile::{Bound, Op};
 use crate::{Profile, flame};
@@ -28,7 +28,23 @@ fn time(profile: &Profile) -> Panel {
         body += "<h4>One run in the order of running; loops hold what runs in them</h4>";
         body += &plotted(flame::plot, profile, Size::WIDE, "No flame graph.", "");
     }
-    Panel::new("time", "Where the time goes", limits(profile), body)
+    Panel::new("time", "Where the time goes", limits(profile) + &told_apart(profile), body)
+}
+
+/// What is to be said of times inside of loops that are one kernel.
+fn told_apart(profile: &Profile) -> String {
+    let Some(phases) = &profile.compute.phases else { return String::new() };
+    match known(phases) {
+        Some(_) => format!(
+            " Times inside of loops are derived: what a loop's kernel takes less without an operation, run in turns with the \
+             whole; that took {}.",
+            figure(phases)
+        ),
+        None => format!(
+            " What is inside of loops was not told apart: {}.",
+            escape(phases.reason.as_deref().unwrap_or("no reason is given"))
+        ),
+    }
 }
 
 /// How much of the run each limit holds back, as a sentence.
@@ -94,11 +110,15 @@ fn ops(profile: &Profile) -> Panel {
     for op in &ops {
         let (ink, words) = (bound_ink(op.bound), bound_words(op.bound));
         let within = op.within.as_ref().map(|w| format!(", in {w}")).unwrap_or_default();
+        let kernel = match &op.whole_time {
+            Some(whole) => format!("{}; {} in all, and this is what its operations leave", op.kernel, show(whole)),
+            None => op.kernel.clone(),
+        };
         let chip = format!("<span class=\"chip\" style=\"--c:{}\">{words}</span>", ink.css());
         table.row(
             "",
             [
-                Cell::name(&op.name, &format!("{}{within} · {}", op.op, op.kernel)),
+                Cell::name(&op.name, &format!("{}{within} · {kernel}", op.op)),
                 Cell::number(&op.self_time, &time),
                 Cell::bar(&op.share, ink),
                 Cell::number(&op.predicted, &least),
@@ -112,8 +132,9 @@ fn ops(profile: &Profile) -> Panel {
         );
     }
     let say = format!(
-        "{}. Self time is of one run, without what runs inside; least is what the machine's roof allows.",
-        plural(ops.len(), "operation")
+        "{}. Self time is of one run, without what runs inside; least is what the {}'s roof allows.",
+        plural(ops.len(), "operation"),
+        if profile.workload.on_cpu() { "machine" } else { "device" }
     );
     Panel::new("ops", "Operations", say, table.html()).class("long")
 }

@@ -63,7 +63,12 @@ pub(super) fn summary(profile: &Profile) -> Panel {
             &profile.memory.bandwidth,
             format!("{} in use", figure(&profile.memory.bandwidth_utilization)),
         ),
-        tile("memory", &profile.memory.live_peak, format!("weights {}", figure(&profile.memory.weights))),
+        tile(
+            "memory",
+            // What loops of another device than the processor keep to themselves is in no arena.
+            if w.on_cpu() { &profile.memory.live_peak } else { &profile.memory.held },
+            format!("weights {}", figure(&profile.memory.weights)),
+        ),
     ]
     .concat();
     let body = format!("{lead}<dl class=\"tiles\">{tiles}</dl><ul class=\"verdicts\">{}</ul>", verdicts(profile));

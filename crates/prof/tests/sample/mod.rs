@@ -53,6 +53,7 @@ fn op(i: usize, row: &Row, whole: f64) -> Op {
     Op {
         kind: KernelKind::default(),
         idle_lanes: None,
+        whole_time: None,
         name: name.into(),
         op: op.into(),
         kernel: kernel.into(),
@@ -239,6 +240,7 @@ pub(crate) fn full() -> Profile {
             run_overhead: None,
         },
         compute: Compute {
+            phases: None,
             time_mean: measured(mean, "s").with_spread(spread).with_resolution(1e-9),
             time_std: measured(std, "s"),
             time_min: quantile(0.0),

@@ -3,6 +3,7 @@
 //! what others wrote. Any other loop is the kernels of its body, dispatched once for each step.
 
 mod block;
+mod left_out;
 mod occupancy;
 mod products;
 mod resident;

@@ -1,7 +1,7 @@
 //! A loop as one kernel: a workgroup takes a block of rows through all steps.
 
 use super::block::Block;
-use super::is_view;
+use super::left_out::{is_step, zero};
 use super::resident::Resident;
 use super::since::{Access, Dealt, Since};
 use crate::lower::element::{Call, Lanes, Lists, element, synapse_ratio};
@@ -36,6 +36,8 @@ pub(super) struct Walker<'b> {
     parts: HashMap<Value, Memory>,
     since: Since,
     held: HashMap<Value, Held>,
+    /// The node that is not computed, so that it can be measured what it takes.
+    left_out: Option<u32>,
 }
 
 impl Lowering<'_> {
@@ -80,10 +82,20 @@ impl Lowering<'_> {
             places.push((read.map(|(_, at)| at), write_at));
         }
         let blocks = batch.div_ceil(block.rows as usize);
+        let left_out = self.left_out_of(block, place);
         let groups = self.a_group_each(&mut site, blocks, |s, number| {
             let first_row = s.maker.name("first_row", number * block.rows);
-            let mut walker =
-                Walker { block, shared, parts: HashMap::new(), since: Since::default(), held: HashMap::new() };
+            let mut walker = Walker {
+                block,
+                shared,
+                parts: HashMap::new(),
+                since: Since::default(),
+                held: HashMap::new(),
+                left_out: left_out.flatten(),
+            };
+            if left_out.is_some() {
+                zero(s, shared, block)?;
+            }
             let inputs: Vec<Value> = graph.inputs().map(|(_, v)| v).collect();
             for (value, view) in inputs.iter().zip(operands).skip(scan.states + scan.sequences) {
                 walker.held.insert(*value, Held { view: view.clone(), words: None, copied: false });
@@ -201,7 +213,7 @@ impl Lowering<'_> {
         let bindings = self.bindings.clone().with(ROWS, block.rows as usize);
         let graph = &block.body.body;
         let mut steps = vec![];
-        for node in graph.nodes().iter().filter(|n| !n.op.is_source() && !is_view(&n.op)) {
+        for node in graph.nodes().iter().filter(|node| is_step(node)) {
             let shape = node.outs[0].shape.eval(&bindings)?;
             steps.push(Step {
                 name: node.name.clone(),
@@ -476,7 +488,9 @@ impl Walker<'_> {
                 let to = if (times - 1 - time) % 2 == 0 { outs[0].clone() } else { other.clone() };
                 accesses[synapses] = self.read(&x);
                 self.since.meet(s, &[&accesses[..], &[to.access(true, Some(dealt))]].concat());
-                if manner == Dealt::OverLanes {
+                if self.left_out == Some(id) {
+                    // Its work is left out, to see what it takes.
+                } else if manner == Dealt::OverLanes {
                     self.elements_over_lanes(s, value, std::slice::from_ref(&to.view), |s, lanes, at| {
                         let call = Call { lanes: Some(lanes), ..call };
                         Ok(vec![synapse_ratio(s, &call, &x.view, *activation, *axis, at)?])
@@ -493,6 +507,9 @@ impl Walker<'_> {
         }
         accesses.extend(outs.iter().map(|out| out.access(true, Some(dealt))));
         self.since.meet(s, &accesses);
+        if self.left_out == Some(id) {
+            return Ok(());
+        }
         match manner {
             Dealt::ByRows => return self.products(s, &call, &outs[0].view, width),
             Dealt::OverLanes => {
