@@ -272,6 +272,9 @@ tuning! {
     /// From how much of a register of rows on a loop's block is batch-last, if it has sums over synapses and no products:
     /// beyond it, lanes without a row cost less than taking the rows one by one.
     loop_batch_last_sixteenths_of_synapses_least = 16, "sixteenths of a register", 1..=1024, by 1;
+    /// Whether half a register of rows, where there is such, goes with the whole ones before it (1), in a loop that has sums over
+    /// synapses or gated cells and no other products, or is a block of its own (0).
+    loop_batch_last_halves = 0, "yes or no", 0..=1, by 1;
     /// From how many registers of rows on a loop's block is batch-last, if it has products: with fewer, they have too few sums
     /// at a time, and each multiply-add waits for the one before.
     loop_batch_last_registers_of_products_least = 3, "registers", 1..=64, by 1;
@@ -313,9 +316,12 @@ impl Tuning {
             // faster.
             MachineClass::Zen5 => Tuning { loop_batch_last_sixteenths_of_synapses_least: 12, ..Tuning::PORTABLE },
             // It begins one multiply-add of 16 lanes in each cycle, half as many as the other classes, so half as many
-            // sums in flight suffice.
+            // sums in flight suffice for gated cells. (With one register of rows, other products were 11% slower than
+            // batch-first.) And it takes a register in two halves: half of one takes less time than a whole one, for gated
+            // cells half of it.
             MachineClass::Zen4 => Tuning {
-                loop_batch_last_registers_of_products_least: 1,
+                loop_batch_last_sixteenths_of_synapses_least: 12,
+                loop_batch_last_halves: 1,
                 loop_batch_last_registers_of_cells_least: 1,
                 ..Tuning::PORTABLE
             },

@@ -134,62 +134,92 @@ impl Job<'_> {
         // SAFETY: the caller's promise; so many rows are left.
         unsafe {
             while self.rows - row >= REGISTERS * S::LANES {
-                self.some::<S, REGISTERS, WHOLE>(s, row, S::LANES, &mut zeros);
+                self.some::<S, REGISTERS, 0, WHOLE>(s, row, S::LANES, &mut zeros);
                 row += REGISTERS * S::LANES;
             }
-            if self.rows - row >= 2 * S::LANES {
-                self.some::<S, 2, WHOLE>(s, row, S::LANES, &mut zeros);
-                row += 2 * S::LANES;
+            // Half a register of rows goes with the whole ones before it, whose sums leave time for its own.
+            let half = S::Half::LANES;
+            let (whole, left) = ((self.rows - row) / S::LANES, (self.rows - row) % S::LANES);
+            let halves = half < S::LANES && left == half && whole > 0;
+            match (whole, halves) {
+                (2, true) => self.some::<S, 2, 1, WHOLE>(s, row, S::LANES, &mut zeros),
+                (2, false) => self.some::<S, 2, 0, WHOLE>(s, row, S::LANES, &mut zeros),
+                (1, true) => self.some::<S, 1, 1, WHOLE>(s, row, S::LANES, &mut zeros),
+                (1, false) => self.some::<S, 1, 0, WHOLE>(s, row, S::LANES, &mut zeros),
+                _ => {}
             }
-            if self.rows - row >= S::LANES {
-                self.some::<S, 1, WHOLE>(s, row, S::LANES, &mut zeros);
-                row += S::LANES;
-            }
+            row += whole * S::LANES + if halves { half } else { 0 };
             if row < self.rows {
-                self.some::<S, 1, WHOLE>(s, row, self.rows - row, &mut zeros);
+                self.some::<S, 1, 0, WHOLE>(s, row, self.rows - row, &mut zeros);
             }
         }
         s.sum(zeros) == 0.0
     }
 
-    /// Computes all units of the rows from `row` on that fill `V` registers; the last register holds `n` rows. To `zeros` is
-    /// added 0 times what the last head of the last unit sums to: 0, or NaN if that is not finite.
+    /// Computes all units of the rows from `row` on that fill `V` registers, of which the last one holds `n` rows, and `H` half
+    /// registers after them. To `zeros` is added 0 times what the last head of the last unit sums to: 0, or NaN if that is not
+    /// finite.
     ///
     /// # Safety
     /// As [`Self::run`], for these rows.
     #[inline(always)]
-    unsafe fn some<S: Simd, const V: usize, const WHOLE: bool>(&self, s: S, row: usize, n: usize, zeros: &mut S::F) {
+    unsafe fn some<S: Simd, const V: usize, const H: usize, const WHOLE: bool>(
+        &self,
+        s: S,
+        row: usize,
+        n: usize,
+        zeros: &mut S::F,
+    ) {
         let BatchLast { units, indices, weights, .. } = self.packed;
+        let half = s.half();
+        let lanes_of_half = <S::Half as Simd>::LANES;
         let (mut index, mut weight) = (indices.as_ptr(), weights.as_ptr());
         let mut last = s.splat(0.0);
         for (unit, Unit { lists }) in units.iter().enumerate() {
             // SAFETY: the lists are as long as was packed, and their indices are inputs of their part.
-            let y = unsafe {
+            let (y, y_half) = unsafe {
                 let mut sums = [[s.splat(0.0); V]; HEADS];
+                let mut halves = [[half.splat(0.0); H]; HEADS];
                 for h in 0..HEADS {
                     sums[h] = [s.splat(weight.add(h).read()); V];
+                    halves[h] = [half.splat(weight.add(h).read()); H];
                 }
                 weight = weight.add(HEADS);
                 for part in [1, 0] {
                     let x = self.x[part].wrapping_add(row);
+                    let at = |index: u32| {
+                        let x = x.add(index as usize * self.rows);
+                        (load::<S, V>(s, x, n), load::<S::Half, H>(half, x.add(V * S::LANES), lanes_of_half))
+                    };
                     for _ in 0..lists[part][0] {
-                        let x = load::<S, V>(s, x.add(index.read() as usize * self.rows), n);
+                        let (x, x_half) = at(index.read());
                         for h in 0..HEADS {
-                            let w = s.splat(weight.add(h).read());
+                            let w = weight.add(h).read();
                             for v in 0..V {
-                                sums[h][v] = s.mul_add(w, x[v], sums[h][v]);
+                                sums[h][v] = s.mul_add(s.splat(w), x[v], sums[h][v]);
+                            }
+                            for v in 0..H {
+                                halves[h][v] = half.mul_add(half.splat(w), x_half[v], halves[h][v]);
                             }
                         }
                         (index, weight) = (index.add(1), weight.add(HEADS));
                     }
                     for _ in 0..lists[part][1] {
-                        let x = load::<S, V>(s, x.add(index.read() as usize * self.rows), n);
-                        let w = s.splat(weight.read());
+                        let (x, x_half) = at(index.read());
+                        let w = weight.read();
                         for v in 0..V {
-                            sums[HEADS - 1][v] = s.mul_add(w, x[v], sums[HEADS - 1][v]);
-                            if WHOLE {
-                                for h in 0..HEADS - 1 {
+                            sums[HEADS - 1][v] = s.mul_add(s.splat(w), x[v], sums[HEADS - 1][v]);
+                        }
+                        for v in 0..H {
+                            halves[HEADS - 1][v] = half.mul_add(half.splat(w), x_half[v], halves[HEADS - 1][v]);
+                        }
+                        if WHOLE {
+                            for h in 0..HEADS - 1 {
+                                for v in 0..V {
                                     sums[h][v] = s.mul_add(s.splat(0.0), x[v], sums[h][v]);
+                                }
+                                for v in 0..H {
+                                    halves[h][v] = half.mul_add(half.splat(0.0), x_half[v], halves[h][v]);
                                 }
                             }
                         }
@@ -199,29 +229,43 @@ impl Job<'_> {
                 let [a, b, t] = sums;
                 let mut y = [s.splat(0.0); V];
                 for v in 0..V {
-                    if V > 1 {
+                    if V + H > 1 {
                         s.store(self.sums.add(v * S::LANES), t[v]);
                     } else {
                         last = t[v];
                     }
                     y[v] = math::gate_of_exp2(s, t[v], a[v], b[v]);
                 }
-                y
+                let [a, b, t] = halves;
+                let mut y_half = [half.splat(0.0); H];
+                for v in 0..H {
+                    half.store(self.sums.add(V * S::LANES + v * lanes_of_half), t[v]);
+                    y_half[v] = math::gate_of_exp2(half, t[v], a[v], b[v]);
+                }
+                (y, y_half)
             };
             for out in [self.out, self.also].into_iter().filter(|p| !p.is_null()) {
                 let out = out.wrapping_add(unit * self.rows + row);
-                for v in 0..V {
-                    // SAFETY: the caller's promise.
-                    unsafe {
+                // SAFETY: the caller's promise.
+                unsafe {
+                    for v in 0..V {
                         let p = out.add(v * S::LANES);
                         if v + 1 < V || n == S::LANES { s.store(p, y[v]) } else { s.store_n(p, y[v], n) }
+                    }
+                    for v in 0..H {
+                        half.store(out.add(V * S::LANES + v * lanes_of_half), y_half[v]);
                     }
                 }
             }
         }
         for v in 0..V {
             // SAFETY: written above.
-            let sum = if V > 1 { unsafe { s.load(self.sums.add(v * S::LANES)) } } else { last };
+            let sum = if V + H > 1 { unsafe { s.load(self.sums.add(v * S::LANES)) } } else { last };
+            *zeros = s.mul_add(s.splat(0.0), sum, *zeros);
+        }
+        for v in 0..H {
+            // SAFETY: written above.
+            let sum = unsafe { s.load_n(self.sums.add(V * S::LANES + v * lanes_of_half), lanes_of_half) };
             *zeros = s.mul_add(s.splat(0.0), sum, *zeros);
         }
     }

@@ -1,4 +1,5 @@
-//! AVX2 with FMA and F16C: 8 lanes, 16 registers.
+//! AVX2 with FMA and F16C: 8 lanes, 16 registers. In code that is compiled for AVX-512 the same lanes are half of its
+//! registers; they then use what it adds for them, so that a lane has the same bits in half a register as in a whole one.
 #![expect(
     clippy::undocumented_unsafe_blocks,
     reason = "each block is one or a few intrinsics; the token `self` exists only where the CPU has them, and pointers \
@@ -8,9 +9,17 @@
 use super::Simd;
 use std::arch::x86_64::*;
 
-/// The token of this instruction set.
+/// The token of this instruction set, or of half of AVX-512's registers.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Avx2(());
+pub(crate) struct Avx2<const AVX512: bool = false>(());
+
+impl Avx2<true> {
+    /// Half of AVX-512's registers.
+    #[inline(always)]
+    pub(super) fn half_of(_: super::avx512::Avx512) -> Avx2<true> {
+        Avx2(())
+    }
+}
 
 /// Runs `f` compiled for this instruction set.
 ///
@@ -28,14 +37,29 @@ fn first(n: usize) -> __m256i {
     unsafe { _mm256_loadu_si256(WINDOW.as_ptr().add(8 - n.min(8)).cast()) }
 }
 
-impl Simd for Avx2 {
+#[inline(always)]
+fn first_bits(n: usize) -> __mmask8 {
+    debug_assert!(n <= 8);
+    ((1u32 << n) - 1) as __mmask8
+}
+
+impl<const AVX512: bool> Simd for Avx2<AVX512> {
     const LANES: usize = 8;
-    const REGISTERS: usize = 16;
+    const REGISTERS: usize = if AVX512 { 32 } else { 16 };
     const FUSED: bool = true;
+    type Half = Self;
     type F = __m256;
     type I = __m256i;
     type M = __m256;
 
+    #[inline(always)]
+    fn half(self) -> Self {
+        self
+    }
+    #[inline(always)]
+    fn exp2(self, y: __m256, p: impl Fn(__m256) -> __m256) -> __m256 {
+        if AVX512 { unsafe { _mm256_scalef_ps(p(_mm256_reduce_ps::<9>(y)), y) } } else { super::exp2(self, y, p) }
+    }
     #[inline(always)]
     unsafe fn load(self, p: *const f32) -> __m256 {
         unsafe { _mm256_loadu_ps(p) }
@@ -46,11 +70,11 @@ impl Simd for Avx2 {
     }
     #[inline(always)]
     unsafe fn load_n(self, p: *const f32, n: usize) -> __m256 {
-        unsafe { _mm256_maskload_ps(p, first(n)) }
+        unsafe { if AVX512 { _mm256_maskz_loadu_ps(first_bits(n), p) } else { _mm256_maskload_ps(p, first(n)) } }
     }
     #[inline(always)]
     unsafe fn store_n(self, p: *mut f32, v: __m256, n: usize) {
-        unsafe { _mm256_maskstore_ps(p, first(n), v) }
+        unsafe { if AVX512 { _mm256_mask_storeu_ps(p, first_bits(n), v) } else { _mm256_maskstore_ps(p, first(n), v) } }
     }
     #[inline(always)]
     unsafe fn stream(self, p: *mut f32, v: __m256) {

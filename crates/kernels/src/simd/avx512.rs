@@ -44,7 +44,12 @@ impl Simd for Avx512 {
     type F = __m512;
     type I = __m512i;
     type M = __mmask16;
+    type Half = super::avx2::Avx2<true>;
 
+    #[inline(always)]
+    fn half(self) -> Self::Half {
+        super::avx2::Avx2::half_of(self)
+    }
     #[inline(always)]
     unsafe fn load(self, p: *const f32) -> __m512 {
         unsafe { _mm512_loadu_ps(p) }

@@ -28,7 +28,12 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
     type I: Copy;
     /// `LANES` truth values.
     type M: Copy;
+    /// The same with half as many lanes, where an instruction set has such registers too; else itself. Every operation gives
+    /// a lane the same bits.
+    type Half: Simd;
 
+    /// The token of [`Self::Half`].
+    fn half(self) -> Self::Half;
     /// Every lane `x`.
     fn splat(self, x: f32) -> Self::F;
     /// Reads `LANES` floats.
@@ -156,11 +161,7 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
     /// the result may saturate there, or at 0 and ∞, as the machine has it.
     #[inline(always)]
     fn exp2(self, y: Self::F, p: impl Fn(Self::F) -> Self::F) -> Self::F {
-        // Within these ends the exponent of p moves by n without leaving the normal numbers.
-        let y = self.max_fast(self.splat(-126.0), self.min_fast(self.splat(126.0), y));
-        let n = self.floor(y);
-        let p = p(self.sub(y, n));
-        self.float_from_bits(self.add_int(self.bits(p), self.shl::<23>(self.to_int(n))))
+        exp2(self, y, p)
     }
     /// Lane i is the float number `indices[i]` of a table of `N` (1 to 4) registers; for an index from `N · LANES` on it is
     /// any float.
@@ -272,6 +273,16 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
     unsafe fn store_f16(self, p: *mut u16, v: Self::F);
 }
 
+/// [`Simd::exp2`] where the machine has no instructions for its parts.
+#[inline(always)]
+fn exp2<S: Simd>(s: S, y: S::F, p: impl Fn(S::F) -> S::F) -> S::F {
+    // Within these ends the exponent of p moves by n without leaving the normal numbers.
+    let y = s.max_fast(s.splat(-126.0), s.min_fast(s.splat(126.0), y));
+    let n = s.floor(y);
+    let p = p(s.sub(y, n));
+    s.float_from_bits(s.add_int(s.bits(p), s.shl::<23>(s.to_int(n))))
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Level {
     Portable,
@@ -360,16 +371,26 @@ impl Isa {
             #[cfg(target_arch = "aarch64")]
             Level::Neon => neon::Neon::LANES,
             #[cfg(target_arch = "x86_64")]
-            Level::Avx2 => avx2::Avx2::LANES,
+            Level::Avx2 => <avx2::Avx2>::LANES,
             #[cfg(target_arch = "x86_64")]
             Level::Avx512 => avx512::Avx512::LANES,
         }
+    }
+
+    /// How many floats half a register holds, or a whole one where there are no halves.
+    pub fn half_lanes(self) -> usize {
+        with_simd!(self, s => half_lanes(s))
     }
 
     /// Whether the CPU multiplies pairs of bfloat16 in one instruction.
     pub fn has_bf16_dot(self) -> bool {
         self.bf16
     }
+}
+
+#[inline(always)]
+fn half_lanes<S: Simd>(_: S) -> usize {
+    S::Half::LANES
 }
 
 impl std::fmt::Display for Isa {

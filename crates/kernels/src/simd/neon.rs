@@ -28,7 +28,12 @@ impl Simd for Neon {
     type F = float32x4_t;
     type I = int32x4_t;
     type M = uint32x4_t;
+    type Half = Self;
 
+    #[inline(always)]
+    fn half(self) -> Self {
+        self
+    }
     #[inline(always)]
     unsafe fn load(self, p: *const f32) -> float32x4_t {
         unsafe { vld1q_f32(p) }

@@ -59,7 +59,12 @@ impl<const N: usize> Simd for Portable<N> {
     type F = [f32; N];
     type I = [i32; N];
     type M = [bool; N];
+    type Half = Self;
 
+    #[inline(always)]
+    fn half(self) -> Self {
+        self
+    }
     #[inline(always)]
     fn splat(self, x: f32) -> [f32; N] {
         [x; N]

@@ -127,7 +127,7 @@ fn both_loops_are_the_definition_on_every_instruction_set() {
                 for sums in [1, 2] {
                     let packed = table.pack(isa, activation, sums).unwrap();
                     assert_eq!((packed.len(), packed.sums()), (count, sums));
-                    for rows in [0, 1, 3, 16, 33, 50] {
+                    for rows in [0, 1, 3, 16, 24, 33, 50] {
                         let what = format!("{packed:?}, {rows} rows");
                         // SAFETY: the buffers have the sizes of the table.
                         check(&what, &table, activation, sums, rows, true, |x, outs| unsafe {
@@ -149,7 +149,7 @@ fn ratios_and_starts_are_made_of_the_sums_on_every_instruction_set() {
     let team = Team::new(2).unwrap();
     for (units, count, skip) in [(1, 3, 2), (15, 60, 3), (64, 424, 5), (100, 700, 4), (20, 0, 2)] {
         let table = Table::new(units, units, count, skip);
-        for rows in [0, 1, 3, 16, 33, 50] {
+        for rows in [0, 1, 3, 16, 24, 33, 50] {
             let x = spread(9, rows * units, -2.0, 2.0);
             // p for every element, q for every destination, r alike but large enough to divide by.
             let (p, q) = (spread(4, rows * units, -1.0, 1.0), spread(5, units, -1.0, 1.0));
@@ -291,6 +291,9 @@ fn a_row_has_the_same_bits_among_any_number_of_rows() {
             let all = run(rows, &x);
             for row in 0..rows {
                 assert_eq!(run(1, &x[row * 64..][..64]), all[row * 40..][..40], "{isa} row {row}");
+            }
+            for few in 2..rows {
+                assert_eq!(run(few, &x[..few * 64]), all[..few * 40], "{isa}, {few} rows");
             }
         }
     }

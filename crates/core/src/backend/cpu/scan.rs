@@ -112,6 +112,16 @@ impl Bodies {
         Ok(Some(Bodies { batch_first: Body::new(Arc::new(general.body)), batch_last, products }))
     }
 
+    /// By how many rows a batch-last block of whole registers grows: those that a register holds, or half of one.
+    fn rows_more(&self, target: &Target<'_>) -> usize {
+        match self.products {
+            Products::Synapses | Products::Cells if target.tuning.loop_batch_last_halves() == 1 => {
+                target.isa.half_lanes()
+            }
+            _ => target.isa.lanes(),
+        }
+    }
+
     /// From how many rows on a block is batch-last.
     fn rows_batch_last(&self, target: &Target<'_>) -> usize {
         let (lanes, tuning) = (target.isa.lanes(), target.tuning);
@@ -253,14 +263,12 @@ pub(super) fn lower(l: &mut Lower<'_>, id: u32, scan: &Scan) -> Result<()> {
             if rows <= tuning.loop_single_cell_rows_most() && bodies.products == Products::Cells {
                 rows = 1;
             } else if rows > wide.max(lanes) && rows % lanes < wide {
-                // Whole registers of rows; the remaining rows are the tail. (Or all rows, if the last register is
-                // nearly full.)
-                rows = if rows.div_ceil(lanes) * lanes <= batch {
-                    rows.next_multiple_of(lanes)
-                } else {
-                    rows / lanes * lanes
-                };
-                rows = rows.min(most / lanes * lanes);
+                // Whole registers of rows, and half of one where that pays; the remaining rows are the tail. (Or all rows,
+                // if the last register is nearly full.)
+                let more = bodies.rows_more(&l.target);
+                rows =
+                    if rows.div_ceil(more) * more <= batch { rows.next_multiple_of(more) } else { rows / more * more };
+                rows = rows.min(most / more * more);
             }
             let mut body = block(l, rows, &bodies, &known)?;
             let least = if body.batch_last { wide } else { tuning.loop_block_rows_least() };
