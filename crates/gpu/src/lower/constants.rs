@@ -1,7 +1,7 @@
 //! Weights and literals as words of one buffer, and tables of synapses sorted by destination.
 
-use super::element::Lists;
 use super::site::word;
+use super::synapses::Lists;
 use super::view::{Home, View};
 use schwann_core::graph::Node;
 use schwann_core::{DType, Error, Graph, Op, Result, Tensor, Value};

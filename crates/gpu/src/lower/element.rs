@@ -6,10 +6,11 @@
 use super::custom;
 use super::grid::coordinates;
 use super::site::Site;
+use super::synapses::{Lanes, Lists, synapse_ratio, synapse_sums};
 use super::view::{Home, View, register};
-use schwann_codegen::lang::{self, Expr, Memory, Ty, Var};
+use schwann_codegen::lang::{self, Expr, Ty, Var};
 use schwann_codegen::math;
-use schwann_core::op::{Activation, Binary, Compare, Map, MapInstr, Op, Reduction, Unary};
+use schwann_core::op::{Binary, Compare, Map, MapInstr, Op, Reduction, Unary};
 use schwann_core::{DType, Dim, Error, Result};
 
 /// A node to be computed: its operation, its operands' places, and its results' types and sizes.
@@ -25,28 +26,6 @@ pub(crate) struct Call<'a> {
     pub(crate) fault: Option<u32>,
     /// Threads that share each sum over synapses, where several do.
     pub(crate) lanes: Option<&'a Lanes>,
-}
-
-/// Neighbouring threads that share the sum of one element.
-#[derive(Clone, Debug)]
-pub(crate) struct Lanes {
-    /// This thread's number among them.
-    pub(crate) lane: Expr,
-    pub(crate) count: u32,
-}
-
-/// Synapses as lists, one for each destination: `destinations + 1` places where lists begin, then for all synapses, list by
-/// list, their sources, scales, shifts and weights.
-#[derive(Clone, Debug)]
-pub(crate) struct Lists {
-    /// The constant word at which they begin.
-    pub(crate) at: u32,
-    pub(crate) destinations: u32,
-    pub(crate) count: u32,
-    /// All words of them.
-    pub(crate) words: u32,
-    /// Where a workgroup has a copy of its own of all but the places where lists begin, if it has one.
-    pub(crate) copy: Option<Memory>,
 }
 
 impl Call<'_> {
@@ -602,7 +581,7 @@ fn from_word(value: &Expr, dtype: DType) -> Expr {
 }
 
 /// The given index if it is within `0..size`; otherwise 0, and a fault is reported.
-fn checked_index(s: &mut Site<'_>, call: &Call<'_>, index: &Expr, size: &Expr) -> Expr {
+pub(super) fn checked_index(s: &mut Site<'_>, call: &Call<'_>, index: &Expr, size: &Expr) -> Expr {
     let index = s.maker.name("index", index.bits(Ty::U32));
     let inside = s.maker.name("inside", index.lt(size));
     if let Some(fault) = call.fault {
@@ -658,109 +637,4 @@ fn segment_sum(s: &mut Site<'_>, call: &Call<'_>, axis: usize, at: &[Expr]) -> R
         })
     })?;
     Ok(s.maker.get(sum))
-}
-
-fn activate(s: &mut Site<'_>, activation: Activation, x: &Expr) -> Expr {
-    match activation.unary() {
-        Some(u) => unary(s, u, x),
-        None => x.clone(),
-    }
-}
-
-/// Sums over the synapses of one destination, beginning with the given start values.
-pub(crate) fn synapse_sums(
-    s: &mut Site<'_>,
-    call: &Call<'_>,
-    x: &View,
-    activation: Activation,
-    axis: usize,
-    from: Vec<Expr>,
-    at: &[Expr],
-) -> Result<Vec<Expr>> {
-    let zeros = || vec![Expr::from(0.0f32); from.len()];
-    let starts = if call.lanes.is_some() { zeros() } else { from.clone() };
-    let sums: Vec<_> = starts.into_iter().map(|start| s.maker.variable("sum", start)).collect();
-    let destination = s.maker.name("d", &at[axis]);
-    let step = |s: &mut Site<'_>, source: Expr, scale: Expr, shift: Expr, weights: Vec<Expr>| -> Result<()> {
-        let mut place = at.to_vec();
-        place[axis] = source;
-        let value = s.load(x, &place)?;
-        let value = scale.fma(value, shift);
-        let value = s.maker.name("x", value);
-        let value = activate(s, activation, &value);
-        for (sum, weight) in sums.iter().zip(weights) {
-            let next = value.fma(weight, s.maker.get(*sum));
-            s.maker.set(*sum, next);
-        }
-        Ok(())
-    };
-    if let Some(lists) = call.synapses {
-        let (constants, base) = (s.constants, s.arg("lists", Home::Constant(lists.at), &[]));
-        let place = |s: &mut Site<'_>, index: Expr| {
-            let word = s.maker.load(constants, &base + index, Ty::U32);
-            s.maker.name("place", word)
-        };
-        let (begin, end) = (place(s, destination.clone()), place(s, &destination + 1u32));
-        let (count, first) = (lists.count, lists.destinations + 1);
-        // Shared arrays hold words, whatever they stand for.
-        let word = |s: &Site<'_>, index: Expr, ty: Ty| match lists.copy {
-            Some(copy) => s.maker.load(copy, index, Ty::U32).bits(ty),
-            None => s.maker.load(constants, &base + index + first, ty),
-        };
-        let (begin, by) = match call.lanes {
-            Some(lanes) => (begin + &lanes.lane, lanes.count),
-            None => (begin, 1),
-        };
-        s.strided("e", begin, end, by, |s, e| {
-            let source = word(s, e.clone(), Ty::U32);
-            let source = s.maker.name("source", source);
-            let scale = word(s, &e + count, Ty::F32);
-            let shift = word(s, &e + 2 * count, Ty::F32);
-            let weights = (0..sums.len() as u32).map(|k| word(s, &e + (3 + k) * count, Ty::F32)).collect();
-            step(s, source, scale, shift, weights)
-        })?;
-        let parts: Vec<Expr> = sums.iter().map(|sum| s.maker.get(*sum)).collect();
-        let Some(lanes) = call.lanes else { return Ok(parts) };
-        let total = |(part, start): (Expr, &Expr)| s.maker.sum_over_lanes(part, lanes.count) + start;
-        return Ok(parts.into_iter().zip(&from).map(total).collect());
-    }
-    // For tables that are not known before the run, every synapse is visited.
-    let count = s.size(&call.inputs[1].dims[0])?;
-    let (sources, destinations) = (s.size(&x.dims[axis])?, s.size(&call.dims[axis])?);
-    s.counted("e", 0u32, count, |s, e| {
-        let e = std::slice::from_ref(&e);
-        let to = s.load(&call.inputs[2], e)?.bits(Ty::U32);
-        let to = s.maker.name("to", to);
-        let source = s.load(&call.inputs[1], e)?;
-        let source = checked_index(s, call, &source, &sources);
-        if let Some(fault) = call.fault {
-            let (faults, number) = (s.faults, s.number("fault", fault));
-            s.maker.either(to.lt(&destinations), |_| (), |m| m.fault(faults, number));
-        }
-        s.guarded(to.eq(&destination), |s| {
-            let (scale, shift) = (s.load(&call.inputs[3], e)?, s.load(&call.inputs[4], e)?);
-            let weights = (0..sums.len()).map(|k| s.load(&call.inputs[5 + k], e)).collect::<Result<Vec<_>>>()?;
-            step(s, source.clone(), scale, shift, weights)
-        })
-    })?;
-    Ok(sums.iter().map(|sum| s.maker.get(*sum)).collect())
-}
-
-/// (p · x + q + s₂) / (r + s₁), of one destination.
-pub(crate) fn synapse_ratio(
-    s: &mut Site<'_>,
-    call: &Call<'_>,
-    x: &View,
-    activation: Activation,
-    axis: usize,
-    at: &[Expr],
-) -> Result<Expr> {
-    let sums = synapse_sums(s, call, x, activation, axis, vec![0.0f32.into(), 0.0f32.into()], at)?;
-    let own = s.load(x, at)?;
-    let mut terms = vec![];
-    for view in &call.inputs[7..10] {
-        terms.push(s.load(&view.stretched(call.dims), at)?);
-    }
-    let above = terms[0].fma(own, &terms[1] + &sums[1]);
-    Ok(above / (&terms[2] + &sums[0]))
 }

@@ -14,6 +14,7 @@ mod rows;
 mod scan;
 mod segments;
 mod site;
+mod synapses;
 mod view;
 
 use crate::device::Limits;

@@ -3,8 +3,9 @@
 use super::block::{Block, ROWS_AT_ONCE};
 use super::since::Dealt;
 use super::walk::Walker;
-use crate::lower::element::{Call, Lanes, epilogue, factors, gate};
+use crate::lower::element::{Call, epilogue, factors, gate};
 use crate::lower::site::{Site, word};
+use crate::lower::synapses::Lanes;
 use crate::lower::view::View;
 use schwann_codegen::lang::Expr;
 use schwann_core::{Error, Op, Result, Value};

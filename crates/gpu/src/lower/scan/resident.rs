@@ -7,7 +7,7 @@
 
 use super::block::Block;
 use crate::lower::Lowering;
-use crate::lower::element::Lists;
+use crate::lower::synapses::Lists;
 use crate::lower::view::{Home, View};
 use schwann_codegen::lang::Memory;
 use schwann_core::op::Scan;
