@@ -1,6 +1,6 @@
 //! Makes kernels, statement by statement.
 
-use super::{Array, Buffer, Expr, Function, Kernel, Kind, Memory, Part, Routine, Stmt, Ty, Var, Variable};
+use super::{Array, Buffer, Expr, Function, Kernel, Kind, Memory, Part, Reader, Routine, Stmt, Ty, Var, Variable};
 
 /// A kernel under construction.
 #[derive(Clone, Debug)]
