@@ -108,6 +108,8 @@ pub struct Part {
     pub first: u32,
     /// How many elements it has.
     pub len: u32,
+    /// Whether it may be read where another part was written last, as in a kernel that leaves out some of its work.
+    pub mixed: bool,
 }
 
 /// A variable.

@@ -404,7 +404,7 @@ impl<'p> Machine<'p, '_, '_> {
                 each(active, self.threads, |thread| {
                     let word = within(part, at(thread)).and_then(|index| {
                         let word = words.load(index, thread, &alone)?;
-                        words.is_of(index, number).then_some(word).ok_or(Trouble::Unwritten)
+                        (part.mixed || words.is_of(index, number)).then_some(word).ok_or(Trouble::Unwritten)
                     });
                     put(thread, word)
                 })

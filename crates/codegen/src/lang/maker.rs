@@ -53,8 +53,12 @@ impl Maker {
     /// A part of a shared array: `len` elements, from `first` on.
     pub fn part(&mut self, name: &str, of: Memory, first: u32, len: u32) -> Memory {
         let Memory::Shared(shared) = of else { return of };
-        self.kernel.parts.push(Part { name: name.into(), shared, first, len });
+        self.kernel.parts.push(Part { name: name.into(), shared, first, len, mixed: false });
         Memory::Part(self.kernel.parts.len() as u32 - 1)
+    }
+    /// Lets every part be read where another one was written last.
+    pub fn mix_parts(&mut self) {
+        self.kernel.parts.iter_mut().for_each(|part| part.mixed = true);
     }
     /// What the elements of a shared array are.
     pub fn shared_type(&self, number: u32) -> Ty {

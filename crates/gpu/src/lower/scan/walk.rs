@@ -198,6 +198,10 @@ impl Lowering<'_> {
             }
             Ok(())
         })?;
+        if left_out.is_some() {
+            // What reads the result of a node that is left out reads what others left in its place.
+            site.maker.mix_parts();
+        }
         let walk = Walk { steps: word(steps)?, from: from_number, to: to_number, carry };
         self.dispatch(site, groups, place, Some(walk))?;
         for (last, out) in finals.iter().zip(outs).filter(|(last, out)| last.home != out.home) {
