@@ -32,7 +32,7 @@ fn config() -> Config {
 fn check(choices: &[u16]) -> Result<Compared, String> {
     let seed = choices.iter().fold(0u64, |h, c| h.wrapping_mul(31).wrapping_add(u64::from(*c)));
     let graph = make(choices);
-    let mut compared = agree(&graph, seed, &[(PassOptions::default(), 1), (PassOptions::none(), 256)])?;
+    let mut compared = agree(&graph, seed, &[(PassOptions::default(), 1), (PassOptions::none(), 2048)])?;
     if let Ok(backward) = gradient(&graph, &graph.outputs()[0].name, &["x0"]) {
         let sum = agree(&backward, seed, &[(PassOptions::default(), 1)]).map_err(|e| format!("gradient: {e}"))?;
         compared.add(sum);

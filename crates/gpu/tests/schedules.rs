@@ -23,8 +23,8 @@ type Run = fn(&Graph, &BTreeMap<String, Tensor>, &Limits) -> Result<Vec<Tensor>,
 /// by threads that exchange values and by threads that cannot. With gaps between values, and in memory that is used again.
 fn ways() -> [(Limits, Run); 6] {
     let several = Limits { parallel_groups: 1, ..Limits::default() };
-    let lanes = Limits { lanes: 32, exact_halves: true, ..Limits::default() };
-    let alone = Limits::default();
+    let lanes = Limits { lanes: 32, exact_halves: true, parallel_groups: 2048, ..Limits::default() };
+    let alone = Limits { parallel_groups: 2048, ..Limits::default() };
     let enough = Limits { parallel_groups: 4, ..Limits::default() };
     [
         (several.clone(), run),
@@ -239,7 +239,7 @@ fn try_mistakes(
     // Blocks of several rows and of one, by threads alone and with exchanges. Few workgroups along an axis, so that what is
     // more goes along another one.
     for (parallel_groups, groups, lanes) in
-        [(1, 2, 1), (1, 3, 1), (4, 2, 1), (4, 3, 1), (256, 2, 1), (256, 3, 1), (256, 2, 4), (256, 3, 4)]
+        [(1, 2, 1), (1, 3, 1), (4, 2, 1), (4, 3, 1), (2048, 2, 1), (2048, 3, 1), (2048, 2, 4), (2048, 3, 4)]
     {
         let limits = Limits { parallel_groups, groups, lanes, ..Limits::default() };
         if kernels(graph, inputs, &limits)?.iter().all(|kernel| ledger.is_done(kernel)) {

@@ -17,9 +17,9 @@ use std::collections::{HashMap, HashSet};
 pub(super) const BLOCK_ROWS_MOST: u32 = 16;
 /// Rows that a thread multiplies with each weight that it loads.
 pub(super) const ROWS_AT_ONCE: u32 = 4;
-/// There are few rows where this many times as many would still not keep the device busy: a core then has one or two
-/// workgroups, which may use all of its memory and threads.
-const FEW: usize = 4;
+/// There are few rows where this many times as many would still not keep the device busy: even of a small GPU, a core then has
+/// one workgroup, which may use all of its memory and threads.
+const FEW: usize = 32;
 /// Neighbouring threads that share the sum of one element, where there are few rows. More would wait for each other longer than
 /// they save.
 const LANES_MOST: u32 = 4;

@@ -397,7 +397,8 @@ impl Walker<'_> {
         let thread = s.maker.thread();
         let lane = s.maker.name("lane", thread.rem(count));
         let number = s.maker.name("number", thread / count);
-        let e = s.maker.name("e", number.min(elements - 1));
+        let all_have_one = elements * count == self.block.threads;
+        let e = if all_have_one { number.clone() } else { s.maker.name("e", number.min(elements - 1)) };
         let (row, unit) = match self.block.rows {
             1 => (0u32.into(), e),
             _ => (s.maker.name("row", &e / width), s.maker.name("unit", e.rem(width))),
@@ -408,9 +409,9 @@ impl Walker<'_> {
         let mut at = coordinates(s, &unit, &others)?;
         at.insert(axis, row);
         let results = body(s, &Lanes { lane: lane.clone(), count }, &at)?;
-        s.guarded(lane.eq(0u32).and(number.lt(elements)), |s| {
-            outs.iter().zip(&results).try_for_each(|(out, result)| s.store(out, &at, result))
-        })
+        let first = lane.eq(0u32);
+        let writes = if all_have_one { first } else { first.and(number.lt(elements)) };
+        s.guarded(writes, |s| outs.iter().zip(&results).try_for_each(|(out, result)| s.store(out, &at, result)))
     }
 
     /// Computes a node, for all rows of the block.

@@ -167,6 +167,6 @@ fn cells_and_synapses_are_rewritten_with_what_is_packed_alike() {
         synapses.rewrite(&mut by, &lists(5, &wiring)).unwrap();
         assert!(!synapses.is_like(&by, &lists(5, &[1, 1, 2, 3, 3, 0])).unwrap());
         assert!(synapses.rewrite(&mut by, &lists(5, &[1, 1, 2, 3, 3, 0])).unwrap_err().contains("wired otherwise"));
-        assert!(synapses.rewrite(&mut by, &lists(5, &wiring).changing(&owner)).unwrap_err().contains("fresh"));
+        assert!(synapses.rewrite(&mut by, &lists(5, &wiring).changing(&owner)).unwrap_err().contains("have an owner"));
     }
 }
