@@ -175,6 +175,35 @@ mod on_a_gpu {
         stepped::all_step_by_step(&Gpu::new(device));
     }
 
+    /// A device in software has few cores, so that no batch counts as few rows there. Taken for a large one, it has to keep
+    /// weights in a workgroup's memory and let threads exchange values, which no other test makes a device do.
+    #[test]
+    fn few_rows_keep_their_weights_and_share_sums() {
+        let Some(device) = open() else { return };
+        let large = Limits { parallel_groups: 2048, ..device.limits().clone() };
+        let device = Arc::new(Wgpu::open(None).unwrap().within(&large));
+        for (name, model) in circuits(21, 4) {
+            let graph = model.graph(&GraphOptions::default().state(InitialState::Zero)).unwrap();
+            let compile = |backend: &dyn Backend| Program::compile_for(&graph, backend, &CompileOptions::default());
+            let program = compile(&Gpu::new(Arc::clone(&device))).unwrap();
+            let plan = program.plan(&Bindings::new().with("B", 3).with("T", 9)).unwrap();
+            let workgroup = plan.steps.iter().find_map(|step| step.looped.as_ref()?.workgroup.clone()).unwrap();
+            assert!(workgroup.resident_bytes > 0, "{name}: {workgroup}");
+            let x = Random::new(10).floats(&[3, 9, INPUTS], -2.0, 2.0);
+            let mut session = program.session();
+            let first = session.run(&[("x", &x)]).unwrap().to_vec();
+            let again = session.run(&[("x", &x)]).unwrap();
+            assert!(first.iter().zip(again).all(|(a, b)| a.bytes() == b.bytes()), "{name}: the same bits");
+            let mut expected = compile(&Cpu::new(1).unwrap()).unwrap().session();
+            for (got, want) in again.iter().zip(expected.run(&[("x", &x)]).unwrap()) {
+                compare(want, got, Tolerance { abs: 1e-5, rel: 1e-5 }).unwrap_or_else(|e| panic!("{name}: {e}"));
+            }
+        }
+        let engine = Engine::new(Gpu::new(device), PassOptions::default());
+        let off = met::off(&met::files(met::FOLDER), &VerifyOptions::on(vec![engine]));
+        assert!(off.is_empty(), "{off}");
+    }
+
     #[test]
     fn four_thousand_streams_step_together_in_one_launch() {
         // Devices of its own: others' runs would count as well.

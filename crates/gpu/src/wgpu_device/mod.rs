@@ -157,7 +157,8 @@ impl Wgpu {
         Ok(made)
     }
 
-    /// The same device with no more than these limits, as if it were a smaller one.
+    /// The same device with no more than these limits, as if it were a smaller one. How many workgroups keep it busy, which is a
+    /// guess in any case, is taken as it is given.
     #[must_use]
     pub fn within(mut self, most: &Limits) -> Wgpu {
         let own = &self.limits;
@@ -170,7 +171,7 @@ impl Wgpu {
             buffer_bytes: own.buffer_bytes.min(most.buffer_bytes),
             args: own.args.min(most.args),
             timed: own.timed.min(most.timed),
-            parallel_groups: own.parallel_groups.min(most.parallel_groups),
+            parallel_groups: most.parallel_groups,
         };
         self
     }
