@@ -117,9 +117,12 @@ impl Figure {
         self
     }
 
-    /// With how far its measurements lie apart.
+    /// With how far its measurements lie apart. A spread without finite ends says nothing, and is left out: a file could not
+    /// hold it either.
     pub fn with_spread(mut self, spread: Spread) -> Figure {
-        self.spread = Some(spread);
+        if spread.low.is_finite() && spread.high.is_finite() {
+            self.spread = Some(spread);
+        }
         self
     }
 
@@ -208,6 +211,16 @@ mod tests {
         let figure = Figure::measured(f64::NAN, "s", "a clock");
         assert_eq!((figure.value, figure.provenance), (None, Provenance::Unavailable));
         assert!(figure.reason.is_some());
+    }
+
+    #[test]
+    fn a_spread_without_ends_is_left_out_and_the_rest_can_be_written_and_read() {
+        let spread = |high: f64| Spread { low: 1.0, high, ends: Ends::Confidence95, samples: 3 };
+        let figure = Figure::measured(2.0, "s", "a clock");
+        let endless = figure.clone().with_spread(spread(f64::INFINITY));
+        assert_eq!(endless, figure);
+        let written = serde_json::to_string(&figure.with_spread(spread(3.0))).unwrap();
+        assert_eq!(serde_json::from_str::<Figure>(&written).unwrap().spread, Some(spread(3.0)));
     }
 
     #[test]

@@ -13,6 +13,7 @@ pub mod memory;
 pub mod op;
 pub mod pass;
 pub mod plan;
+pub mod quant;
 pub mod reference;
 pub mod run;
 mod session;

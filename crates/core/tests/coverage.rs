@@ -4,7 +4,10 @@
 //! which it takes. The matches below do not compile when a variant is added, until it is listed here too.
 
 use schwann_core::cases;
-use schwann_core::op::{Activation, Binary, Compare, Float, Map, MapInstr, MapResult, Reduction, Scan, Unary};
+use schwann_core::op::{
+    Activation, Binary, Code, Compare, Float, LowBit, LowBitMatMul, Map, MapInstr, MapResult, Reduction,
+};
+use schwann_core::op::{Scan, Unary};
 use schwann_core::pass::{self, PassOptions};
 use schwann_core::{DType, Dim, Graph, GraphBuilder, Op, Tensor, Type};
 use std::collections::BTreeSet;
@@ -50,6 +53,9 @@ named! {
     Op::Cast { .. } => "cast",
     Op::Quantize { .. } => "quantize",
     Op::Dequantize => "dequantize",
+    Op::LowBit(_) => "low_bit",
+    Op::RoundRows => "round_rows",
+    Op::LowBitMatMul(_) => "low_bit_matmul",
     Op::Scan(_) => "scan",
     Op::Map { .. } => "map",
     Op::MatMulMap { .. } => "matmul_map",
@@ -171,6 +177,19 @@ fn features(op: &Op, inputs: &[&Type]) -> Vec<String> {
         Op::Cast { dtype: to } => vec![format!("{name} {} to {}", of(0), dtype(to))],
         Op::Quantize { dtype: to } => vec![format!("{name} to {}", dtype(to))],
         Op::Dequantize => vec![format!("{name} {}", of(0))],
+        Op::LowBit(format) => {
+            vec![
+                format!("{name} of {}{}", format.code.name(), flag(format.offsets, " and offsets")),
+                format!("{name} by {}", of(1)),
+            ]
+        }
+        Op::RoundRows => vec![format!("{name} of {}", of(0))],
+        Op::LowBitMatMul(product) => {
+            let rows = flag(product.rounded, " of rounded rows");
+            let mut all = vec![format!("{name} of {}{rows}", product.weights.code.name())];
+            all.extend(product.then.iter().flat_map(|map| program(map, &product.dtype, product.operands())));
+            all
+        }
         Op::Scan(scan) => {
             let mut all = vec![format!("{name} along {}{}", scan.axis, flag(scan.reverse, " in reverse"))];
             all.extend((0..scan.states).map(|i| format!("{name} of state {}", of(i))));
@@ -206,6 +225,9 @@ impl Found {
             self.features.extend(features(&node.op, &inputs));
             match &node.op {
                 Op::Scan(scan) => self.add(&scan.body),
+                Op::LowBitMatMul(product) => {
+                    self.instructions.extend(product.then.iter().flat_map(|map| &map.code).map(instruction));
+                }
                 Op::Map { map, .. } | Op::MatMulMap { map, .. } => {
                     self.instructions.extend(map.code.iter().map(instruction));
                 }
@@ -262,6 +284,17 @@ fn offers() -> Vec<(Op, Vec<Type>)> {
         let (scale, zero) = (ty(DType::F32, &[]), ty(DType::I32, &[]));
         all.push((Op::Quantize { dtype: d }, vec![ty(DType::F32, &[3]), scale.clone(), zero.clone()]));
         all.push((Op::Dequantize, vec![x.clone(), scale, zero]));
+        all.push((Op::RoundRows, vec![x.clone()]));
+        for (code, offsets) in Code::ALL.into_iter().flat_map(|code| [(code, false), (code, true)]) {
+            let weights = LowBit { code, len: 3, block: 2, offsets };
+            let (codes, scales) = (ty(DType::U8, &[2, code.row_bytes(3)]), ty(d, &[2, 2]));
+            let parts = if offsets { vec![codes, scales.clone(), scales] } else { vec![codes, scales] };
+            all.push((Op::LowBit(weights), parts.clone()));
+            for rounded in [false, true] {
+                let product = LowBitMatMul { weights, rounded, then: None, dtype: DType::F32 };
+                all.push((Op::LowBitMatMul(Box::new(product)), [vec![x.clone()], parts.clone()].concat()));
+            }
+        }
         // The examples of the case list, which has registered them.
         all.push((Op::Custom { name: "example_bump".into() }, vec![x.clone(); 2]));
         all.push((Op::Custom { name: "example_half_of_all".into() }, vec![x.clone(); 8]));
@@ -326,12 +359,17 @@ fn offers() -> Vec<(Op, Vec<Type>)> {
     all
 }
 
+/// As the CPU has them, which has a kernel for everything that passes make.
+fn options() -> PassOptions {
+    PassOptions { low_bit: true, ..PassOptions::default() }
+}
+
 #[test]
 fn every_operation_has_a_case_with_every_kind_flag_and_type_that_is_legal() {
     let mut found = Found::default();
     for case in cases::all() {
         found.add(&case.graph);
-        let (optimized, _) = pass::optimize(&case.graph, &PassOptions::default()).unwrap();
+        let (optimized, _) = pass::optimize(&case.graph, &options()).unwrap();
         found.add(&optimized);
     }
     assert_eq!(found.instructions.len(), INSTRUCTIONS.len(), "programs have only {:?}", found.instructions);
@@ -360,14 +398,14 @@ fn what_only_passes_make_is_also_made_by_passes() {
     for case in cases::all() {
         let (mut before, mut after) = (Found::default(), Found::default());
         before.add(&case.graph);
-        after.add(&pass::optimize(&case.graph, &PassOptions::default()).unwrap().0);
+        after.add(&pass::optimize(&case.graph, &options()).unwrap().0);
         made.extend(after.kinds.difference(&before.kinds));
         let several = |found: &Found| found.features.contains("map also to f32");
         if several(&after) && !several(&before) {
             made.insert("map of several results");
         }
     }
-    for kind in ["map", "map of several results", "matmul_map", "synapse_sum", "synapse_ratio"] {
+    for kind in ["map", "map of several results", "matmul_map", "synapse_sum", "synapse_ratio", "low_bit_matmul"] {
         assert!(made.contains(kind), "no case of which a pass makes {kind}: {made:?}");
     }
 }

@@ -19,6 +19,7 @@ mod elementwise;
 mod fused;
 mod gated;
 mod layout;
+mod low_bit;
 mod matrix;
 mod network;
 pub mod random;
@@ -126,6 +127,8 @@ pub fn all() -> Vec<Case> {
         layout::index,
         convert::cast,
         convert::quantize,
+        low_bit::numbers_and_rows,
+        low_bit::products,
         custom::custom,
         custom::looking_around,
         fused::map,

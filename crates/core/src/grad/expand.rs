@@ -34,7 +34,7 @@ fn truth(tape: &mut Tape, r: Register) -> Result<Value> {
     }
 }
 
-/// Adds to `graph` what a `Map` or `MatMulMap` node computes from `inputs`.
+/// Adds to `graph` what a `Map`, `MatMulMap` or `LowBitMatMul` node computes from `inputs`.
 pub(super) fn expand(graph: &mut Graph, node: &Node, inputs: &[Value]) -> Result<Vec<Value>> {
     let mut tape = Tape::forward(std::mem::take(graph), &node.name);
     let result = run(&mut tape, node, inputs);
@@ -126,6 +126,17 @@ fn run(tape: &mut Tape, node: &Node, inputs: &[Value]) -> Result<Vec<Value>> {
             let product = tape.matmul(inputs[0], inputs[1], *transpose_a, *transpose_b)?;
             let inputs: Vec<Value> = std::iter::once(product).chain(inputs[2..].iter().copied()).collect();
             program(tape, map, &inputs, &[], node)
+        }
+        Op::LowBitMatMul(product) => {
+            let (own, others) = inputs.split_at(product.operands());
+            let weights = tape.push(Op::LowBit(product.weights), &own[1..])?;
+            let x = if product.rounded { tape.push(Op::RoundRows, &own[..1])? } else { own[0] };
+            let made = tape.matmul(x, weights, false, true)?;
+            let inputs: Vec<Value> = std::iter::once(made).chain(others.iter().copied()).collect();
+            match &product.then {
+                Some(map) => program(tape, map, &inputs, &[], node),
+                None => Ok(vec![made]),
+            }
         }
         other => Err(super::refuse(&node.name, other, "it is no fused program")),
     }

@@ -199,7 +199,7 @@ fn forward(graph: &Graph, wrt: &[Value], of: &BTreeSet<Value>) -> Result<Forward
                                before quantizing it";
                 return Err(refuse(&node.name, &node.op, problem));
             }
-            Op::Map { .. } | Op::MatMulMap { .. } => {
+            Op::Map { .. } | Op::MatMulMap { .. } | Op::LowBitMatMul(_) => {
                 let results = expand::expand(&mut copy.new, node, &inputs)?;
                 for (slot, new) in (0u16..).zip(results) {
                     copy.set(Value { node: id, slot }, new);

@@ -8,7 +8,7 @@ use super::tape::Tape;
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::graph::{Node, Value};
-use crate::op::{Binary, Compare, Op, Reduction, Unary};
+use crate::op::{Binary, Compare, LowBit, Op, Reduction, Unary};
 use crate::shape::{Dim, Shape};
 use crate::tensor::Tensor;
 
@@ -157,15 +157,62 @@ pub(super) fn rule(t: &mut Tape, node: &Node, y: Value, g: Value, wants: &[bool]
             Err(refuse(&node.name, op, problem))
         }
 
+        // As if nothing were rounded: the gradient of rounding is 0 almost everywhere, and no network would learn.
+        Op::RoundRows => one(g),
+
+        // A number is its code (less the centre) times its scale, plus its offset: each scale gathers its block's.
+        Op::LowBit(format) => {
+            let scales = t.shape(inputs[1]);
+            let like = |t: &mut Tape, value: f64| {
+                let value = t.scalar(value, t.dtype(inputs[1]))?;
+                t.broadcast(value, &scales)
+            };
+            let mut parts = vec![None];
+            for i in 1..inputs.len() {
+                parts.push(when(wants[i], || {
+                    let d = if i == 1 {
+                        let ones = like(t, 1.0)?;
+                        let mut own = vec![inputs[0], ones];
+                        if format.offsets {
+                            own.push(like(t, 0.0)?);
+                        }
+                        let codes = t.push(node.op.clone(), &own)?;
+                        t.mul(g, codes)?
+                    } else {
+                        g
+                    };
+                    by_block(t, d, format, &scales, t.dtype(inputs[1]))
+                })?);
+            }
+            Ok(parts)
+        }
+
         // Never on the path: the copy of the forward graph replaces or refuses these operations there.
         op @ (Op::Quantize { .. }
         | Op::Scan(_)
         | Op::Map { .. }
         | Op::MatMulMap { .. }
+        | Op::LowBitMatMul(_)
         | Op::SynapseSum { .. }
         | Op::SynapseRatio { .. }
         | Op::GatedCell { .. }) => Err(refuse(&node.name, op, "it has no rule of its own")),
     }
+}
+
+/// Sums of a low-bit matrix's numbers by the scale that they share, for scales of this shape and type.
+fn by_block(t: &mut Tape, numbers: Value, format: &LowBit, scales: &Shape, dtype: DType) -> Result<Value> {
+    let (shape, last) = (t.shape(numbers), t.shape(numbers).rank() - 1);
+    let block = format.block.min(format.len.max(1));
+    let missing = format.blocks() * block - format.len;
+    let padded = t.push(Op::Pad { axis: last, before: 0.into(), after: missing.into() }, &[numbers])?;
+    let lead = &shape.dims()[..last];
+    let cut: Vec<Dim> = lead.iter().cloned().chain([format.blocks().into(), block.into()]).collect();
+    let cut = t.reshape(padded, &cut.into())?;
+    let sums = t.reduce(Reduction::Sum, cut, &[last + 1])?;
+    let whole: Vec<Dim> = lead.iter().cloned().chain([format.blocks().into()]).collect();
+    let sums = t.reshape(sums, &whole.into())?;
+    let sums = t.unbroadcast(sums, scales)?;
+    t.cast(sums, dtype)
 }
 
 /// The value, if it is wanted.

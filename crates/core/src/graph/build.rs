@@ -3,7 +3,7 @@
 use super::{Graph, Value};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::op::{Binary, Compare, Float, Op, Reduction, Scan, Type};
+use crate::op::{Binary, Compare, Float, LowBit, Op, Reduction, Scan, Type};
 use crate::shape::{Dim, Shape};
 use crate::tensor::Tensor;
 use std::collections::HashMap;
@@ -264,6 +264,15 @@ impl GraphBuilder {
     pub fn rms_norm(&mut self, x: Value, gamma: Option<Value>, eps: f32) -> Result<Value> {
         let inputs: Vec<Value> = [Some(x), gamma].into_iter().flatten().collect();
         self.push(Op::RmsNorm { eps: Float(eps) }, &inputs)
+    }
+    /// Numbers kept in few bits, from their codes, scales and, if the format has them, offsets.
+    pub fn low_bit(&mut self, format: LowBit, codes: Value, scales: Value, offsets: Option<Value>) -> Result<Value> {
+        let inputs: Vec<Value> = [Some(codes), Some(scales), offsets].into_iter().flatten().collect();
+        self.push(Op::LowBit(format), &inputs)
+    }
+    /// Rows rounded to 8 bits, for products in integers; see [`Op::RoundRows`].
+    pub fn round_rows(&mut self, x: Value) -> Result<Value> {
+        self.push(Op::RoundRows, &[x])
     }
     /// Scaled-dot-product attention; see [`Op::Attention`].
     pub fn attention(&mut self, q: Value, k: Value, v: Value, mask: Option<Value>, causal: bool) -> Result<Value> {

@@ -31,6 +31,12 @@ fn details(op: &Op) -> String {
                 scale.map(|s| format!(" scale {:?}", s.0)).unwrap_or_default()
             )
         }
+        Op::LowBit(format) => format!(" {format}"),
+        Op::LowBitMatMul(product) => {
+            let rows = if product.rounded { ", rows of 8 bits" } else { "" };
+            let then = product.then.as_ref().map(|map| format!(" then {map}")).unwrap_or_default();
+            format!(" {}{rows}{then}", product.weights)
+        }
         Op::Transpose { perm } => format!(" {perm:?}"),
         Op::Slice { axis, start, end } => format!(" axis {axis} {start}..{end}"),
         Op::Pad { axis, before, after } => format!(" axis {axis} by {before} and {after}"),
@@ -89,6 +95,7 @@ fn colour(op: &Op) -> &'static str {
         Op::Weight { .. } | Op::Const(_) => "#eeeeee",
         Op::MatMul { .. }
         | Op::MatMulMap { .. }
+        | Op::LowBitMatMul(_)
         | Op::Attention { .. }
         | Op::SynapseSum { .. }
         | Op::SynapseRatio { .. }

@@ -151,7 +151,15 @@ impl Op {
             }
             // divide, round, add
             Op::Quantize { .. } => (out.saturating_mul(3), 0),
-            Op::Dequantize => (out.saturating_mul(2), 0),
+            Op::Dequantize | Op::LowBit(_) => (out.saturating_mul(2), 0),
+            // the largest, then multiply, round and multiply
+            Op::RoundRows => (out.saturating_mul(4), 0),
+            Op::LowBitMatMul(product) => {
+                let then = product.then.as_ref().map(Map::per_element).unwrap_or_default();
+                let each = (product.weights.len as u64).saturating_mul(2).saturating_add(then.operations as u64);
+                let rounding = if product.rounded { input(0)?.saturating_mul(4) } else { 0 };
+                (out.saturating_mul(each).saturating_add(rounding), out.saturating_mul(then.functions as u64))
+            }
             Op::Scan(s) => {
                 let steps = size(inputs[s.states], s.axis)?;
                 let body = s.body.cost(bindings)?;

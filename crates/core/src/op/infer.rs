@@ -496,6 +496,14 @@ impl Op {
                 }
                 one(*dtype, product)
             }
+            Op::LowBit(format) => one(DType::F32, format.infer(inputs)?),
+            Op::RoundRows => {
+                arity(inputs, 1..=1)?;
+                let x = inputs[0];
+                ensure(x.dtype == DType::F32 && x.shape.rank() > 0, || format!("wants rows of f32, got {x}"))?;
+                Ok(vec![x.clone()])
+            }
+            Op::LowBitMatMul(product) => Ok(vec![product.infer(inputs)?]),
             Op::Custom { name } => {
                 let custom = super::custom::get(name)?;
                 if let super::custom::Form::Places(places) = custom.form() {

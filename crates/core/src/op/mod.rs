@@ -7,12 +7,14 @@ mod cost;
 pub mod custom;
 mod float;
 mod infer;
+pub mod low_bit;
 mod unary;
 
 pub(crate) use cost::visible_pairs;
 pub use cost::{Cost, PerElement};
 pub use custom::Custom;
 pub use float::Float;
+pub use low_bit::{Code, LowBit, LowBitMatMul};
 pub use unary::Unary;
 
 use crate::dtype::DType;
@@ -385,6 +387,24 @@ pub enum Op {
     },
     /// (q, scale, zero point): (q − zero point) · scale, as `f32`.
     Dequantize,
+    /// (codes, scales, offsets if the format has them): the numbers that they stand for, as `f32`; see [`LowBit`].
+    LowBit(LowBit),
+    /// Each row (along the last axis) rounded to multiples of 1/127 of its largest absolute value, as `f32`: what a product
+    /// with 8-bit values computes with. See [`low_bit::round_row`]. A row with infinity or NaN becomes NaN. Its gradient
+    /// is that of the values themselves.
+    RoundRows,
+    /// Rows times a matrix of low-bit weights, each of whose rows is a column of the product (made by a pass). Inputs: x
+    /// `[…, len]`, then codes `[columns, …]`, scales and offsets as in [`Op::LowBit`], then the program's inputs from 1 on.
+    ///
+    /// Where rows are rounded, the sum of a block, of at most [`low_bit::LONGEST_SUM`] numbers at a time, is computed in
+    /// integers. In `f32`, with one rounding for each line, an element is
+    ///
+    /// ```text
+    /// sum = fma(Σ (c − centre)·q, scale, sum)                        without offsets
+    /// sum = fma(Σ c·q, scale, fma(Σ q, offset, sum))                 with offsets
+    /// element = sum · step
+    /// ```
+    LowBitMatMul(Box<LowBitMatMul>),
     /// The loop.
     Scan(Box<Scan>),
     /// A fused elementwise program (made by a pass). Its first result is the program's last value; the others, of the same
@@ -473,6 +493,9 @@ impl Op {
             Op::Cast { .. } => "cast",
             Op::Quantize { .. } => "quantize",
             Op::Dequantize => "dequantize",
+            Op::LowBit(_) => "low_bit",
+            Op::RoundRows => "round_rows",
+            Op::LowBitMatMul(_) => "low_bit_matmul",
             Op::Scan(_) => "scan",
             Op::Map { .. } => "map",
             Op::MatMulMap { .. } => "matmul_map",
@@ -484,7 +507,7 @@ impl Op {
     pub fn is_name(text: &str) -> bool {
         const OTHERS: &str = "input weight const select matmul softmax layer_norm rms_norm attention reshape transpose \
                               slice pad concat broadcast gather segment_sum synapse_sum synapse_ratio gated_cell cast \
-                              quantize dequantize scan map matmul_map custom";
+                              quantize dequantize low_bit round_rows low_bit_matmul scan map matmul_map custom";
         let lists = [Unary::NAMES, Binary::NAMES, Compare::NAMES, Reduction::NAMES];
         lists.iter().any(|names| names.contains(&text)) || OTHERS.split(' ').any(|name| name == text)
     }

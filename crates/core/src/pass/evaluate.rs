@@ -6,12 +6,13 @@
 //! cut (a sum over everything, attention, synapses) is given to it whole. Pages of a mapped file are released once they
 //! have been read.
 
-use crate::error::Result;
-use crate::graph::Node;
+use crate::error::{Error, Result};
+use crate::graph::{Graph, Node, Value};
 use crate::op::Op;
 use crate::reference::{self, HostValue, Precision};
 use crate::shape::Bindings;
 use crate::tensor::{Make, Tensor, count};
+use std::collections::HashMap;
 
 /// About how many elements of inputs and result the reference is given at once.
 const PIECE: usize = 1 << 16;
@@ -60,6 +61,35 @@ pub(super) fn evaluate_later(node: &Node, inputs: &[&Tensor], shape: &[usize]) -
 }
 
 /// The result of a node with one output, whose shape is given.
+/// The data of a value that weights and literals alone determine.
+pub(crate) fn evaluate_known(graph: &Graph, value: Value) -> Result<Tensor> {
+    let mut needed = vec![false; graph.nodes().len()];
+    needed[value.node as usize] = true;
+    for (id, node) in graph.nodes().iter().enumerate().rev().filter(|(id, _)| *id <= value.node as usize) {
+        if needed[id] {
+            node.inputs.iter().for_each(|v| needed[v.node as usize] = true);
+        }
+    }
+    let mut done: HashMap<u32, Tensor> = HashMap::new();
+    for (id, node) in (0u32..).zip(graph.nodes()).filter(|(id, _)| needed[*id as usize]) {
+        let made = match &node.op {
+            Op::Const(data) => data.clone(),
+            Op::Weight { name, .. } => graph.weight(name)?.clone(),
+            _ if node.inputs.is_empty() || node.outs.len() != 1 => {
+                let problem = format!("{} is not known before the run", node.op.name());
+                return Err(Error::Value { node: node.name.clone(), problem });
+            }
+            _ => {
+                let inputs: Vec<&Tensor> = node.inputs.iter().map(|v| &done[&v.node]).collect();
+                evaluate(node, &inputs, &node.outs[0].shape.eval(&Bindings::new())?)?
+            }
+        };
+        done.insert(id, made);
+    }
+    let made = done.remove(&value.node);
+    made.ok_or_else(|| Error::Internal(format!("{value} is no value of this graph")))?.at_hand()
+}
+
 pub(super) fn evaluate(node: &Node, inputs: &[&Tensor], shape: &[usize]) -> Result<Tensor> {
     if let (Op::Reshape { .. }, [x]) = (&node.op, inputs) {
         return x.reshaped(shape);
@@ -211,7 +241,8 @@ fn cuts(op: &Op, inputs: &[&Tensor], shape: &[usize], axis: usize) -> Option<Vec
             })
         }
         Op::Softmax { axis: along } | Op::SegmentSum { axis: along, .. } => (axis != *along).then(|| first(axis)),
-        Op::LayerNorm { .. } | Op::RmsNorm { .. } => (axis + 1 < rank).then(|| first(axis)),
+        Op::LayerNorm { .. } | Op::RmsNorm { .. } | Op::RoundRows => (axis + 1 < rank).then(|| first(axis)),
+        Op::LowBit(_) => (axis + 1 < rank).then(alike),
         Op::Reduce { axes, keep, .. } => {
             let mut left = (0..inputs[0].shape().len()).filter(|a| *keep || !axes.contains(a));
             left.nth(axis).filter(|a| !axes.contains(a)).map(first)

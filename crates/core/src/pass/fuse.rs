@@ -11,7 +11,7 @@ use super::PassOptions;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::graph::{Graph, Node, Value, name};
-use crate::op::{Binary, Compare, Float, Map, MapInstr, MapResult, Op, Type, Unary};
+use crate::op::{Binary, Compare, Float, LowBitMatMul, Map, MapInstr, MapResult, Op, Type, Unary};
 use crate::shape::{Bindings, Shape};
 use std::collections::HashMap;
 
@@ -39,12 +39,21 @@ pub(super) fn fuse(graph: &Graph, options: &PassOptions) -> Result<Graph> {
             None => Op::Map { map: fused.map, dtype, also: fused.also },
             Some(product) => {
                 let product = graph.node(product);
-                let Op::MatMul { transpose_a, transpose_b } = product.op else {
-                    let problem = format!("{} was given an epilogue", product.op.name());
-                    return Err(Error::Pass { pass: "", node: product.name.clone(), problem });
-                };
                 inputs.splice(0..0, r.all(&product.inputs)?);
-                Op::MatMulMap { transpose_a, transpose_b, map: fused.map, dtype }
+                match &product.op {
+                    Op::MatMul { transpose_a, transpose_b } => {
+                        let (transpose_a, transpose_b) = (*transpose_a, *transpose_b);
+                        Op::MatMulMap { transpose_a, transpose_b, map: fused.map, dtype }
+                    }
+                    Op::LowBitMatMul(product) => {
+                        let (weights, rounded) = (product.weights, product.rounded);
+                        Op::LowBitMatMul(Box::new(LowBitMatMul { weights, rounded, then: Some(fused.map), dtype }))
+                    }
+                    other => {
+                        let problem = format!("{} was given an epilogue", other.name());
+                        return Err(Error::Pass { pass: "", node: product.name.clone(), problem });
+                    }
+                }
             }
         };
         let new = r.new.push(op, inputs, name)?;
@@ -112,7 +121,7 @@ impl Groups {
         }
         if merge {
             for id in 0..nodes.len() {
-                if matches!(nodes[id].op, Op::MatMul { .. })
+                if is_bare_product(&nodes[id].op)
                     && !is_output[id]
                     && let Some(root) = groups.common_reader(&readers[id])
                     && nodes[root as usize].outs.len() == 1
@@ -218,13 +227,24 @@ pub(super) fn keeps(by: MapInstr, dtype: DType) -> bool {
     dtype == DType::F32 || dtype == DType::Bool && matches!(by, MapInstr::Compare(..))
 }
 
+/// Whether an operation is a product without a program.
+fn is_bare_product(op: &Op) -> bool {
+    match op {
+        Op::MatMul { .. } => true,
+        Op::LowBitMatMul(product) => product.then.is_none(),
+        _ => false,
+    }
+}
+
 /// Whether a product can run a program on its result: it has one right-hand matrix, and every other input has one value
 /// for each row, one for each column, a single one, or the result's shape.
 fn takes_epilogue(graph: &Graph, product: u32, others: &[Value], shape: &Shape) -> bool {
     let node = &graph.nodes()[product as usize];
-    let Op::MatMul { transpose_a, .. } = node.op else { return false };
     let rank = |v: Value| graph.ty(v).shape.rank();
-    let one_matrix = rank(node.inputs[1]) == 2 && (rank(node.inputs[0]) == 2 || !transpose_a);
+    let one_matrix = match node.op {
+        Op::MatMul { transpose_a, .. } => rank(node.inputs[1]) == 2 && (rank(node.inputs[0]) == 2 || !transpose_a),
+        _ => is_bare_product(&node.op),
+    };
     node.outs[0].shape == *shape && one_matrix && others.iter().all(|&v| is_row_like(&graph.ty(v).shape, shape))
 }
 

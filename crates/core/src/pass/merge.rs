@@ -4,11 +4,12 @@
 
 use super::PassOptions;
 use super::known::everywhere;
-use crate::error::{Error, Result};
-use crate::graph::{Graph, Value, name};
+use crate::dtype::DType;
+use crate::error::Result;
+use crate::graph::{Graph, Node, Rebuild, Value, name};
 use crate::op::{Binary, Op, Scan};
 use crate::shape::{Dim, Shape};
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 pub(super) fn merge_products(graph: &Graph, options: &PassOptions) -> Result<Graph> {
     if !options.fold_weights {
@@ -29,24 +30,25 @@ pub(super) fn with_body(scan: &Scan, body: Graph) -> Scan {
 }
 
 fn merge_in(graph: &Graph, constant: &dyn Fn(Value) -> bool, most_columns: usize) -> Result<Graph> {
-    // Products by left-hand side and orientation, in order; the columns of each.
-    let mut groups: BTreeMap<(Value, bool, bool), Vec<(u32, usize)>> = BTreeMap::new();
+    // Products of one left-hand side, with the columns of each, in order.
+    let mut groups: Vec<Vec<(u32, usize)>> = vec![];
+    let mut numbers: HashMap<(Value, &Op, Option<DType>), usize> = HashMap::new();
     for (id, node) in graph.nodes().iter().enumerate() {
-        let Op::MatMul { transpose_a, transpose_b } = node.op else { continue };
-        let right = graph.ty(node.inputs[1]);
-        let columns = right.shape.dims().get(usize::from(!transpose_b)).and_then(Dim::as_fixed);
-        if let (2, Some(columns), true) = (right.shape.rank(), columns, constant(node.inputs[1])) {
-            groups.entry((node.inputs[0], transpose_a, transpose_b)).or_default().push((id as u32, columns));
+        if let Some(columns) = columns(graph, node).filter(|_| node.inputs[1..].iter().all(|v| constant(*v))) {
+            let scales = node.inputs.get(2).map(|v| graph.ty(*v).dtype);
+            let number = *numbers.entry((node.inputs[0], &node.op, scales)).or_insert(groups.len());
+            groups.resize(groups.len().max(number + 1), vec![]);
+            groups[number].push((id as u32, columns));
         }
     }
-    groups.retain(|_, products| products.len() > 1 && products.iter().map(|(_, n)| n).sum::<usize>() <= most_columns);
+    groups.retain(|products| products.len() > 1 && products.iter().map(|(_, n)| n).sum::<usize>() <= most_columns);
     if groups.is_empty() {
         return Ok(graph.clone());
     }
     let readers = graph.readers();
     let results = graph.results();
-    let first_of: BTreeMap<u32, &Vec<(u32, usize)>> = groups.values().map(|p| (p[0].0, p)).collect();
-    let merged: HashSet<u32> = groups.values().flatten().map(|(id, _)| *id).collect();
+    let first_of: BTreeMap<u32, &Vec<(u32, usize)>> = groups.iter().map(|p| (p[0].0, p)).collect();
+    let merged: HashSet<u32> = groups.iter().flatten().map(|(id, _)| *id).collect();
     let mut r = graph.rebuild();
     // The right-hand sides may come after the first product: constants go first, which dependencies always allow.
     for id in 0..graph.nodes().len() as u32 {
@@ -57,17 +59,15 @@ fn merge_in(graph: &Graph, constant: &dyn Fn(Value) -> bool, most_columns: usize
     for (id, node) in graph.nodes().iter().enumerate() {
         let id = id as u32;
         if let Some(products) = first_of.get(&id) {
-            let Op::MatMul { transpose_b, .. } = node.op else {
-                let problem = format!("{} was grouped as a product", node.op.name());
-                return Err(Error::Pass { pass: "", node: node.name.clone(), problem });
-            };
-            let right = |(p, _): &(u32, usize)| r.get(graph.nodes()[*p as usize].inputs[1]);
-            let rights = products.iter().map(right).collect::<Result<_>>()?;
-            let axis = usize::from(!transpose_b);
             let name = name::joint(products.iter().map(|(p, _)| graph.nodes()[*p as usize].name.as_str()));
-            let all = r.new.push(Op::Concat { axis }, rights, format!("{name}.weights"))?;
-            let left = r.get(node.inputs[0])?;
-            let mut product = r.new.push(node.op.clone(), vec![left, all], name.clone())?;
+            // The matrix, or each part of low-bit ones.
+            let mut inputs = vec![r.get(node.inputs[0])?];
+            for part in 1..node.inputs.len() {
+                let of = |(p, columns): &(u32, usize)| (graph.nodes()[*p as usize].inputs[part], *columns);
+                let joined = joined(&mut r, node, products.iter().map(of), &name)?;
+                inputs.push(joined);
+            }
+            let mut product = r.new.push(node.op.clone(), inputs, name.clone())?;
             // The nodes that the parts replace: the products or, if each of them has a bias added, these sums.
             let mut replaced: Vec<u32> = products.iter().map(|(p, _)| *p).collect();
             let alone =
@@ -93,6 +93,37 @@ fn merge_in(graph: &Graph, constant: &dyn Fn(Value) -> bool, most_columns: usize
         }
     }
     r.finish()
+}
+
+/// The columns of a product that can be merged with others.
+fn columns(graph: &Graph, node: &Node) -> Option<usize> {
+    let right = &graph.ty(*node.inputs.get(1)?).shape;
+    let axis = match &node.op {
+        Op::MatMul { transpose_b, .. } => usize::from(!transpose_b),
+        Op::LowBitMatMul(product) if product.then.is_none() => 0,
+        _ => return None,
+    };
+    right.dims().get(axis).filter(|_| right.rank() == 2).and_then(Dim::as_fixed)
+}
+
+/// One operand of several products, given with their columns: one after the other along the columns' axis.
+fn joined(r: &mut Rebuild<'_>, node: &Node, parts: impl Iterator<Item = (Value, usize)>, name: &str) -> Result<Value> {
+    let axis = match node.op {
+        Op::MatMul { transpose_b: false, .. } => 1,
+        _ => 0,
+    };
+    let mut all = vec![];
+    for (part, columns) in parts {
+        let mut new = r.get(part)?;
+        // A scale for the whole matrix, while others have scales of their own.
+        let shape = &r.new.ty(new).shape;
+        if matches!(node.op, Op::LowBitMatMul(_)) && !shape[0].is(columns) {
+            let shape = Shape::from(vec![Dim::fixed(columns), shape[1].clone()]);
+            new = r.new.push(Op::Broadcast { shape }, vec![new], format!("{name}.scales"))?;
+        }
+        all.push(new);
+    }
+    r.new.push(Op::Concat { axis }, all, format!("{name}.weights"))
 }
 
 /// For each product its only reader, an addition, and the bias that it adds; `None` unless every product has one.

@@ -15,6 +15,7 @@ mod hoist;
 mod join;
 mod known;
 mod layout;
+mod low_bit;
 mod merge;
 mod normalize;
 mod pattern;
@@ -22,6 +23,7 @@ pub mod rows;
 mod synapse;
 
 pub(crate) use again::again;
+pub(crate) use evaluate::evaluate_known;
 pub use fold::FoldWork;
 pub use fuse::{Opportunity, fusion_opportunities};
 pub use pattern::{Captures, Pattern, any, constant, op};
@@ -44,6 +46,9 @@ pub struct PassOptions {
     /// Whether work on weights alone is done now, once (and again when weights change that
     /// [may](crate::CompileOptions::changing)). Off if their data is set later.
     pub fold_weights: bool,
+    /// Whether products read low-bit weights as they are. Otherwise these become `f32` before the run. A backend that has
+    /// such products sets it.
+    pub low_bit: bool,
     /// The work that folding may still do. [`optimize`] sets it for each graph.
     pub fold_work: FoldWork,
     /// Up to which sizes products are merged and elementwise work is fused. A backend puts its own numbers here.
@@ -57,6 +62,7 @@ impl Default for PassOptions {
             patterns: Vec::new(),
             fuse: true,
             fold_weights: true,
+            low_bit: false,
             fold_work: FoldWork::default(),
             tuning: Tuning::detect(),
         }
@@ -89,6 +95,7 @@ pub const PASSES: &[(&str, Apply, bool)] = &[
     ("dead code", Each(dead::dead_code), false),
     ("user patterns", Each(pattern::user_patterns), false),
     ("layout", Each(layout::layout), false),
+    ("low-bit products", Whole(low_bit::low_bit_products), false),
     ("fold weights", Each(fold::fold_early), false),
     ("absorb factors", Whole(absorb::absorb), false),
     ("merge products", Whole(merge::merge_products), false),
@@ -155,6 +162,13 @@ fn loops(graph: &Graph) -> Result<PassRecord> {
     };
     let nodes = node_count(graph);
     Ok(PassRecord { pass, nodes_before: nodes, nodes_after: nodes, notes })
+}
+
+/// The graph without nodes that no result depends on, and without data that no node names.
+pub(crate) fn tidy(graph: &Graph) -> Result<Graph> {
+    let mut tidy = dead::dead_code(graph, &PassOptions::none())?;
+    tidy.drop_unused_weights();
+    Ok(tidy)
 }
 
 fn node_count(graph: &Graph) -> usize {

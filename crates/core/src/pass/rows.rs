@@ -372,7 +372,13 @@ impl Rows {
                 if *keep { at } else { at - axes.iter().filter(|a| **a < at).count() }
             }
             Op::Softmax { axis: over } => axis(0).filter(|at| at != over)?,
-            Op::LayerNorm { .. } | Op::RmsNorm { .. } => {
+            Op::LowBitMatMul(product) => {
+                let (own, others) = inputs.split_at(product.operands());
+                let alone = own[1..].iter().all(|v| !self.axis.contains_key(v));
+                let at = axis(0).filter(|at| at + 1 < rank && alone)?;
+                others.iter().all(|v| self.stretches(*v, body, at, rank)).then_some(at)?
+            }
+            Op::LayerNorm { .. } | Op::RmsNorm { .. } | Op::RoundRows => {
                 let alone = inputs[1..].iter().all(|v| !self.axis.contains_key(v));
                 axis(0).filter(|at| at + 1 < rank && alone)?
             }

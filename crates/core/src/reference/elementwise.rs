@@ -127,12 +127,16 @@ impl Call<'_> {
     }
 
     pub(super) fn matmul_map(&self, ta: bool, tb: bool, map: &Map, dtype: DType) -> Result<Vec<f64>> {
-        let mut data = self.matmul(ta, tb)?;
-        let inputs: Vec<Cow<'_, [f64]>> = (2..self.inputs.len()).map(|i| self.map_input(i)).collect::<Result<_>>()?;
+        self.epilogue(self.matmul(ta, tb)?, 2, map, dtype)
+    }
+
+    /// A program on a product: its input 0 is the product, the others are this node's inputs from number `first` on.
+    pub(super) fn epilogue(&self, mut data: Vec<f64>, first: usize, map: &Map, dtype: DType) -> Result<Vec<f64>> {
+        let inputs = first..self.inputs.len();
+        let inputs: Vec<Cow<'_, [f64]>> = inputs.map(|i| self.map_input(i)).collect::<Result<_>>()?;
         let mut scratch = vec![];
         for (at, out) in data.iter_mut().enumerate() {
             let product = *out;
-            // The program's input 0 is the product; its input n is this node's input n + 1.
             let input = |n: usize| n.checked_sub(1).map_or(Some(product), |i| inputs.get(i).map(|d| d[at]));
             *out = self.store(dtype, scalar::map(map, &mut scratch, input, |v, scale| self.computed(F32, v, scale)));
         }

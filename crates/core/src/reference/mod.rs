@@ -16,6 +16,7 @@
 
 mod elementwise;
 mod layout;
+mod low_bit;
 mod matrix;
 mod rows;
 pub mod scalar;
@@ -266,6 +267,9 @@ pub fn eval_node(
         Op::Cast { dtype } => call.cast(*dtype)?,
         Op::Quantize { dtype } => call.quantize(*dtype)?,
         Op::Dequantize => call.dequantize()?,
+        Op::LowBit(format) => call.low_bit(format)?,
+        Op::RoundRows => call.round_rows()?,
+        Op::LowBitMatMul(product) => call.low_bit_matmul(product)?,
         Op::Map { map, dtype, also } => {
             let results = call.map(map, *dtype, also)?;
             return Ok(results.into_iter().enumerate().map(|(k, data)| call.result(k, data)).collect());
@@ -330,6 +334,7 @@ impl Rounding {
             | Op::SegmentSum { .. }
             | Op::SynapseSum { .. }
             | Op::SynapseRatio { .. }
+            | Op::LowBitMatMul(_)
             | Op::GatedCell { .. } => Rounding::Sum,
             // Unary and binary operations move their results themselves, by an error that depends on their operands;
             // the others are exact, or are made of operations that do so.
@@ -349,6 +354,8 @@ impl Rounding {
             | Op::Broadcast { .. }
             | Op::Gather { .. }
             | Op::Quantize { .. }
+            | Op::LowBit(_)
+            | Op::RoundRows
             | Op::Scan(_) => Rounding::None,
         }
     }

@@ -15,7 +15,8 @@ use choices::Choices;
 
 use schwann_core::cases::random::Random;
 use schwann_core::op::{
-    Activation, Binary, Compare, Float, Map, MapInstr, MapResult, Op, Reduction, Scan, Type, Unary,
+    Activation, Binary, Code, Compare, Float, LowBit, LowBitMatMul, Map, MapInstr, MapResult, Op, Reduction, Scan,
+    Type, Unary,
 };
 use schwann_core::{Bindings, DType, Dim, Graph, Shape, Tensor, Value};
 
@@ -107,11 +108,15 @@ pub(crate) fn kind(op: &Op) -> usize {
         }
         Op::MatMulMap { .. } => 28,
         Op::GatedCell { .. } => 29,
+        Op::LowBit(_) => 31,
+        Op::LowBitMatMul(_) => 32,
+        // Rounding has steps: a result that is off by one rounding may be off by a step, and the judge knows no steps.
+        Op::RoundRows => unreachable!("no rounded rows are drawn"),
         // What there is depends on the program: the case list has some.
         Op::Custom { .. } => unreachable!("no custom operation is drawn"),
     }
 }
-pub(crate) const KINDS: usize = 31;
+pub(crate) const KINDS: usize = 33;
 
 struct Maker<'a, 'b> {
     graph: Graph,
@@ -386,6 +391,7 @@ impl Maker<'_, '_> {
                 self.push(Op::Map { map, dtype, also }, &inputs)
             }
             29..=31 if self.depth < 2 => self.scan(x),
+            32 => self.low_bit(x),
             34..=37 => self.layers(x),
             38 | 39 => self.cell(x),
             _ => {
@@ -393,6 +399,35 @@ impl Maker<'_, '_> {
                 let shape: Vec<usize> = (0..self.c.below(3)).map(|_| self.c.of(&[3usize, 1, 4, 2, 0, 8])).collect();
                 let data = self.tensor(dtype, &shape);
                 self.known(data)
+            }
+        }
+    }
+
+    /// A product with weights in few bits, as layers have it and as passes make it, and sometimes the numbers themselves.
+    fn low_bit(&mut self, x: Value) -> Option<Value> {
+        let ty = self.ty(x);
+        let len = self.fixed(x, ty.shape.rank().checked_sub(1)?)?;
+        let (code, n) = (self.c.of(&Code::ALL), self.c.of(&[3usize, 1, 17, 0]));
+        let format = LowBit { code, len, block: self.c.of(&[1 + len, 2, 8]), offsets: self.c.one_in(2) };
+        let mut packed = vec![0u8; n * code.row_bytes(len)];
+        for row in packed.chunks_mut(code.row_bytes(len).max(1)) {
+            (0..len).for_each(|at| code.put(row, at, self.c.below(code.levels().into()) as u8));
+        }
+        let codes = Tensor::new(&[n, code.row_bytes(len)], &packed).ok()?;
+        let mut parts = vec![self.known(codes)?];
+        for _ in 1..format.inputs() {
+            let scales = self.tensor(DType::F32, &[n, format.blocks()]);
+            parts.push(self.known(scales)?);
+        }
+        match self.c.below(3) {
+            0 => {
+                let product = LowBitMatMul { weights: format, rounded: false, then: None, dtype: DType::F32 };
+                parts.insert(0, x);
+                self.push(Op::LowBitMatMul(Box::new(product)), &parts)
+            }
+            _ => {
+                let weights = self.push(Op::LowBit(format), &parts)?;
+                self.push(Op::MatMul { transpose_a: false, transpose_b: true }, &[x, weights])
             }
         }
     }

@@ -5,6 +5,7 @@
 
 use super::custom;
 use super::grid::coordinates;
+use super::low_bit;
 use super::site::Site;
 use super::synapses::{Lanes, Lists, synapse_ratio, synapse_sums};
 use super::view::{Home, View, register};
@@ -83,6 +84,12 @@ pub(crate) fn element(s: &mut Site<'_>, call: &Call<'_>, at: &[Expr]) -> Result<
             let (q, scale, zero) = (operand(s, 0)?, operand(s, 1)?, operand(s, 2)?);
             dequantize(&q, &scale, &zero)
         }
+        Op::LowBit(format) => {
+            let (k, row) = (&at[at.len() - 1], &at[..at.len() - 1]);
+            low_bit::number(s, format, call.inputs, row, k)?
+        }
+        Op::RoundRows => low_bit::round_rows(s, &call.inputs[0], at)?,
+        Op::LowBitMatMul(product) => low_bit::matmul(s, call, product, at)?,
         Op::Map { map, dtype, also } => {
             let mut inputs = vec![];
             for i in 0..call.inputs.len() {
@@ -100,7 +107,7 @@ pub(crate) fn element(s: &mut Site<'_>, call: &Call<'_>, at: &[Expr]) -> Result<
         Op::MatMul { transpose_a, transpose_b } => product(s, call, *transpose_a, *transpose_b, at)?,
         Op::MatMulMap { transpose_a, transpose_b, map, dtype } => {
             let sum = product(s, call, *transpose_a, *transpose_b, at)?;
-            epilogue(s, call, map, *dtype, sum, at)?
+            epilogue(s, call, 2, map, *dtype, sum, at)?
         }
         Op::GatedCell { batch_last, by_column, heads } => gated_cell(s, call, *batch_last, *by_column, *heads, at)?,
         Op::Reduce { kind, axes, keep } => reduce(s, call, *kind, axes, *keep, at)?,
@@ -375,17 +382,18 @@ pub(crate) fn map_result(s: &mut Site<'_>, value: &Expr, dtype: DType) -> Expr {
     }
 }
 
-/// The result of a product's epilogue.
+/// The result of a product's epilogue, whose own inputs are those from number `first` on.
 pub(crate) fn epilogue(
     s: &mut Site<'_>,
     call: &Call<'_>,
+    first: usize,
     map: &Map,
     dtype: DType,
     sum: Expr,
     at: &[Expr],
 ) -> Result<Expr> {
     let mut inputs = vec![s.maker.name("sum", sum)];
-    for view in &call.inputs[2..] {
+    for view in &call.inputs[first..] {
         inputs.push(s.load(&view.stretched(call.dims), at)?);
     }
     let values = program(s, map, &inputs)?;

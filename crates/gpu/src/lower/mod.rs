@@ -10,6 +10,7 @@ mod custom;
 mod describe;
 mod element;
 mod grid;
+mod low_bit;
 mod rows;
 mod scan;
 mod segments;

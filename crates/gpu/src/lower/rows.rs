@@ -260,7 +260,7 @@ impl Lowering<'_> {
                         let at = at(&to_row, to_column);
                         let sum = s.maker.get(sums[(i * EACH + j) as usize]);
                         let value = match call.op {
-                            Op::MatMulMap { map, dtype, .. } => epilogue(s, call, map, *dtype, sum, &at)?,
+                            Op::MatMulMap { map, dtype, .. } => epilogue(s, call, 2, map, *dtype, sum, &at)?,
                             _ => sum,
                         };
                         s.store(out, &at, &value)

@@ -9,6 +9,7 @@ use crate::op::custom::{self, Form};
 use crate::op::{Binary, Compare, Map, MapInstr, MapResult, Op, Reduction, Unary, visible_pairs};
 use crate::plan::Kernel;
 use crate::plan::kernel::{self as kernels, Gather, MapWork, Move, Norm, Rows, SegmentSum};
+use crate::reference::{self, HostValue, Precision};
 use schwann_kernels::attention::{Attention, attention_scratch_bytes};
 use schwann_kernels::each::{Function, Whole};
 use schwann_kernels::exact::{IntOp, IntReduce};
@@ -220,6 +221,11 @@ pub(super) fn lower(l: &mut Lower<'_>, value: Value, node: &Node) -> Result<()> 
             };
             l.call(value, call, label(kernel))
         }
+        // These meet kernels only as parts of products with known weights; alone they are rare.
+        Op::LowBit(_) | Op::RoundRows => {
+            by_definition(l, value, node, label(Kernel::other("by its definition (slow)")))
+        }
+        Op::LowBitMatMul(_) => by_definition(l, value, node, label(Kernel::other("by its definition (slow)"))),
         Op::Input { .. }
         | Op::Weight { .. }
         | Op::Const(_)
@@ -231,6 +237,32 @@ pub(super) fn lower(l: &mut Lower<'_>, value: Value, node: &Node) -> Result<()> 
         | Op::GatedCell { .. }
         | Op::Scan(_) => Err(Error::Internal(format!("`{}` ({}) reached the kernels", node.name, node.op.name()))),
     }
+}
+
+/// Runs a node whose result is `f32` as the reference defines it.
+fn by_definition(l: &mut Lower<'_>, value: Value, node: &Node, label: Label) -> Result<()> {
+    let out = l.sized(value)?;
+    if out.dtype != DType::F32 {
+        let problem = format!("by its definition it gives f32 only, not {}", out.dtype);
+        return Err(Error::Unsupported { node: node.name.clone(), op: node.op.name().into(), problem });
+    }
+    let inputs = node.inputs.iter().map(|&v| Ok((l.sized(v)?, l.read(v)?))).collect::<Result<Vec<_>>>()?;
+    let (types, refs): (Vec<Sized>, Vec<Ref>) = inputs.into_iter().unzip();
+    let (name, op, outs, bindings) = (node.name.clone(), node.op.clone(), [(out.dtype, out.shape)], l.bindings.clone());
+    let whole = Whole(Arc::new(move |inputs, put| {
+        let value = |(ty, bytes): (&Sized, &&[u8])| {
+            let data = (0..ty.count()).map(|at| custom::element(ty.dtype, bytes, at)).collect();
+            HostValue { dtype: ty.dtype, shape: ty.shape.clone(), data }
+        };
+        let values: Vec<HostValue> = types.iter().zip(inputs).map(value).collect();
+        let values: Vec<&HostValue> = values.iter().collect();
+        let results = reference::eval_node(&name, &op, &values, &outs, &bindings, Precision::Storage);
+        let results = results.map_err(|e| e.to_string())?;
+        results[0].data.iter().enumerate().for_each(|(at, y)| put(0, at, *y as f32));
+        Ok(())
+    }));
+    let out = l.write(value)?;
+    l.call(value, Call::Whole { whole, inputs: refs, outs: vec![out] }, label)
 }
 
 /// [outer, axis, inner] around an axis.

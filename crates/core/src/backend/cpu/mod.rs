@@ -79,7 +79,7 @@ impl Backend for Cpu {
     }
 
     fn pass_options(&self, wanted: &PassOptions) -> PassOptions {
-        PassOptions { tuning: self.tuning, ..wanted.clone() }
+        PassOptions { tuning: self.tuning, low_bit: true, ..wanted.clone() }
     }
 
     fn prepare(&self, graph: Arc<Graph>) -> Result<Box<dyn Prepared>> {

@@ -48,7 +48,7 @@ impl Factors {
         columns: &[Expr],
     ) -> Result<Expr> {
         match call.op {
-            Op::MatMulMap { map, dtype, .. } => epilogue(s, call, map, *dtype, sums[0].clone(), at),
+            Op::MatMulMap { map, dtype, .. } => epilogue(s, call, 2, map, *dtype, sums[0].clone(), at),
             Op::GatedCell { .. } => {
                 let mut totals = sums;
                 if let Some(bias) = call.inputs.get(2)

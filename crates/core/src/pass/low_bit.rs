@@ -1,0 +1,155 @@
+//! Products with low-bit weights read codes and scales themselves: the numbers that these stand for are never written
+//! out. Weights come into a loop from outside, so there the loop is handed their parts instead.
+
+use super::PassOptions;
+use super::merge::with_body;
+use crate::dtype::DType;
+use crate::error::Result;
+use crate::graph::{Graph, Value};
+use crate::op::{LowBit, LowBitMatMul, Op, Type};
+use std::collections::HashMap;
+
+pub(super) fn low_bit_products(graph: &Graph, options: &PassOptions) -> Result<Graph> {
+    if !options.low_bit || !options.fold_weights {
+        return Ok(graph.clone());
+    }
+    Ok(convert(graph, &HashMap::new())?.graph)
+}
+
+/// A low-bit matrix, or its transpose: the format, and the parts or their types.
+struct Matrix<T> {
+    format: LowBit,
+    parts: Vec<T>,
+    transposed: bool,
+}
+
+/// A graph whose products have been converted.
+struct Converted {
+    graph: Graph,
+    /// Of the low-bit matrices that the body of a loop is given: which inputs it no longer has.
+    dropped: Vec<Value>,
+    /// And whose parts are inputs now, after all others, in this order.
+    taken: Vec<Value>,
+}
+
+/// How a matrix is read.
+#[derive(Clone, Copy, Default)]
+struct Reads {
+    as_weights: bool,
+    otherwise: bool,
+}
+
+impl Reads {
+    fn of(graph: &Graph, value: Value, transposed: bool) -> Reads {
+        let mut reads = Reads { otherwise: graph.outputs().iter().any(|o| o.value == value), ..Reads::default() };
+        for node in graph.nodes() {
+            for (i, _) in node.inputs.iter().enumerate().filter(|(_, v)| **v == value) {
+                match &node.op {
+                    Op::Scan(scan) if i >= scan.states + scan.sequences => {
+                        let inside = scan.body.inputs().nth(i).map(|(_, v)| Reads::of(&scan.body, v, transposed));
+                        let inside = inside.unwrap_or_default();
+                        reads.as_weights |= inside.as_weights;
+                        reads.otherwise |= inside.otherwise;
+                    }
+                    op if i == 1 && node.inputs[0] != value && takes_weights(op, transposed) => reads.as_weights = true,
+                    _ => reads.otherwise = true,
+                }
+            }
+        }
+        reads
+    }
+}
+
+/// Whether a value is a literal, or a weight whose data is there: products need it before the run.
+fn has_data(graph: &Graph, value: Value) -> bool {
+    match &graph.node(value).op {
+        Op::Const(_) => true,
+        Op::Weight { name, .. } => graph.weights().contains_key(name),
+        _ => false,
+    }
+}
+
+/// Whether an operation is a product that can be converted: each row of its weights is a column of the result.
+fn takes_weights(op: &Op, transposed: bool) -> bool {
+    matches!(op, Op::MatMul { transpose_a: false, transpose_b } if *transpose_b != transposed)
+}
+
+/// `given` are the body's inputs that are low-bit matrices outside, with the types of their parts.
+fn convert(graph: &Graph, given: &HashMap<Value, Matrix<Type>>) -> Result<Converted> {
+    let mut r = graph.rebuild();
+    // The parts, in the new graph, of each matrix of the old one.
+    let mut weights: HashMap<Value, Matrix<Value>> = HashMap::new();
+    let (mut dropped, mut taken) = (vec![], vec![]);
+    for (id, node) in (0u32..).zip(graph.nodes()) {
+        let value = Value { node: id, slot: 0 };
+        if !matches!(node.op, Op::Input { .. }) {
+            continue;
+        }
+        let reads = given.get(&value).map(|matrix| Reads::of(graph, value, matrix.transposed)).unwrap_or_default();
+        if reads.as_weights {
+            taken.push(value);
+        }
+        if reads.as_weights && !reads.otherwise {
+            dropped.push(value);
+        } else {
+            r.copy(id)?;
+        }
+    }
+    for (n, value) in taken.iter().enumerate() {
+        let Matrix { format, transposed, parts: types } = &given[value];
+        let mut parts = Vec::with_capacity(types.len());
+        for (ty, part) in types.iter().zip(["codes", "scales", "offsets"]) {
+            let input = Op::Input { name: format!("low_bit.{n}.{part}"), ty: ty.clone() };
+            parts.push(r.new.push(input, vec![], format!("{}.{part}", graph.node(*value).name))?);
+        }
+        weights.insert(*value, Matrix { format: *format, parts, transposed: *transposed });
+    }
+    for (id, node) in (0u32..).zip(graph.nodes()) {
+        let right = node.inputs.get(1).and_then(|v| weights.get(v));
+        if let Some(matrix) = right.filter(|w| takes_weights(&node.op, w.transposed)) {
+            let left = graph.node(node.inputs[0]);
+            let rounded = left.op == Op::RoundRows;
+            let x = r.get(if rounded { left.inputs[0] } else { node.inputs[0] })?;
+            let product = LowBitMatMul { weights: matrix.format, rounded, then: None, dtype: DType::F32 };
+            let inputs = std::iter::once(x).chain(matrix.parts.iter().copied()).collect();
+            let new = r.new.push(Op::LowBitMatMul(Box::new(product)), inputs, node.name.clone())?;
+            r.set_all(id, new);
+            continue;
+        }
+        match &node.op {
+            Op::Input { .. } => {}
+            Op::LowBit(format) if node.outs[0].shape.rank() == 2 && node.inputs.iter().all(|v| has_data(graph, *v)) => {
+                let new = r.copy(id)?;
+                let parts = r.new.node(new).inputs.clone();
+                weights.insert(Value { node: id, slot: 0 }, Matrix { format: *format, parts, transposed: false });
+            }
+            Op::Transpose { perm } if perm == &[1, 0] && weights.contains_key(&node.inputs[0]) => {
+                r.copy(id)?;
+                let Matrix { format, parts, transposed } = &weights[&node.inputs[0]];
+                let matrix = Matrix { format: *format, parts: parts.clone(), transposed: !transposed };
+                weights.insert(Value { node: id, slot: 0 }, matrix);
+            }
+            Op::Scan(scan) => {
+                let fixed = scan.body.inputs().zip(&node.inputs).skip(scan.states + scan.sequences);
+                let types = |parts: &[Value]| parts.iter().map(|v| r.new.ty(*v).clone()).collect();
+                let given = |((_, v), outer): ((&str, Value), &Value)| {
+                    let Matrix { format, parts, transposed } = weights.get(outer)?;
+                    Some((v, Matrix { format: *format, parts: types(parts), transposed: *transposed }))
+                };
+                let inside = fixed.filter_map(given).collect();
+                let body = convert(&scan.body, &inside)?;
+                let outer: HashMap<Value, Value> =
+                    scan.body.inputs().map(|(_, v)| v).zip(node.inputs.iter().copied()).collect();
+                let kept = scan.body.inputs().map(|(_, v)| v).filter(|v| !body.dropped.contains(v));
+                let mut inputs = kept.map(|v| r.get(outer[&v])).collect::<Result<Vec<_>>>()?;
+                inputs.extend(body.taken.iter().flat_map(|v| &weights[&outer[v]].parts));
+                let new = r.new.push(Op::Scan(Box::new(with_body(scan, body.graph))), inputs, node.name.clone())?;
+                r.set_all(id, new);
+            }
+            _ => {
+                r.copy(id)?;
+            }
+        }
+    }
+    Ok(Converted { graph: r.finish()?, dropped, taken })
+}

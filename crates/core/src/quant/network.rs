@@ -1,0 +1,243 @@
+//! The matrices of a network's products, and the network with some of them quantized.
+
+use super::Quantized;
+use crate::dtype::DType;
+use crate::error::{Error, Result};
+use crate::graph::{Graph, Rebuild, Value};
+use crate::op::{Op, Scan, Type};
+use crate::pass;
+use crate::tensor::Tensor;
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+
+/// A matrix of weights that products multiply with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Layer {
+    /// The product's name, which is its path in the network; of several products, the first.
+    pub name: String,
+    /// Outputs.
+    pub rows: usize,
+    /// Inputs.
+    pub len: usize,
+    /// The matrix.
+    value: Value,
+    /// Whether it is stored `[inputs, outputs]`.
+    transposed: bool,
+}
+
+impl Layer {
+    /// How many weights there are.
+    pub fn count(&self) -> usize {
+        self.rows * self.len
+    }
+}
+
+/// What becomes of a layer.
+#[derive(Clone, Debug)]
+pub struct Weights {
+    /// The quantized matrix.
+    pub matrix: Quantized,
+    /// Whether what it is multiplied with is rounded to 8 bits, row by row.
+    pub rounded: bool,
+}
+
+/// A network's matrices.
+#[derive(Clone, Debug)]
+pub struct Layers<'a> {
+    graph: &'a Graph,
+    layers: Vec<Layer>,
+}
+
+impl<'a> Layers<'a> {
+    /// The matrices of `f32` that products of a graph, or of its loops, multiply with, and that weights alone determine.
+    /// One that is read in both orientations, or otherwise too, is left out.
+    pub fn of(graph: &'a Graph) -> Layers<'a> {
+        let known = known(graph);
+        let mut uses: BTreeMap<Value, Use> = BTreeMap::new();
+        let own: HashMap<Value, Value> = (0u32..)
+            .zip(graph.nodes())
+            .flat_map(|(id, node)| (0..node.outs.len() as u16).map(move |slot| Value { node: id, slot }))
+            .map(|v| (v, v))
+            .collect();
+        collect(graph, &own, &mut uses);
+        let mut layers = vec![];
+        for (value, read) in uses {
+            let ty = graph.ty(value);
+            let shape = ty.shape.as_fixed().filter(|s| s.len() == 2 && s.iter().all(|d| *d > 0));
+            let both = read.orientations.len() > 1;
+            let (Some(shape), Some(transposed), false) = (shape, read.orientations.first().copied(), both) else {
+                continue;
+            };
+            if !known[value.node as usize] || read.otherwise || ty.dtype != DType::F32 {
+                continue;
+            }
+            let [rows, len] = if transposed { [shape[1], shape[0]] } else { [shape[0], shape[1]] };
+            layers.push(Layer { name: read.name, rows, len, value, transposed });
+        }
+        // Names tell layers apart.
+        let mut seen: BTreeSet<String> = BTreeSet::new();
+        for layer in &mut layers {
+            let base = layer.name.clone();
+            for n in 2.. {
+                if seen.insert(layer.name.clone()) {
+                    break;
+                }
+                layer.name = format!("{base}.{n}");
+            }
+        }
+        Layers { graph, layers }
+    }
+
+    /// The layers, in the order of the graph.
+    pub fn list(&self) -> &[Layer] {
+        &self.layers
+    }
+
+    /// The numbers of a layer, `[outputs, inputs]`.
+    pub fn matrix(&self, layer: &Layer) -> Result<Tensor> {
+        let tensor = pass::evaluate_known(self.graph, layer.value)?;
+        if !layer.transposed {
+            return Ok(tensor);
+        }
+        let (numbers, [rows, len]) = (tensor.values::<f32>()?, [layer.rows, layer.len]);
+        let turned: Vec<f32> = (0..rows * len).map(|i| numbers[i % len * rows + i / len]).collect();
+        Tensor::new(&[rows, len], &turned)
+    }
+
+    /// The network with some layers quantized; each has the number of its layer.
+    pub fn with(&self, weights: &BTreeMap<usize, Weights>) -> Result<Graph> {
+        let chosen: HashMap<Value, (&Layer, &Weights)> = weights
+            .iter()
+            .filter_map(|(number, weights)| self.layers.get(*number).map(|layer| (layer.value, (layer, weights))))
+            .collect();
+        let rounded: HashSet<Value> = chosen.iter().filter(|(_, (_, w))| w.rounded).map(|(v, _)| *v).collect();
+        let mut r = self.graph.rebuild();
+        let mut rows = HashMap::new();
+        for (id, value) in (0..self.graph.nodes().len() as u32).map(|id| (id, Value { node: id, slot: 0 })) {
+            copy_rounded(&mut r, id, &rounded, &mut rows)?;
+            if let Some((layer, weights)) = chosen.get(&value) {
+                let new = numbers(&mut r.new, layer, weights)?;
+                r.set(value, new);
+            }
+        }
+        pass::tidy(&r.finish()?)
+    }
+}
+
+/// Adds a quantized matrix in the layer's orientation.
+fn numbers(graph: &mut Graph, layer: &Layer, weights: &Weights) -> Result<Value> {
+    let matrix = &weights.matrix;
+    let parts = [Some(&matrix.codes), Some(&matrix.scales), matrix.offsets.as_ref()];
+    let mut inputs = vec![];
+    for (tensor, part) in parts.into_iter().flatten().zip(["codes", "scales", "offsets"]) {
+        let name = format!("{}.{part}", layer.name);
+        if graph.names_weight(&name) {
+            let problem = format!("the graph has a weight `{name}` already; rename it before quantizing");
+            return Err(Error::Value { node: layer.name.clone(), problem });
+        }
+        let ty = Type::new(tensor.dtype(), tensor.shape());
+        inputs.push(graph.push(Op::Weight { name: name.clone(), ty }, vec![], name.clone())?);
+        graph.set_weight(&name, tensor.clone())?;
+    }
+    let new = graph.push(Op::LowBit(matrix.format), inputs, format!("{}.weights", layer.name))?;
+    if !layer.transposed {
+        return Ok(new);
+    }
+    graph.push(Op::Transpose { perm: vec![1, 0] }, vec![new], format!("{}.weights", layer.name))
+}
+
+/// Copies a node. If it is a product with one of these matrices, its rows are rounded first, each value once (`rows`); a
+/// loop that is given one of them is rewritten inside.
+fn copy_rounded(
+    r: &mut Rebuild<'_>,
+    id: u32,
+    matrices: &HashSet<Value>,
+    rows: &mut HashMap<Value, Value>,
+) -> Result<()> {
+    let node = &r.old.nodes()[id as usize];
+    match &node.op {
+        Op::MatMul { .. } if matrices.contains(&node.inputs[1]) => {
+            let (x, name) = (r.get(node.inputs[0])?, format!("{}.rounded", node.name));
+            let rounded = match rows.get(&x) {
+                Some(rounded) => *rounded,
+                None => r.new.push(Op::RoundRows, vec![x], name)?,
+            };
+            rows.insert(x, rounded);
+            let inputs = vec![rounded, r.get(node.inputs[1])?];
+            let new = r.new.push(node.op.clone(), inputs, node.name.clone())?;
+            r.set_all(id, new);
+        }
+        Op::Scan(scan) => {
+            let fixed = scan.body.inputs().zip(&node.inputs).skip(scan.states + scan.sequences);
+            let inside: HashSet<Value> = fixed.filter(|(_, v)| matrices.contains(v)).map(|((_, v), _)| v).collect();
+            let mut body = scan.body.rebuild();
+            let mut rows = HashMap::new();
+            for id in 0..scan.body.nodes().len() as u32 {
+                copy_rounded(&mut body, id, &inside, &mut rows)?;
+            }
+            let scan = Scan { body: body.finish()?.into(), ..(**scan).clone() };
+            let inputs = r.all(&node.inputs)?;
+            let new = r.new.push(Op::Scan(Box::new(scan)), inputs, node.name.clone())?;
+            r.set_all(id, new);
+        }
+        _ => {
+            r.copy(id)?;
+        }
+    }
+    Ok(())
+}
+
+/// Which nodes weights and literals alone determine.
+fn known(graph: &Graph) -> Vec<bool> {
+    let mut known: Vec<bool> = Vec::with_capacity(graph.nodes().len());
+    for node in graph.nodes() {
+        known.push(match &node.op {
+            Op::Const(_) => true,
+            Op::Weight { name, .. } => graph.weights().contains_key(name) && !graph.may_change(name),
+            Op::Input { .. } | Op::Scan(_) => false,
+            _ => node.outs.len() == 1 && !node.inputs.is_empty() && node.inputs.iter().all(|v| known[v.node as usize]),
+        });
+    }
+    known
+}
+
+/// How a value is read.
+#[derive(Default)]
+struct Use {
+    name: String,
+    /// As the right-hand side of products, and whether it is `[inputs, outputs]` there.
+    orientations: BTreeSet<bool>,
+    otherwise: bool,
+}
+
+/// Notes how values of the outermost graph are read, here and in loops; `outer` says which of them a value is.
+fn collect(graph: &Graph, outer: &HashMap<Value, Value>, uses: &mut BTreeMap<Value, Use>) {
+    for output in graph.outputs() {
+        if let Some(v) = outer.get(&output.value) {
+            uses.entry(*v).or_default().otherwise = true;
+        }
+    }
+    for node in graph.nodes() {
+        let fixed = match &node.op {
+            Op::Scan(scan) => {
+                let first = scan.states + scan.sequences;
+                let handed = scan.body.inputs().zip(&node.inputs).skip(first);
+                collect(&scan.body, &handed.filter_map(|((_, v), o)| Some((v, *outer.get(o)?))).collect(), uses);
+                first
+            }
+            _ => node.inputs.len(),
+        };
+        for (i, v) in node.inputs[..fixed].iter().enumerate() {
+            let Some(value) = outer.get(v) else { continue };
+            let reader = uses.entry(*value).or_default();
+            match node.op {
+                Op::MatMul { transpose_a: false, transpose_b } if i == 1 => {
+                    reader.orientations.insert(!transpose_b);
+                    if reader.name.is_empty() {
+                        reader.name.clone_from(&node.name);
+                    }
+                }
+                _ => reader.otherwise = true,
+            }
+        }
+    }
+}
