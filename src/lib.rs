@@ -51,7 +51,7 @@
 pub use schwann_core::{
     Bindings, Changing, CompileOptions, Cost, DType, Dim, Error, Figure, Graph, GraphBuilder, Op, Program, Provenance,
     Result, Series, Session, Shape, Tensor, Type, Value, backend, cases, dtype, error, figure, grad, graph, io, memory,
-    op, pass, plan, run, shape, show, svg, tensor,
+    op, pass, plan, quant, run, shape, show, svg, tensor,
 };
 #[cfg(feature = "gpu")]
 pub use schwann_gpu as gpu;

@@ -20,6 +20,7 @@ mod load;
 mod out;
 mod predict;
 mod profile;
+mod quantize;
 mod report;
 mod run;
 mod stop;
@@ -116,6 +117,8 @@ enum Command {
     Devices(devices::Args),
     /// Predict how long a model takes on another device, operation by operation.
     Predict(predict::Args),
+    /// Weights in few bits: how small, how fast and how exact a network then is.
+    Quantize(quantize::Args),
     /// Show a saved profile: one HTML page, plots, flame graphs.
     Report(report::Args),
     /// Is a model fast and small enough? A deadline, a rate or memory, measured here or predicted for a device.
@@ -137,7 +140,7 @@ enum Command {
 /// The commands by what one wants, as `--help` lists them.
 const GROUPS: [(&str, &[&str]); 6] = [
     ("Look at networks and files", &["info", "graph", "wiring", "entropy"]),
-    ("Run it", &["run", "import", "demo", "verify"]),
+    ("Run it", &["run", "import", "demo", "verify", "quantize"]),
     ("Measure it", &["profile", "report", "bench"]),
     ("Compare measurements", &["baseline", "compare", "gate"]),
     ("Machines", &["devices", "predict", "validate", "doctor"]),
@@ -231,6 +234,7 @@ fn obey(cli: Cli) -> ExitCode {
         Some(Command::Info(args)) => info::run(&args),
         Some(Command::Devices(args)) => devices::run(&args),
         Some(Command::Predict(args)) => predict::run(&args),
+        Some(Command::Quantize(args)) => quantize::run(&args),
         Some(Command::Report(args)) => report::run(&args),
         Some(Command::Validate(args)) => validate::run(&args),
         Some(Command::Doctor(args)) => doctor::run(&args),

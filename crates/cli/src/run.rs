@@ -530,6 +530,16 @@ fn given(args: &Args, mut fits: impl FnMut(Option<&str>, &[usize]) -> Result<(),
     Ok(all)
 }
 
+/// Inputs of a network from files, each `FILE.npy` or `NAME=FILE.npy`.
+pub(crate) fn from_files(texts: &[String], graph: &Graph) -> Result<BTreeMap<String, Tensor>> {
+    let read = |text: &String| {
+        let (name, path) = split(text);
+        let data = io::read_npy(path)?;
+        Ok(Given { name: name.map(str::to_owned), data, from: path.to_owned(), text: text.clone() })
+    };
+    read_inputs(texts.iter().map(read).collect::<Result<_>>()?, graph)
+}
+
 fn read_inputs(given: Vec<Given>, graph: &Graph) -> Result<BTreeMap<String, Tensor>> {
     let types: BTreeMap<String, schwann::Type> =
         graph.inputs().map(|(name, value)| (name.to_owned(), graph.ty(value).clone())).collect();

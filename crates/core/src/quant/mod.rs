@@ -4,8 +4,12 @@
 //! `[outputs, inputs]`, as PyTorch's `Linear` has it: its rows are quantized, whole, by blocks, or all with one scale.
 
 mod network;
+mod search;
+mod watch;
 
 pub use network::{Layer, Layers, Weights};
+pub use search::{Cost, choose};
+pub use watch::WATCHED;
 
 use crate::dtype::DType;
 use crate::error::{Error, Result};

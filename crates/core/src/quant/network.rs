@@ -19,7 +19,7 @@ pub struct Layer {
     /// Inputs.
     pub len: usize,
     /// The matrix.
-    value: Value,
+    pub(super) value: Value,
     /// Whether it is stored `[inputs, outputs]`.
     transposed: bool,
 }
@@ -85,6 +85,10 @@ impl<'a> Layers<'a> {
             }
         }
         Layers { graph, layers }
+    }
+
+    pub(super) fn graph(&self) -> &'a Graph {
+        self.graph
     }
 
     /// The layers, in the order of the graph.
