@@ -1,0 +1,633 @@
+//! Rounded rows times packed codes: up to six rows by one panel, in integers within each block.
+//!
+//! How four 8-bit products are added to a 32-bit lane is a [`Dot`]; everything else is written once. A tile of one row
+//! masks each field where it lies and adds it to sums of its own, which are shifted once at the end of a block. A taller
+//! one shifts fields first, as all its rows share that work, and has one sum for each row and register. Both are exact.
+#![expect(clippy::needless_range_loop, reason = "the indices name registers: each loop is unrolled away")]
+
+use super::PackedLowBit;
+use super::pack::Shape;
+use super::round::{RoundRow, Rounded, round_row};
+use crate::Isa;
+use crate::gemm::Store;
+use crate::gemm::micro::{Lanes, MR};
+use crate::simd::portable::Portable;
+use crate::simd::{Level, Simd};
+
+/// The most columns of a panel, on any instruction set.
+pub(super) const MAX_WIDTH: usize = 64;
+
+/// Sums of a tile, row by row.
+pub(super) type Sums = [[f32; MAX_WIDTH]; MR];
+
+/// A tile's operands.
+pub(super) struct Tile<'a> {
+    pub(super) b: &'a PackedLowBit,
+    /// The panel's first column, and the first register of the panel that the tile takes.
+    pub(super) from: usize,
+    pub(super) register: usize,
+    pub(super) rows: &'a Rounded,
+    /// The first row.
+    pub(super) row: usize,
+}
+
+/// Writes the sums of a tile, steps applied, to the first columns of `Sums`.
+pub(super) type TileFn = unsafe fn(&Tile<'_>, &mut Sums);
+
+/// The kernels of one way to add products.
+pub(super) struct Kernels {
+    pub(super) name: &'static str,
+    /// By the bits of a field (8, 4, 2) and rows − 1: a panel that is as wide as a tile, and one register of a panel.
+    pub(super) tiles: [[[TileFn; 2]; MR]; 3],
+    pub(super) round: RoundRow,
+    /// What is subtracted from 8-bit codes before they are multiplied: 128 where the instruction wants them signed.
+    pub(super) shift8: i32,
+}
+
+impl Kernels {
+    /// What sums start from, as a multiple of the sum of a piece's integers.
+    pub(super) fn start_factor(&self, b: &PackedLowBit) -> i32 {
+        (if b.shape.bits == 8 { self.shift8 } else { 0 }) - b.centre()
+    }
+}
+
+/// How products of four unsigned codes and four signed integers are added to a 32-bit lane.
+pub(super) trait Dot: Copy {
+    type S: Lanes;
+    const NAME: &'static str;
+    /// Whether any bytes are taken as unsigned codes, so that fields need not be shifted.
+    const ANY_BYTE: bool;
+    /// Whether 8-bit codes are taken as signed, that is less 128.
+    const SIGNED: bool;
+    /// Runs `f` compiled for the instructions.
+    ///
+    /// # Safety
+    /// The CPU must have them.
+    unsafe fn enter<R>(f: impl FnOnce(Self, Self::S) -> R) -> R;
+    /// Adds four products to each lane; `codes` are 8-bit.
+    fn dot8(self, sum: I<Self>, codes: I<Self>, q: I<Self>) -> I<Self>;
+    /// The same for codes below 16.
+    fn dot4(self, sum: I<Self>, codes: I<Self>, q: I<Self>) -> I<Self>;
+}
+
+type I<D> = <<D as Dot>::S as Simd>::I;
+type F<D> = <<D as Dot>::S as Simd>::F;
+
+/// The scales or offsets of `N` registers of columns.
+///
+/// # Safety
+/// They must be readable.
+#[inline(always)]
+pub(super) unsafe fn floats<S: Simd, const N: usize>(s: S, by_column: bool, store: Store, at: *const u8) -> [S::F; N] {
+    // SAFETY: the caller's promise.
+    unsafe {
+        match (by_column, store) {
+            (false, _) => [s.splat(at.cast::<f32>().read()); N],
+            (true, Store::F32) => std::array::from_fn(|v| s.load(at.cast::<f32>().add(v * S::LANES))),
+            (true, Store::F16) => std::array::from_fn(|v| s.load_f16(at.cast::<u16>().add(v * S::LANES))),
+            (true, Store::Bf16) => std::array::from_fn(|v| s.load_bf16(at.cast::<u16>().add(v * S::LANES))),
+        }
+    }
+}
+
+/// A register whose field `f` (of `BITS` bits) is moved to the low bits of every byte.
+#[inline(always)]
+fn field<S: Simd, const BITS: usize>(s: S, codes: S::I, f: usize) -> S::I {
+    let moved = match BITS * f {
+        2 => s.sra::<2>(codes),
+        4 => s.sra::<4>(codes),
+        6 => s.sra::<6>(codes),
+        _ => codes,
+    };
+    if BITS == 8 { moved } else { s.and_int(moved, s.splat_int(mask::<BITS>())) }
+}
+
+/// The lowest field of every byte.
+pub(super) const fn mask<const BITS: usize>() -> i32 {
+    0x0101_0101 * ((1 << BITS) - 1)
+}
+
+/// `M` rows times `N` registers of columns.
+///
+/// # Safety
+/// The tile must lie within its panel and its rows.
+#[inline(always)]
+unsafe fn tile<D: Dot, const BITS: usize, const M: usize, const N: usize>(
+    d: D,
+    s: D::S,
+    t: &Tile<'_>,
+    sums: &mut Sums,
+) {
+    let Tile { b, rows, .. } = *t;
+    let shape: &Shape = &b.shape;
+    let fields = 8 / BITS;
+    let wide = shape.wide(t.from);
+    let (codes, scales, offsets) = b.panel(t.from);
+    let first = t.register * D::S::LANES;
+    let (float_first, float_step) = if b.by_column { (first * b.store.size(), wide * b.store.size()) } else { (0, 4) };
+    let (mut scales, mut offsets) = (scales.wrapping_add(float_first), offsets.wrapping_add(float_first));
+    let mut codes = codes.wrapping_add(first * 4);
+    let step = wide * 4;
+    let mut q = rows.q.wrapping_add(t.row * rows.q_row).cast_const();
+    let mut piece = t.row * rows.pieces;
+    let mut totals = [[s.splat(0.0); N]; M];
+    for block in 0..shape.blocks {
+        // SAFETY: every block has its scales.
+        let scale: [F<D>; N] = unsafe { floats(s, b.by_column, b.store, scales) };
+        let mut left = if block + 1 < shape.blocks { shape.groups } else { shape.last_groups };
+        while left > 0 {
+            let groups = left.min(shape.piece_groups());
+            left -= groups;
+            // SAFETY: every piece of every row has its start.
+            let start = |i: usize| s.splat_int(unsafe { rows.starts.add(piece + i * rows.pieces).read() });
+            let sums: [[I<D>; N]; M];
+            if M == 1 && (D::ANY_BYTE || BITS == 8) {
+                // Four sums for each register: one for each field, or for 8 bits one for every fourth group.
+                let mut parts = [[s.splat_int(0); 4]; N];
+                for v in 0..N {
+                    parts[v][0] = start(0);
+                }
+                if BITS == 8 {
+                    for _ in 0..groups / 2 {
+                        for half in 0..2 {
+                            // SAFETY: the groups of the panel and of the row.
+                            let x = s.splat_int(unsafe { q.add(4 * half).cast::<i32>().read_unaligned() });
+                            for v in 0..N {
+                                let at = codes.wrapping_add(half * step + v * D::S::LANES * 4);
+                                // SAFETY: likewise.
+                                let c = unsafe { s.load_int(at.cast()) };
+                                parts[v][half] = d.dot8(parts[v][half], c, x);
+                            }
+                        }
+                        codes = codes.wrapping_add(2 * step);
+                        q = q.wrapping_add(8);
+                    }
+                    if groups % 2 == 1 {
+                        // SAFETY: likewise.
+                        let x = s.splat_int(unsafe { q.cast::<i32>().read_unaligned() });
+                        for v in 0..N {
+                            // SAFETY: likewise.
+                            let c = unsafe { s.load_int(codes.wrapping_add(v * D::S::LANES * 4).cast()) };
+                            parts[v][0] = d.dot8(parts[v][0], c, x);
+                        }
+                        codes = codes.wrapping_add(step);
+                        q = q.wrapping_add(4);
+                    }
+                    sums = [std::array::from_fn(|v| s.add_int(parts[v][0], parts[v][1])); M];
+                } else {
+                    for _ in 0..groups {
+                        for v in 0..N {
+                            // SAFETY: likewise.
+                            let c = unsafe { s.load_int(codes.wrapping_add(v * D::S::LANES * 4).cast()) };
+                            for f in 0..fields {
+                                // SAFETY: likewise.
+                                let x = s.splat_int(unsafe { q.add(4 * f).cast::<i32>().read_unaligned() });
+                                let c = s.and_int(c, s.splat_int(mask::<BITS>() << (BITS * f)));
+                                parts[v][f] = d.dot8(parts[v][f], c, x);
+                            }
+                        }
+                        codes = codes.wrapping_add(step);
+                        q = q.wrapping_add(4 * fields);
+                    }
+                    sums = [std::array::from_fn(|v| {
+                        let p = parts[v];
+                        if BITS == 4 {
+                            s.add_int(p[0], s.sra::<4>(p[1]))
+                        } else {
+                            let low = s.add_int(p[0], s.sra::<2>(p[1]));
+                            s.add_int(low, s.add_int(s.sra::<4>(p[2]), s.sra::<6>(p[3])))
+                        }
+                    }); M];
+                }
+            } else {
+                let mut parts: [[I<D>; N]; M] = std::array::from_fn(|i| [start(i); N]);
+                for _ in 0..groups {
+                    for f in 0..fields {
+                        // SAFETY: the groups of the panel and of the rows.
+                        let c: [I<D>; N] = std::array::from_fn(|v| unsafe {
+                            field::<D::S, BITS>(s, s.load_int(codes.wrapping_add(v * D::S::LANES * 4).cast()), f)
+                        });
+                        for i in 0..M {
+                            // SAFETY: likewise.
+                            let x = unsafe { q.add(i * rows.q_row + 4 * f).cast::<i32>().read_unaligned() };
+                            let x = s.splat_int(x);
+                            for v in 0..N {
+                                let dot = if BITS == 8 { D::dot8 } else { D::dot4 };
+                                parts[i][v] = dot(d, parts[i][v], c[v], x);
+                            }
+                        }
+                    }
+                    codes = codes.wrapping_add(step);
+                    q = q.wrapping_add(4 * fields);
+                }
+                sums = parts;
+            }
+            if b.offsets.is_some() {
+                // SAFETY: every block has its offsets, every piece of every row its sum.
+                let offset: [F<D>; N] = unsafe { floats(s, b.by_column, b.store, offsets) };
+                for i in 0..M {
+                    // SAFETY: likewise.
+                    let sum = s.splat(unsafe { rows.sums.add(piece + i * rows.pieces).read() } as f32);
+                    for v in 0..N {
+                        totals[i][v] = s.mul_add(sum, offset[v], totals[i][v]);
+                    }
+                }
+            }
+            for i in 0..M {
+                for v in 0..N {
+                    totals[i][v] = s.mul_add(s.int_to_float(sums[i][v]), scale[v], totals[i][v]);
+                }
+            }
+            piece += 1;
+        }
+        scales = scales.wrapping_add(float_step);
+        offsets = offsets.wrapping_add(float_step);
+    }
+    for i in 0..M {
+        // SAFETY: every row has its step, and a row of `Sums` holds N registers.
+        unsafe {
+            let row_step = s.splat(rows.steps.add(t.row + i).read());
+            for v in 0..N {
+                s.store(sums[i].as_mut_ptr().add(v * D::S::LANES), s.mul(totals[i][v], row_step));
+            }
+        }
+    }
+}
+
+/// # Safety
+/// As [`tile`], and the CPU must have the instructions.
+unsafe fn entry<D: Dot, const BITS: usize, const M: usize, const N: usize>(t: &Tile<'_>, sums: &mut Sums) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        D::enter(
+            #[inline(always)]
+            |d, s| tile::<D, BITS, M, N>(d, s, t, sums),
+        )
+    }
+}
+
+const fn kernels<D: Dot>() -> Kernels {
+    macro_rules! tiles {
+        ($bits:literal, $($m:literal),*) => {
+            [$(
+                match D::S::NV {
+                    2 => [entry::<D, $bits, $m, 2>, entry::<D, $bits, $m, 1>],
+                    _ => [entry::<D, $bits, $m, 4>, entry::<D, $bits, $m, 1>],
+                },
+            )*]
+        };
+    }
+    Kernels {
+        name: D::NAME,
+        tiles: [tiles!(8, 1, 2, 3, 4, 5, 6), tiles!(4, 1, 2, 3, 4, 5, 6), tiles!(2, 1, 2, 3, 4, 5, 6)],
+        round: round_row::<D::S>,
+        shift8: if D::SIGNED { 128 } else { 0 },
+    }
+}
+
+/// Every way that this CPU and instruction set have to compute integer products, the fastest first. The last is plain
+/// Rust, which takes panels of any instruction set.
+pub(super) fn all(isa: Isa) -> Vec<&'static Kernels> {
+    let mut found: Vec<&'static Kernels> = Vec::new();
+    match isa.level {
+        Level::Portable => {}
+        #[cfg(target_arch = "aarch64")]
+        Level::Neon => {
+            static DOT: Kernels = kernels::<neon::Sdot>();
+            static WIDE: Kernels = kernels::<neon::Widening>();
+            if std::arch::is_aarch64_feature_detected!("dotprod") {
+                found.push(&DOT);
+            }
+            found.push(&WIDE);
+        }
+        #[cfg(target_arch = "x86_64")]
+        Level::Avx2 => {
+            static VNNI: Kernels = kernels::<x86::AvxVnni>();
+            static PLAIN: Kernels = kernels::<x86::Avx2Madd>();
+            if std::arch::is_x86_feature_detected!("avxvnni") {
+                found.push(&VNNI);
+            }
+            found.push(&PLAIN);
+        }
+        #[cfg(target_arch = "x86_64")]
+        Level::Avx512 => {
+            static VNNI: Kernels = kernels::<x86::Avx512Vnni>();
+            static PLAIN: Kernels = kernels::<x86::Avx512Madd>();
+            if std::arch::is_x86_feature_detected!("avx512vnni") {
+                found.push(&VNNI);
+            }
+            found.push(&PLAIN);
+        }
+    }
+    found.push(&PLAIN_RUST);
+    found
+}
+
+/// Plain Rust, for packed matrices of any instruction set.
+pub(super) static PLAIN_RUST: Kernels = {
+    macro_rules! tiles {
+        ($($m:literal),*) => { [$([plain::<$m, MAX_WIDTH> as TileFn, plain::<$m, 1>],)*] };
+    }
+    Kernels { name: "portable", tiles: [tiles!(1, 2, 3, 4, 5, 6); 3], round: round_row::<Portable<4>>, shift8: 0 }
+};
+
+/// `M` rows times one register of columns, or all (at most `MAX_WIDTH`) columns of the panel.
+///
+/// # Safety
+/// As [`tile`].
+unsafe fn plain<const M: usize, const WIDTH: usize>(t: &Tile<'_>, sums: &mut Sums) {
+    let Tile { b, rows, .. } = *t;
+    let shape = &b.shape;
+    let (codes, scales, offsets) = b.panel(t.from);
+    let wide = shape.wide(t.from);
+    let first = t.register * shape.lanes;
+    let columns = if WIDTH == 1 { shape.lanes } else { wide };
+    let (mut totals, mut group, mut piece) = ([[0.0f32; MAX_WIDTH]; M], 0, 0);
+    // SAFETY: every column and block has its scale and offset.
+    let float = |at: *const u8, block: usize, column: usize| unsafe {
+        if b.by_column {
+            let at = at.add((block * wide + first + column) * b.store.size());
+            super::float_at(b.store, std::slice::from_raw_parts(at, b.store.size()), 0)
+        } else {
+            at.cast::<f32>().add(block).read()
+        }
+    };
+    for block in 0..shape.blocks {
+        let mut left = if block + 1 < shape.blocks { shape.groups } else { shape.last_groups };
+        while left > 0 {
+            let groups = left.min(shape.piece_groups());
+            left -= groups;
+            // SAFETY: the groups of the panel and of the rows, and the start and sum of every piece.
+            unsafe {
+                for i in 0..M {
+                    let row = t.row + i;
+                    let mut parts = [rows.starts.add(row * rows.pieces + piece).read(); MAX_WIDTH];
+                    for g in group..group + groups {
+                        let codes = codes.add((g * wide + first) * 4);
+                        for f in 0..8 / shape.bits {
+                            let q = rows.q.add(row * rows.q_row + g * shape.group() + 4 * f);
+                            let q: [i32; 4] = std::array::from_fn(|j| i32::from(q.add(j).read()));
+                            let (shift, mask) = (shape.bits * f, (1u32 << shape.bits) - 1);
+                            for (column, part) in parts[..columns].iter_mut().enumerate() {
+                                let c = codes.add(column * 4).cast::<[u8; 4]>().read();
+                                for j in 0..4 {
+                                    *part += (u32::from(c[j]) >> shift & mask) as i32 * q[j];
+                                }
+                            }
+                        }
+                    }
+                    for (column, part) in parts[..columns].iter().enumerate() {
+                        let total = &mut totals[i][column];
+                        if !offsets.is_null() {
+                            let sum = rows.sums.add(row * rows.pieces + piece).read() as f32;
+                            *total = sum.mul_add(float(offsets, block, column), *total);
+                        }
+                        *total = (*part as f32).mul_add(float(scales, block, column), *total);
+                    }
+                }
+            }
+            group += groups;
+            piece += 1;
+        }
+    }
+    for i in 0..M {
+        // SAFETY: every row has its step.
+        let step = unsafe { rows.steps.add(t.row + i).read() };
+        (0..columns).for_each(|column| sums[i][column] = totals[i][column] * step);
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+mod x86 {
+    use super::Dot;
+    use crate::simd::avx2::{self, Avx2};
+    use crate::simd::avx512::{self, Avx512};
+    use std::arch::x86_64::*;
+
+    /// AVX-512 with the instruction for sums of four products.
+    #[derive(Clone, Copy)]
+    pub(super) struct Avx512Vnni;
+
+    impl Dot for Avx512Vnni {
+        type S = Avx512;
+        const NAME: &'static str = "avx512 vnni";
+        const ANY_BYTE: bool = true;
+        const SIGNED: bool = false;
+        #[inline(always)]
+        unsafe fn enter<R>(f: impl FnOnce(Self, Avx512) -> R) -> R {
+            // SAFETY: the caller promises the instructions.
+            unsafe {
+                avx512::run_vnni(
+                    #[inline(always)]
+                    |s| f(Avx512Vnni, s),
+                )
+            }
+        }
+        #[inline(always)]
+        fn dot8(self, sum: __m512i, codes: __m512i, q: __m512i) -> __m512i {
+            // SAFETY: a token exists only where `enter` was promised the instructions; so below.
+            unsafe { _mm512_dpbusd_epi32(sum, codes, q) }
+        }
+        #[inline(always)]
+        fn dot4(self, sum: __m512i, codes: __m512i, q: __m512i) -> __m512i {
+            self.dot8(sum, codes, q)
+        }
+    }
+
+    /// AVX2 with that instruction.
+    #[derive(Clone, Copy)]
+    pub(super) struct AvxVnni;
+
+    impl Dot for AvxVnni {
+        type S = Avx2;
+        const NAME: &'static str = "avx2 vnni";
+        const ANY_BYTE: bool = true;
+        const SIGNED: bool = false;
+        #[inline(always)]
+        unsafe fn enter<R>(f: impl FnOnce(Self, Avx2) -> R) -> R {
+            // SAFETY: the caller promises the instructions.
+            unsafe {
+                avx2::run_vnni(
+                    #[inline(always)]
+                    |s| f(AvxVnni, s),
+                )
+            }
+        }
+        #[inline(always)]
+        fn dot8(self, sum: __m256i, codes: __m256i, q: __m256i) -> __m256i {
+            // SAFETY: see above.
+            unsafe { _mm256_dpbusd_avx_epi32(sum, codes, q) }
+        }
+        #[inline(always)]
+        fn dot4(self, sum: __m256i, codes: __m256i, q: __m256i) -> __m256i {
+            self.dot8(sum, codes, q)
+        }
+    }
+
+    /// AVX-512 without it: sums of two 16-bit products. 8-bit codes are widened first, as sums of two of their products
+    /// may not fit 16 bits.
+    #[derive(Clone, Copy)]
+    pub(super) struct Avx512Madd;
+
+    impl Dot for Avx512Madd {
+        type S = Avx512;
+        const NAME: &'static str = "avx512";
+        const ANY_BYTE: bool = false;
+        const SIGNED: bool = false;
+        #[inline(always)]
+        unsafe fn enter<R>(f: impl FnOnce(Self, Avx512) -> R) -> R {
+            // SAFETY: the caller promises the instructions.
+            unsafe {
+                avx512::run(
+                    #[inline(always)]
+                    |s| f(Avx512Madd, s),
+                )
+            }
+        }
+        #[inline(always)]
+        fn dot8(self, sum: __m512i, codes: __m512i, q: __m512i) -> __m512i {
+            // SAFETY: see above.
+            unsafe {
+                let even = _mm512_and_si512(codes, _mm512_set1_epi16(0xff));
+                let odd = _mm512_srli_epi16::<8>(codes);
+                let q_even = _mm512_srai_epi16::<8>(_mm512_slli_epi16::<8>(q));
+                let q_odd = _mm512_srai_epi16::<8>(q);
+                let both = _mm512_add_epi32(_mm512_madd_epi16(even, q_even), _mm512_madd_epi16(odd, q_odd));
+                _mm512_add_epi32(sum, both)
+            }
+        }
+        #[inline(always)]
+        fn dot4(self, sum: __m512i, codes: __m512i, q: __m512i) -> __m512i {
+            // SAFETY: see above. Two products of at most 15 · 127 fit 16 bits.
+            unsafe {
+                let pairs = _mm512_maddubs_epi16(codes, q);
+                _mm512_add_epi32(sum, _mm512_madd_epi16(pairs, _mm512_set1_epi16(1)))
+            }
+        }
+    }
+
+    /// AVX2 without it, in the same way.
+    #[derive(Clone, Copy)]
+    pub(super) struct Avx2Madd;
+
+    impl Dot for Avx2Madd {
+        type S = Avx2;
+        const NAME: &'static str = "avx2";
+        const ANY_BYTE: bool = false;
+        const SIGNED: bool = false;
+        #[inline(always)]
+        unsafe fn enter<R>(f: impl FnOnce(Self, Avx2) -> R) -> R {
+            // SAFETY: the caller promises the instructions.
+            unsafe {
+                avx2::run(
+                    #[inline(always)]
+                    |s| f(Avx2Madd, s),
+                )
+            }
+        }
+        #[inline(always)]
+        fn dot8(self, sum: __m256i, codes: __m256i, q: __m256i) -> __m256i {
+            // SAFETY: see above.
+            unsafe {
+                let even = _mm256_and_si256(codes, _mm256_set1_epi16(0xff));
+                let odd = _mm256_srli_epi16::<8>(codes);
+                let q_even = _mm256_srai_epi16::<8>(_mm256_slli_epi16::<8>(q));
+                let q_odd = _mm256_srai_epi16::<8>(q);
+                let both = _mm256_add_epi32(_mm256_madd_epi16(even, q_even), _mm256_madd_epi16(odd, q_odd));
+                _mm256_add_epi32(sum, both)
+            }
+        }
+        #[inline(always)]
+        fn dot4(self, sum: __m256i, codes: __m256i, q: __m256i) -> __m256i {
+            // SAFETY: see above. Two products of at most 15 · 127 fit 16 bits.
+            unsafe {
+                let pairs = _mm256_maddubs_epi16(codes, q);
+                _mm256_add_epi32(sum, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)))
+            }
+        }
+    }
+}
+
+#[cfg(target_arch = "aarch64")]
+mod neon {
+    use super::Dot;
+    use crate::simd::neon::Neon;
+    use std::arch::aarch64::*;
+
+    /// NEON with the instruction for sums of four signed products.
+    #[derive(Clone, Copy)]
+    pub(super) struct Sdot;
+
+    /// Runs `f` compiled for the instruction.
+    ///
+    /// # Safety
+    /// The CPU must have it.
+    #[target_feature(enable = "neon,dotprod")]
+    unsafe fn run<R>(f: impl FnOnce(Neon) -> R) -> R {
+        // SAFETY: the caller promises the instructions.
+        f(unsafe { Neon::new() })
+    }
+
+    impl Dot for Sdot {
+        type S = Neon;
+        const NAME: &'static str = "neon dotprod";
+        const ANY_BYTE: bool = false;
+        const SIGNED: bool = true;
+        #[inline(always)]
+        unsafe fn enter<R>(f: impl FnOnce(Self, Neon) -> R) -> R {
+            // SAFETY: the caller promises the instructions.
+            unsafe {
+                run(
+                    #[inline(always)]
+                    |s| f(Sdot, s),
+                )
+            }
+        }
+        #[inline(always)]
+        fn dot8(self, sum: int32x4_t, codes: int32x4_t, q: int32x4_t) -> int32x4_t {
+            // A code less 128 is the code with its highest bit changed, taken as signed.
+            // SAFETY: a token exists only where `enter` was promised the instructions; so below.
+            unsafe { self.dot4(sum, veorq_s32(codes, vdupq_n_s32(0x8080_8080_u32 as i32)), q) }
+        }
+        #[inline(always)]
+        fn dot4(self, mut sum: int32x4_t, codes: int32x4_t, q: int32x4_t) -> int32x4_t {
+            // SAFETY: see above; the instruction only changes the register of the sum. (Its intrinsic is not stable.)
+            unsafe {
+                std::arch::asm!("sdot {0:v}.4s, {1:v}.16b, {2:v}.16b", inout(vreg) sum, in(vreg) codes, in(vreg) q,
+                    options(pure, nomem, nostack, preserves_flags));
+            }
+            sum
+        }
+    }
+
+    /// NEON without it: products are widened to 16 bits, and added in pairs.
+    #[derive(Clone, Copy)]
+    pub(super) struct Widening;
+
+    impl Dot for Widening {
+        type S = Neon;
+        const NAME: &'static str = "neon";
+        const ANY_BYTE: bool = false;
+        const SIGNED: bool = true;
+        #[inline(always)]
+        unsafe fn enter<R>(f: impl FnOnce(Self, Neon) -> R) -> R {
+            // SAFETY: the caller promises the instructions.
+            f(Widening, unsafe { Neon::new() })
+        }
+        #[inline(always)]
+        fn dot8(self, sum: int32x4_t, codes: int32x4_t, q: int32x4_t) -> int32x4_t {
+            // SAFETY: see above.
+            unsafe { self.dot4(sum, veorq_s32(codes, vdupq_n_s32(0x8080_8080_u32 as i32)), q) }
+        }
+        #[inline(always)]
+        fn dot4(self, sum: int32x4_t, codes: int32x4_t, q: int32x4_t) -> int32x4_t {
+            // SAFETY: see above. Products are at most 128 · 127, which fits 16 bits.
+            unsafe {
+                let (c, q) = (vreinterpretq_s8_s32(codes), vreinterpretq_s8_s32(q));
+                let low = vpaddlq_s16(vmull_s8(vget_low_s8(c), vget_low_s8(q)));
+                let high = vpaddlq_s16(vmull_s8(vget_high_s8(c), vget_high_s8(q)));
+                vaddq_s32(sum, vpaddq_s32(low, high))
+            }
+        }
+    }
+}
