@@ -38,7 +38,8 @@ pub(super) type TileFn = unsafe fn(&Tile<'_>, &mut Sums);
 pub(super) struct Kernels {
     pub(super) name: &'static str,
     /// By the bits of a field (8, 4, 2) and rows − 1: a panel that is as wide as a tile, and one register of a panel.
-    pub(super) tiles: [[[TileFn; 2]; MR]; 3],
+    /// Fields of fewer bits than 8 leave registers for fewer rows.
+    pub(super) tiles: [&'static [[TileFn; 2]]; 3],
     pub(super) round: RoundRow,
     /// What is subtracted from 8-bit codes before they are multiplied: 128 where the instruction wants them signed.
     pub(super) shift8: i32,
@@ -52,7 +53,7 @@ impl Kernels {
 }
 
 /// How products of four unsigned codes and four signed integers are added to a 32-bit lane.
-pub(super) trait Dot: Copy {
+pub(super) trait Dot: Copy + 'static {
     type S: Lanes;
     const NAME: &'static str;
     /// Whether any bytes are taken as unsigned codes, so that fields need not be shifted.
@@ -130,7 +131,16 @@ unsafe fn tile<D: Dot, const BITS: usize, const M: usize, const N: usize>(
     let step = wide * 4;
     let mut q = rows.q.wrapping_add(t.row * rows.q_row).cast_const();
     let mut piece = t.row * rows.pieces;
-    let mut totals = [[s.splat(0.0); N]; M];
+    // Sums of finished blocks stay in memory: in registers they would displace those of the block in progress. The compiler
+    // must not know that it is the same memory every time, or it would keep them in registers after all.
+    let mut totals = sums.as_mut_ptr().cast::<f32>();
+    let at = |i: usize, v: usize| i * MAX_WIDTH + v * D::S::LANES;
+    for i in 0..M {
+        for v in 0..N {
+            // SAFETY: a row of `Sums` holds N registers; so below.
+            unsafe { s.store(totals.add(at(i, v)), s.splat(0.0)) };
+        }
+    }
     for block in 0..shape.blocks {
         // SAFETY: every block has its scales.
         let scale: [F<D>; N] = unsafe { floats(s, b.by_column, b.store, scales) };
@@ -177,8 +187,9 @@ unsafe fn tile<D: Dot, const BITS: usize, const M: usize, const N: usize>(
                 } else {
                     for _ in 0..groups {
                         for v in 0..N {
+                            let at = codes.wrapping_add(v * D::S::LANES * 4);
                             // SAFETY: likewise.
-                            let c = unsafe { s.load_int(codes.wrapping_add(v * D::S::LANES * 4).cast()) };
+                            let c = unsafe { s.load_int(at.cast()) };
                             for f in 0..fields {
                                 // SAFETY: likewise.
                                 let x = s.splat_int(unsafe { q.add(4 * f).cast::<i32>().read_unaligned() });
@@ -222,6 +233,9 @@ unsafe fn tile<D: Dot, const BITS: usize, const M: usize, const N: usize>(
                 }
                 sums = parts;
             }
+            if M > 1 {
+                totals = std::hint::black_box(totals);
+            }
             if b.offsets.is_some() {
                 // SAFETY: every block has its offsets, every piece of every row its sum.
                 let offset: [F<D>; N] = unsafe { floats(s, b.by_column, b.store, offsets) };
@@ -229,13 +243,21 @@ unsafe fn tile<D: Dot, const BITS: usize, const M: usize, const N: usize>(
                     // SAFETY: likewise.
                     let sum = s.splat(unsafe { rows.sums.add(piece + i * rows.pieces).read() } as f32);
                     for v in 0..N {
-                        totals[i][v] = s.mul_add(sum, offset[v], totals[i][v]);
+                        // SAFETY: see above.
+                        unsafe {
+                            let total = totals.add(at(i, v));
+                            s.store(total, s.mul_add(sum, offset[v], s.load(total)));
+                        }
                     }
                 }
             }
             for i in 0..M {
                 for v in 0..N {
-                    totals[i][v] = s.mul_add(s.int_to_float(sums[i][v]), scale[v], totals[i][v]);
+                    // SAFETY: see above.
+                    unsafe {
+                        let total = totals.add(at(i, v));
+                        s.store(total, s.mul_add(s.int_to_float(sums[i][v]), scale[v], s.load(total)));
+                    }
                 }
             }
             piece += 1;
@@ -244,11 +266,12 @@ unsafe fn tile<D: Dot, const BITS: usize, const M: usize, const N: usize>(
         offsets = offsets.wrapping_add(float_step);
     }
     for i in 0..M {
-        // SAFETY: every row has its step, and a row of `Sums` holds N registers.
+        // SAFETY: every row has its step; see above for the rest.
         unsafe {
             let row_step = s.splat(rows.steps.add(t.row + i).read());
             for v in 0..N {
-                s.store(sums[i].as_mut_ptr().add(v * D::S::LANES), s.mul(totals[i][v], row_step));
+                let total = totals.add(at(i, v));
+                s.store(total, s.mul(s.load(total), row_step));
             }
         }
     }
@@ -266,20 +289,30 @@ unsafe fn entry<D: Dot, const BITS: usize, const M: usize, const N: usize>(t: &T
     }
 }
 
+/// The tiles of one way, by the bits of a field.
+struct Tiles<D>(std::marker::PhantomData<D>);
+
+macro_rules! tiles {
+    ($bits:literal, $($m:literal),*) => {
+        &[$(
+            match D::S::NV {
+                2 => [entry::<D, $bits, $m, 2>, entry::<D, $bits, $m, 1>],
+                _ => [entry::<D, $bits, $m, 4>, entry::<D, $bits, $m, 1>],
+            },
+        )*]
+    };
+}
+
+impl<D: Dot> Tiles<D> {
+    const EIGHT: &'static [[TileFn; 2]] = tiles!(8, 1, 2, 3, 4, 5, 6);
+    const FOUR: &'static [[TileFn; 2]] = tiles!(4, 1, 2, 3, 4);
+    const TWO: &'static [[TileFn; 2]] = tiles!(2, 1, 2, 3, 4);
+}
+
 const fn kernels<D: Dot>() -> Kernels {
-    macro_rules! tiles {
-        ($bits:literal, $($m:literal),*) => {
-            [$(
-                match D::S::NV {
-                    2 => [entry::<D, $bits, $m, 2>, entry::<D, $bits, $m, 1>],
-                    _ => [entry::<D, $bits, $m, 4>, entry::<D, $bits, $m, 1>],
-                },
-            )*]
-        };
-    }
     Kernels {
         name: D::NAME,
-        tiles: [tiles!(8, 1, 2, 3, 4, 5, 6), tiles!(4, 1, 2, 3, 4, 5, 6), tiles!(2, 1, 2, 3, 4, 5, 6)],
+        tiles: [Tiles::<D>::EIGHT, Tiles::<D>::FOUR, Tiles::<D>::TWO],
         round: round_row::<D::S>,
         shift8: if D::SIGNED { 128 } else { 0 },
     }
@@ -326,9 +359,9 @@ pub(super) fn all(isa: Isa) -> Vec<&'static Kernels> {
 /// Plain Rust, for packed matrices of any instruction set.
 pub(super) static PLAIN_RUST: Kernels = {
     macro_rules! tiles {
-        ($($m:literal),*) => { [$([plain::<$m, MAX_WIDTH> as TileFn, plain::<$m, 1>],)*] };
+        ($($m:literal),*) => { &[$([plain::<$m, MAX_WIDTH> as TileFn, plain::<$m, 1>],)*] };
     }
-    Kernels { name: "portable", tiles: [tiles!(1, 2, 3, 4, 5, 6); 3], round: round_row::<Portable<4>>, shift8: 0 }
+    Kernels { name: "portable", tiles: [tiles!(1, 2, 3, 4); 3], round: round_row::<Portable<4>>, shift8: 0 }
 };
 
 /// `M` rows times one register of columns, or all (at most `MAX_WIDTH`) columns of the panel.

@@ -149,6 +149,11 @@ impl Each<'_> {
             4 => 1,
             _ => 2,
         };
+        let tallest = match self.way {
+            Way::Integers(kernels) => kernels.tiles[index].len(),
+            Way::Floats(kernels) => kernels.tiles[index].len(),
+        };
+        let tallest = tuning.gemm_tile_rows().min(tallest);
         let mut sums: Sums = [[0.0; MAX_WIDTH]; MR];
         for first in rows.clone().step_by(group) {
             let rows = first..rows.end.min(first + group);
@@ -174,7 +179,7 @@ impl Each<'_> {
                     let wide = shape.wide(panel);
                     // A panel that is narrower than a tile is taken by registers.
                     let (narrow, step) = if wide == shape.width { (0, wide) } else { (1, shape.lanes) };
-                    let panels = rows.len().div_ceil(tuning.gemm_tile_rows());
+                    let panels = rows.len().div_ceil(tallest);
                     let (short, taller) = (rows.len() / panels, rows.len() % panels);
                     for at in (0..wide).step_by(step) {
                         let register = at / shape.lanes;
