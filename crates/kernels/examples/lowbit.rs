@@ -1,7 +1,7 @@
 //! How fast products with low-bit weights are on this machine. All figures are measured: the best of several timings.
 //!
 //! `cargo run --release -p schwann-kernels --example lowbit -- [threads] [filter]`; a filter such as `ternary int8 2560x6912`
-//! leaves only lines that contain all of its words.
+//! leaves only lines that contain all of its words. A word such as `lowbit_widened_rows_least=8` replaces a tuned number.
 #![expect(clippy::print_stdout, reason = "printing is its purpose")]
 
 use schwann_kernels::gemm::Store;
@@ -45,7 +45,14 @@ fn main() {
     let mut args = std::env::args().skip(1);
     let threads = args.next().and_then(|n| n.parse().ok()).unwrap_or(1);
     let filter: Vec<String> = args.collect();
-    let (isa, tuning) = (Isa::detect(), Tuning::detect());
+    let (isa, mut tuning) = (Isa::detect(), Tuning::detect());
+    let mut words = Vec::new();
+    for part in filter {
+        match part.split_once('=').and_then(|(name, value)| tuning.with(name, value.parse().ok()?).ok()) {
+            Some(tuned) => tuning = tuned,
+            None => words.push(part),
+        }
+    }
     let on = Machine { isa, tuning: &tuning };
     println!("{isa}, integer products by {:?}, {threads} threads", integer_path(isa));
     let team = Team::with_tuning(threads, &tuning).expect("threads");
@@ -56,12 +63,12 @@ fn main() {
     ];
     for (k, n) in [(2560, 2560), (2560, 6912), (6912, 2560)] {
         for w in &kinds {
-            for (m, rotated) in [(1, false), (1, true), (4, false), (32, false)] {
+            for (m, rotated) in [(1, false), (1, true), (4, false), (16, false), (32, false)] {
                 for rounded in [true, false] {
                     let rows = if rounded { "int8" } else { "f32" };
                     let from = if rotated { "memory" } else { "hot" };
                     let name = format!("{k}x{n} {:8} {rows:4} M={m:<2} {from:6}", w.name);
-                    if filter.iter().all(|part| name.contains(part.as_str())) {
+                    if words.iter().all(|part| name.contains(part.as_str())) {
                         measure(on, &team, &name, w, [m, n, k], rotated, rounded);
                     }
                 }

@@ -337,7 +337,7 @@ pub fn is_shared(tuning: &Tuning, work: usize) -> bool {
 /// that overflows. No pointer is followed, so those of `g` may still be unset.
 pub(crate) fn scratch_bytes(on: Machine<'_>, threads: usize, g: &Gemm<'_>) -> usize {
     if let B::LowBit { b, rounded } = g.b
-        && lowbit::is_direct(g.m, rounded)
+        && lowbit::is_direct(on.tuning, g.m, rounded)
     {
         return lowbit::scratch_bytes(on.tuning, g.m, b, rounded).saturating_mul(threads);
     }
@@ -385,7 +385,7 @@ unsafe fn gemm_with(
         return;
     }
     if let B::LowBit { b, rounded } = g.b
-        && lowbit::is_direct(g.m, rounded)
+        && lowbit::is_direct(tuning, g.m, rounded)
     {
         // SAFETY: the caller's promise; the form of A and the packing were just checked.
         return unsafe { lowbit::product(on, team, g, b, rounded, row0, scratch) };
@@ -487,7 +487,7 @@ pub(crate) unsafe fn gemm_batched(
         }
         one
     };
-    let direct = matches!(g.b, B::LowBit { rounded, .. } if lowbit::is_direct(g.m, rounded));
+    let direct = matches!(g.b, B::LowBit { rounded, .. } if lowbit::is_direct(tuning, g.m, rounded));
     let plan = Plan::new(kernels, tuning, g);
     let work = g.m.saturating_mul(g.n).saturating_mul(g.k).saturating_mul(batch);
     let threads = threads_worth(tuning, team.threads(), work);

@@ -13,9 +13,9 @@ use crate::{Isa, Team};
 use std::sync::OnceLock;
 
 /// The way that an instruction set's products take, and why faster ones were passed over.
-struct Choice {
-    kernels: &'static Kernels,
-    passed_over: Option<String>,
+pub(super) struct Choice {
+    pub(super) kernels: &'static Kernels,
+    pub(super) passed_over: Option<String>,
 }
 
 fn choice(isa: Isa) -> &'static Choice {
@@ -33,16 +33,19 @@ fn choice(isa: Isa) -> &'static Choice {
         #[cfg(target_arch = "x86_64")]
         Level::Avx512 => &AVX[1],
     };
-    place.get_or_init(|| {
-        let mut problems = Vec::new();
-        for kernels in int::all(isa) {
-            match test(isa, kernels) {
-                Ok(()) => return Choice { kernels, passed_over: (!problems.is_empty()).then(|| problems.join("; ")) },
-                Err(problem) => problems.push(problem),
-            }
+    place.get_or_init(|| choose(isa, int::all(isa)))
+}
+
+/// The first of these that passes its test, or plain Rust.
+pub(super) fn choose(isa: Isa, candidates: Vec<&'static Kernels>) -> Choice {
+    let mut problems = Vec::new();
+    for kernels in candidates {
+        match test(isa, kernels) {
+            Ok(()) => return Choice { kernels, passed_over: (!problems.is_empty()).then(|| problems.join("; ")) },
+            Err(problem) => problems.push(problem),
         }
-        Choice { kernels: &int::PLAIN_RUST, passed_over: Some(problems.join("; ")) }
-    })
+    }
+    Choice { kernels: &int::PLAIN_RUST, passed_over: Some(problems.join("; ")) }
 }
 
 /// The kernels of integer products.

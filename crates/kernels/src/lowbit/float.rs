@@ -1,11 +1,11 @@
 //! Rows of f32 times packed codes.
 //!
-//! A few rows are multiplied with codes as they are taken apart. A masked field becomes a float without a conversion: put
-//! into the low bits of 2²³, it is a number from which 2²³ plus the centre is subtracted. A field that lies `p` bits up
-//! is so many times too large, hence rows are divided by the same power of two beforehand ([`spread_row`]). Scales are
-//! applied to the sums of blocks.
+//! Up to some tens of rows are multiplied with codes as they are taken apart. A masked field becomes a float without a conversion: put
+//! into the low bits of 2²³, it is a number from which 2²³ plus the centre is subtracted. A field of a lane's second byte is
+//! so 256 times too large, hence every second number of a row is divided by 256 beforehand ([`spread_row`]). The other two
+//! bytes take the place of these after one shift. Scales are applied to the sums of blocks.
 //!
-//! For more rows a block of the matrix is widened to f32 ([`widen_panel`]) and multiplied by the tiles of other products.
+//! For more rows (how many, the tuning record says) a block of the matrix is widened to f32 ([`widen_panel`]) and multiplied by the tiles of other products.
 #![expect(clippy::needless_range_loop, reason = "the indices name registers: each loop is unrolled away")]
 
 use super::PackedLowBit;
@@ -17,13 +17,13 @@ use crate::simd::Simd;
 use crate::simd::portable::Portable;
 use std::ops::Range;
 
-/// The most rows that are multiplied without widening the matrix first.
+/// The most rows of a tile.
 pub(super) const ROWS: usize = 4;
 
 /// Rows in scratch memory.
 #[derive(Clone, Copy)]
 pub(super) struct Rows {
-    /// Floats in the order of packed codes, divided by the powers of two of their fields; and floats from row to row.
+    /// Floats in the order of packed codes, every second one divided by 256; and floats from row to row.
     x: *mut f32,
     x_row: usize,
     /// The sum of each block of each row.
@@ -65,16 +65,8 @@ pub(super) unsafe fn spread_row(shape: &Shape, x: *const f32, row: usize, to: &R
         *sum = block.iter().sum();
     }
     shape.spread(x, spread);
-    let divide = |group: &mut [f32], bits: usize| {
-        for (i, x) in group.iter_mut().enumerate() {
-            *x *= 1.0 / (1u32 << (bits * (i / 4) + 8 * (i % 2))) as f32;
-        }
-    };
-    // The length of a group is known to the compiler in each of these loops, and so are the powers.
-    match shape.bits {
-        8 => spread.as_chunks_mut::<4>().0.iter_mut().for_each(|g| divide(g, 8)),
-        4 => spread.as_chunks_mut::<8>().0.iter_mut().for_each(|g| divide(g, 4)),
-        _ => spread.as_chunks_mut::<16>().0.iter_mut().for_each(|g| divide(g, 2)),
+    for pair in spread.as_chunks_mut::<2>().0 {
+        pair[1] *= 1.0 / 256.0;
     }
 }
 
@@ -96,6 +88,16 @@ pub(super) type TileFn = unsafe fn(&Tile<'_>, &mut Sums);
 pub(super) struct Kernels {
     /// By the bits of a field (8, 4, 2) and rows − 1: a panel that is as wide as a tile, and one register of a panel.
     pub(super) tiles: [[[TileFn; 2]; ROWS]; 3],
+}
+
+/// A register whose next field of every byte is the lowest.
+#[inline(always)]
+fn next_field<S: Simd, const BITS: usize>(s: S, word: S::I) -> S::I {
+    match BITS {
+        2 => s.sra::<2>(word),
+        4 => s.sra::<4>(word),
+        _ => word,
+    }
 }
 
 /// `M` rows times `N` registers of columns.
@@ -122,31 +124,32 @@ unsafe fn tile<S: Simd, const BITS: usize, const M: usize, const N: usize>(s: S,
         let mut local = [[s.splat(0.0); N]; M];
         for _ in 0..if block + 1 < shape.blocks { shape.groups } else { shape.last_groups } {
             // SAFETY: the groups of the panel and of the rows.
-            let words: [S::I; N] =
+            let mut words: [S::I; N] =
                 std::array::from_fn(|v| unsafe { s.load_int(codes.wrapping_add(v * S::LANES * 4).cast()) });
-            for half in 0..2 {
-                let words = if half == 0 { words } else { words.map(|w| s.sra::<16>(w)) };
-                for f in 0..8 / BITS {
+            // How often is not known to the compiler: unrolled, this loop would not fit the registers.
+            for _ in 0..shape.group() / 4 {
+                for half in 0..2 {
+                    let words = if half == 0 { words } else { words.map(|w| s.sra::<16>(w)) };
                     for byte in 0..2 {
-                        let up = BITS * f + 8 * byte;
-                        let (mask, base) =
-                            (s.splat_int((mask::<BITS>() & 0xff) << up), s.splat_int(BASE.to_bits() as i32));
-                        let zero = s.splat(BASE + centre * (1u32 << up) as f32);
+                        let mask = s.splat_int((mask::<BITS>() & 0xff) << (8 * byte));
+                        let base = s.splat_int(BASE.to_bits() as i32);
+                        let zero = s.splat(BASE + centre * (1u32 << (8 * byte)) as f32);
                         let c: [S::F; N] = std::array::from_fn(|v| {
                             s.sub(s.float_from_bits(s.add_int(s.and_int(words[v], mask), base)), zero)
                         });
                         for i in 0..M {
                             // SAFETY: likewise.
-                            let x = s.splat(unsafe { x.add(i * rows.x_row + 4 * f + 2 * half + byte).read() });
+                            let x = s.splat(unsafe { x.add(i * rows.x_row + 2 * half + byte).read() });
                             for v in 0..N {
                                 local[i][v] = s.mul_add(c[v], x, local[i][v]);
                             }
                         }
                     }
                 }
+                words = words.map(|w| next_field::<S, BITS>(s, w));
+                x = x.wrapping_add(4);
             }
             codes = codes.wrapping_add(wide * 4);
-            x = x.wrapping_add(shape.group());
         }
         // SAFETY: every block has its scales, and offsets if there are any, and every row its sums of blocks.
         unsafe {

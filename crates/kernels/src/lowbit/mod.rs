@@ -12,10 +12,11 @@
 //!
 //! A number is `(code − centre) · scale`, or with offsets `code · scale + offset`, each operation rounded to f32.
 //!
-//! For the kernels a matrix is packed once ([`PackedLowBit`], `pack`). `int` multiplies rounded rows, `float` rows as they
-//! are; `plan` cuts a product into tiles of either and shares them among threads.
+//! For the kernels a matrix is packed once ([`PackedLowBit`], `pack`). `int` multiplies rounded rows (by `dot`), `float` rows as
+//! they are; `plan` cuts a product into tiles of either and shares them among threads.
 
 mod check;
+mod dot;
 mod float;
 mod int;
 mod pack;

@@ -17,13 +17,14 @@ use half::{bf16, f16};
 use std::ops::Range;
 
 /// Whether a product is carried out here; else the matrix is widened for the tiles of other products.
-pub(crate) fn is_direct(rows: usize, rounded: bool) -> bool {
-    rounded || rows <= float::ROWS
+pub(crate) fn is_direct(tuning: &Tuning, rows: usize, rounded: bool) -> bool {
+    rounded || rows < tuning.lowbit_widened_rows_least()
 }
 
 /// Bytes of scratch for each thread of such a product; saturates where that overflows.
 pub(crate) fn scratch_bytes(tuning: &Tuning, rows: usize, b: &PackedLowBit, rounded: bool) -> usize {
-    if rounded { Rounded::bytes(&b.shape, rows.min(tuning.gemm_copied_rows())) } else { Rows::bytes(&b.shape, rows) }
+    let rows = rows.min(tuning.gemm_copied_rows());
+    if rounded { Rounded::bytes(&b.shape, rows) } else { Rows::bytes(&b.shape, rows) }
 }
 
 /// Into how many parts rows and columns are cut. Columns come first: each thread then has its own part of the weights.

@@ -491,6 +491,30 @@ fn every_path_of_this_machine_passes_its_self_test() {
     }
 }
 
+/// Plain Rust with a mistake in products of one row.
+static MISTAKEN: int::Kernels = {
+    unsafe fn mistaken(t: &int::Tile<'_>, sums: &mut int::Sums) {
+        // SAFETY: the caller's promise.
+        unsafe { (int::PLAIN_RUST.tiles[1][0][0])(t, sums) };
+        sums[0][5] += sums[0][5].abs() * 1e-6;
+    }
+    let int::Kernels { tiles: [eight, _, two], round, shift8, .. } = int::PLAIN_RUST;
+    int::Kernels { name: "mistaken", tiles: [eight, &[[mistaken as int::TileFn; 2]; 4], two], round, shift8 }
+};
+
+#[test]
+fn a_path_that_fails_its_test_is_passed_over_with_the_reason() {
+    for &isa in Isa::available() {
+        let choice = check::choose(isa, vec![&MISTAKEN, int::all(isa)[0]]);
+        assert_eq!(choice.kernels.name, int::all(isa)[0].name);
+        let why = choice.passed_over.expect("a reason");
+        assert!(why.contains("integer products by mistaken are wrong: Bits4"), "{why}");
+        let choice = check::choose(isa, vec![&MISTAKEN]);
+        assert_eq!(choice.kernels.name, "portable");
+        assert!(choice.passed_over.is_some());
+    }
+}
+
 #[expect(clippy::print_stderr, reason = "a test's measurement")]
 fn eprintln_time(isa: Isa, name: &str, took: std::time::Duration) {
     eprintln!("{isa}: all self-tests took {took:?}; products take {name}");
