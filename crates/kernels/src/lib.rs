@@ -21,6 +21,7 @@ pub mod gated;
 mod gather;
 pub mod gemm;
 pub mod heap;
+pub mod lowbit;
 pub mod map;
 pub mod map_file;
 mod math;

@@ -195,6 +195,11 @@ tuning! {
     /// From how many rows on a product widens blocks of packed bfloat16 before it multiplies them, where that instruction
     /// does not: with fewer rows, it costs less to widen them again in every tile.
     gemm_widened_block_rows_least = 16, "rows", 1..=MOST, by 1;
+    /// Multiply-adds of a product with low-bit weights for which another thread is used: about four microseconds of them.
+    lowbit_thread_multiply_adds_least = if cfg!(test) { 5_000 } else { 500_000 }, "multiply-adds", 1..=MOST, by 1;
+    /// From how many rows of f32 on such a product widens blocks of the weights first: with fewer, it takes codes apart in
+    /// every tile.
+    lowbit_widened_rows_least = 48, "rows", 1..=MOST, by 1;
 
     /// From how many sixteenths of a cycle on (those of one element, times the elements) an elementwise program is
     /// split over threads: a few microseconds.

@@ -21,6 +21,7 @@ mod plan;
 mod tests;
 
 use crate::changing::{Changing, Rewriting, Table};
+use crate::lowbit::{self, PackedLowBit};
 use crate::team::start;
 use crate::tuning::{Machine, Tuning};
 use crate::{Isa, Team};
@@ -236,6 +237,13 @@ impl std::fmt::Debug for PackedB {
 pub(crate) enum B<'a> {
     /// Already packed, for the same instruction set.
     Packed(&'a PackedB),
+    /// Codes of a few bits, packed for the same instruction set. Rows of A must be contiguous f32.
+    LowBit {
+        /// The codes.
+        b: &'a PackedLowBit,
+        /// Whether rows of A are rounded to 8 bits first, see [`lowbit::round_row`].
+        rounded: bool,
+    },
     /// Not packed; strides in elements.
     Plain {
         /// Element (0, 0).
@@ -253,6 +261,7 @@ impl B<'_> {
     fn store(self) -> Store {
         match self {
             B::Packed(b) => b.store,
+            B::LowBit { .. } => Store::F32,
             B::Plain { store, .. } => store,
         }
     }
@@ -327,6 +336,11 @@ pub fn is_shared(tuning: &Tuning, work: usize) -> bool {
 /// Bytes of 64-byte-aligned scratch that [`gemm`] and [`gemm_batched`] need with that many threads, [`usize::MAX`] where
 /// that overflows. No pointer is followed, so those of `g` may still be unset.
 pub(crate) fn scratch_bytes(on: Machine<'_>, threads: usize, g: &Gemm<'_>) -> usize {
+    if let B::LowBit { b, rounded } = g.b
+        && lowbit::is_direct(on.tuning, g.m, rounded)
+    {
+        return lowbit::scratch_bytes(on.tuning, g.m, b, rounded).saturating_mul(threads);
+    }
     Plan::new(Kernels::get(on.isa), on.tuning, g).scratch_bytes().saturating_mul(threads)
 }
 
@@ -340,7 +354,13 @@ pub(crate) fn scratch_bytes(on: Machine<'_>, threads: usize, g: &Gemm<'_>) -> us
 /// If a packed B has another shape or was packed for another instruction set.
 pub(crate) unsafe fn gemm(on: Machine<'_>, team: &Team, g: &Gemm<'_>, scratch: *mut u8) {
     // SAFETY: the caller's promise; an `Isa` exists only where the CPU has it.
-    unsafe { gemm_with(Kernels::get(on.isa), on.tuning, team, g, 0, scratch) }
+    unsafe { gemm_with(Kernels::get(on.isa), on, team, g, 0, scratch) }
+}
+
+/// Columns of a register and of a full panel of a packed matrix.
+pub(crate) fn panel_of(isa: Isa) -> (usize, usize) {
+    let kernels = Kernels::get(isa);
+    (kernels.lanes, kernels.width)
 }
 
 /// What can be worked out before the run for a product of a few rows with a packed matrix; `None` for any other
@@ -353,15 +373,22 @@ pub(crate) fn few_rows(on: Machine<'_>, g: &Gemm<'_>) -> Option<FewRows> {
 /// As [`gemm`], and the CPU must have the kernels' instruction set.
 unsafe fn gemm_with(
     kernels: &'static Kernels,
-    tuning: &Tuning,
+    on: Machine<'_>,
     team: &Team,
     g: &Gemm<'_>,
     row0: usize,
     scratch: *mut u8,
 ) {
+    let tuning = on.tuning;
     check(kernels, tuning, g);
     if g.m == 0 || g.n == 0 {
         return;
+    }
+    if let B::LowBit { b, rounded } = g.b
+        && lowbit::is_direct(tuning, g.m, rounded)
+    {
+        // SAFETY: the caller's promise; the form of A and the packing were just checked.
+        return unsafe { lowbit::product(on, team, g, b, rounded, row0, scratch) };
     }
     // SAFETY: the caller's promise.
     if row0 == 0 && unsafe { plan::few_rows(kernels, tuning, g) } {
@@ -418,6 +445,11 @@ fn check(kernels: &Kernels, tuning: &Tuning, g: &Gemm<'_>) {
             "the operand was packed for another instruction set"
         );
     }
+    if let B::LowBit { b, .. } = g.b {
+        assert!(b.k() == g.k && b.n() == g.n, "the packed operand is {} × {}, not {} × {}", b.k(), b.n(), g.k, g.n);
+        assert!(b.is_packed_in(kernels.lanes, kernels.width), "the operand was packed for another instruction set");
+        assert!(g.a_store == Store::F32 && g.a_col_stride == 1, "rows of A are contiguous f32");
+    }
 }
 
 /// Computes `batch` products, operands a fixed number of bytes apart (0 for a shared B). The epilogue gets row r of
@@ -430,7 +462,7 @@ fn check(kernels: &Kernels, tuning: &Tuning, g: &Gemm<'_>) {
 /// As [`gemm`], and if a packed B has a stride.
 #[expect(clippy::too_many_arguments, reason = "three strides that share nothing but their unit")]
 pub(crate) unsafe fn gemm_batched(
-    Machine { isa, tuning }: Machine<'_>,
+    on: Machine<'_>,
     team: &Team,
     g: &Gemm<'_>,
     batch: usize,
@@ -439,6 +471,7 @@ pub(crate) unsafe fn gemm_batched(
     c_stride: usize,
     scratch: *mut u8,
 ) {
+    let Machine { isa, tuning } = on;
     let kernels = Kernels::get(isa);
     check(kernels, tuning, g);
     assert!(b_stride == 0 || matches!(g.b, B::Plain { .. }), "a packed operand is shared by the whole batch");
@@ -454,13 +487,14 @@ pub(crate) unsafe fn gemm_batched(
         }
         one
     };
+    let direct = matches!(g.b, B::LowBit { rounded, .. } if lowbit::is_direct(tuning, g.m, rounded));
     let plan = Plan::new(kernels, tuning, g);
     let work = g.m.saturating_mul(g.n).saturating_mul(g.k).saturating_mul(batch);
     let threads = threads_worth(tuning, team.threads(), work);
-    if batch < threads {
+    if batch < threads || direct {
         for i in 0..batch {
             // SAFETY: the caller's promise.
-            unsafe { gemm_with(kernels, tuning, team, &element(i), i * g.m, scratch) };
+            unsafe { gemm_with(kernels, on, team, &element(i), i * g.m, scratch) };
         }
         return;
     }

@@ -7,6 +7,7 @@ use super::micro::{Full, Half, Lanes, MAX_NV, MR, Pairs, Tile, TileFn, Tiles, ti
 use super::pack::{PackA, PackB, Source, WidenB, copy_bf16_a, pack_b, widen_a, widen_b};
 use super::{B, Gemm, PackedB, Store};
 use crate::Isa;
+use crate::lowbit::{WidenCodes, widen_panel};
 use crate::simd::Level;
 use crate::simd::portable::Portable;
 use crate::tuning::Tuning;
@@ -25,6 +26,7 @@ pub(crate) struct Kernels {
     pub(crate) pack_b: PackB,
     widen_a: PackA,
     widen_b: WidenB,
+    widen_codes: WidenCodes,
 }
 
 impl Kernels {
@@ -40,6 +42,7 @@ impl Kernels {
             pack_b: pack_b::<S>,
             widen_a: widen_a::<S>,
             widen_b: widen_b::<S>,
+            widen_codes: widen_panel::<S>,
         }
     }
 
@@ -221,7 +224,7 @@ pub(crate) struct Plan<'a> {
     copy_a: Option<(PackA, usize, usize)>,
     /// Element size of A as the tiles read it.
     a_size: usize,
-    /// Whether blocks of a packed B of bfloat16 are widened to f32 first.
+    /// Whether blocks of a packed B of bfloat16 or low-bit codes are widened to f32 first.
     widen_b: bool,
     /// Whether tiles read a plain B in place, except for a last panel that ends within a register.
     b_in_place: bool,
@@ -249,6 +252,7 @@ impl<'a> Plan<'a> {
             && dot.is_none()
             && matches!(g.b, B::Packed(_))
             && g.m >= tuning.gemm_widened_block_rows_least();
+        let widen_b = widen_b || matches!(g.b, B::LowBit { .. });
         let b_store = if widen_b { Store::F32 } else { b_store };
         let tiles = dot.unwrap_or(match b_store {
             Store::F32 => &kernels.full,
@@ -287,8 +291,10 @@ impl<'a> Plan<'a> {
         };
         let a_size = if dot.is_some() { 2 } else { 4 };
         let (b_in_place, b_bytes) = match g.b {
-            B::Packed(_) if widen_b => (false, whole_lines(kernels.packed_bytes(Store::F32, kc, g.n.min(nc)))),
-            B::Packed(_) => (false, 0),
+            B::Packed(_) | B::LowBit { .. } if widen_b => {
+                (false, whole_lines(kernels.packed_bytes(Store::F32, kc, g.n.min(nc))))
+            }
+            B::Packed(_) | B::LowBit { .. } => (false, 0),
             B::Plain { .. } if by_dots => (false, 0),
             B::Plain { store, row_stride, col_stride, .. } => {
                 // Copying pays where many rows of A read a B whose panels are not contiguous: not for few rows, nor for
@@ -446,6 +452,14 @@ impl<'a> Plan<'a> {
                     let from = from.wrapping_add((col / width * pairs * width + k.start / 2 * wide) * 4);
                     // SAFETY: these steps of the panel are there, and the scratch holds a block of kc × nc.
                     unsafe { (kernels.widen_b)(from, k.len(), wide, scratch.wrapping_add(i * panel).cast()) };
+                }
+                (scratch.cast_const(), panel, 0)
+            }
+            B::LowBit { b, .. } => {
+                let panel = k.len() * width * 4;
+                for (i, col) in cols.clone().step_by(width).enumerate() {
+                    // SAFETY: these rows of the panel are there, and the scratch holds a block of kc × nc.
+                    unsafe { (kernels.widen_codes)(b, col, k.clone(), scratch.wrapping_add(i * panel).cast()) };
                 }
                 (scratch.cast_const(), panel, 0)
             }

@@ -170,7 +170,7 @@ fn run_tuned(name: &str, kernels: &'static Kernels, tuning: &Tuning, team: &Team
         let row_bias = by_row.then_some(row_bias.as_ptr());
         let g = Gemm { row_bias, epilogue: Some(&finished), ..gemm_of(case, &a, right, &mut c, &bias) };
         let mut scratch = scratch(Plan::new(kernels, tuning, &g).scratch_bytes() * team.threads());
-        gemm_with(kernels, tuning, team, &g, 0, scratch.as_mut_ptr().cast());
+        gemm_with(kernels, Machine { isa: Isa::PORTABLE, tuning }, team, &g, 0, scratch.as_mut_ptr().cast());
     }
     let relative = [1e-6, 1e-3, 8e-3][stores[2] as usize];
     for i in 0..m {
@@ -286,7 +286,7 @@ fn a_row_in_two_parts_is_the_row() {
                         row_bias: None,
                         epilogue: None,
                     };
-                    gemm_with(kernels, tuning(), Team::solo(), &g, 0, std::ptr::null_mut());
+                    gemm_with(kernels, on(Isa::PORTABLE), Team::solo(), &g, 0, std::ptr::null_mut());
                 }
                 c
             };
@@ -436,7 +436,7 @@ fn infinities_and_nan_reach_their_row_and_column_and_nothing_else() {
                     let right = if packed { B::Packed(&weights) } else { b.plain() };
                     let g = gemm_of(case, &a, right, &mut c, &[]);
                     let mut scratch = scratch(Plan::new(kernels, tuning(), &g).scratch_bytes());
-                    gemm_with(kernels, tuning(), &team, &g, 0, scratch.as_mut_ptr().cast());
+                    gemm_with(kernels, on(Isa::PORTABLE), &team, &g, 0, scratch.as_mut_ptr().cast());
                 }
                 for i in 0..m {
                     for j in 0..n {

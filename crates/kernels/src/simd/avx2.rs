@@ -30,6 +30,15 @@ pub(crate) unsafe fn run<R>(f: impl FnOnce(Avx2) -> R) -> R {
     f(Avx2(()))
 }
 
+/// Runs `f` compiled for this instruction set and sums of four 8-bit products, for the one kernel that uses them.
+///
+/// # Safety
+/// The CPU must have the features named below.
+#[target_feature(enable = "avx2,fma,f16c,avxvnni")]
+pub(crate) unsafe fn run_vnni<R>(f: impl FnOnce(Avx2) -> R) -> R {
+    f(Avx2(()))
+}
+
 #[inline(always)]
 fn first(n: usize) -> __m256i {
     const WINDOW: [i32; 16] = [-1, -1, -1, -1, -1, -1, -1, -1, 0, 0, 0, 0, 0, 0, 0, 0];

@@ -30,6 +30,15 @@ pub(crate) unsafe fn run_bf16<R>(f: impl FnOnce(Avx512) -> R) -> R {
     f(Avx512(()))
 }
 
+/// Runs `f` compiled for this instruction set and sums of four 8-bit products, for the one kernel that uses them.
+///
+/// # Safety
+/// The CPU must have the features named below.
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c")]
+pub(crate) unsafe fn run_vnni<R>(f: impl FnOnce(Avx512) -> R) -> R {
+    f(Avx512(()))
+}
+
 #[inline(always)]
 fn first(n: usize) -> __mmask16 {
     debug_assert!(n <= 16);

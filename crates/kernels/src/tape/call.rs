@@ -8,6 +8,7 @@ use crate::each::{self, Function, Whole};
 use crate::exact::{IntOp, IntReduce};
 use crate::gated::Gated;
 use crate::gemm::{self, PackedB, Store};
+use crate::lowbit::PackedLowBit;
 use crate::map::{Elem, Layout, MAX_OPERANDS, Operand, OperandMut, Prepared, Program};
 use crate::reduce::Reduce;
 use crate::synapse::{Finish as Sums, Grid, Synapses};
@@ -36,6 +37,13 @@ pub struct Strided {
 pub enum GemmB {
     /// Packed before the run.
     Packed(Arc<PackedB>),
+    /// Low-bit weights, packed before the run. Rows of the left-hand side are contiguous f32.
+    LowBit {
+        /// The weights.
+        b: Arc<PackedLowBit>,
+        /// Whether rows of the left-hand side are rounded to 8 bits first, see [`crate::lowbit::round_row`].
+        rounded: bool,
+    },
     /// Not packed.
     Plain(Strided),
 }
@@ -319,6 +327,7 @@ impl Gemm {
             a_rest: self.a_rest.as_ref().map(|(r, k)| (at(r).cast_const(), *k)),
             b: match &self.b {
                 GemmB::Packed(b) => gemm::B::Packed(b),
+                GemmB::LowBit { b, rounded } => gemm::B::LowBit { b, rounded: *rounded },
                 GemmB::Plain(b) => {
                     gemm::B::Plain { ptr: at(&b.at), store: b.store, row_stride: b.row, col_stride: b.col }
                 }
@@ -515,7 +524,7 @@ impl Call {
         match self {
             Call::Gemm(gemm) => match &gemm.b {
                 GemmB::Packed(b) => [b.owner(), None],
-                GemmB::Plain(_) => [None, None],
+                GemmB::LowBit { .. } | GemmB::Plain(_) => [None, None],
             },
             Call::SynapseSum { synapses, .. } => [synapses.owner(), None],
             Call::Gated { gated, .. } => [gated.owner(), None],

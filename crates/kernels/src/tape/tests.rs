@@ -1,6 +1,7 @@
 //! Small tapes of every call: what runs gives what plain loops give, and what lies is refused.
 
 mod changing;
+mod lowbit;
 mod refusals;
 mod runs;
 mod watch;

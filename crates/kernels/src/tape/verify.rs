@@ -281,6 +281,17 @@ fn gemm(g: &Gemm, mut a: Accesses<'_>, on: Machine<'_>, threads: usize) -> Check
     match &g.b {
         GemmB::Packed(b) if (b.k(), b.n()) == (k, n) && b.is_for(on.isa) => {}
         GemmB::Packed(b) => return Err(format!("{b:?} where a {k} × {n} matrix for {} is wanted", on.isa)),
+        GemmB::LowBit { b, .. } => {
+            if (b.k(), b.n()) != (k, n) || !b.is_for(on.isa) {
+                return Err(format!("{b:?} where a {k} × {n} matrix for {} is wanted", on.isa));
+            }
+            if g.a.store != Store::F32 || g.a.col != 1 {
+                return Err(format!(
+                    "{b:?} and rows of {:?} with a stride of {}, not contiguous f32",
+                    g.a.store, g.a.col
+                ));
+            }
+        }
         GemmB::Plain(b) => {
             let (elements, size) = a.matrix(b, batch, k, n);
             a.read(&b.at, elements, size)?;

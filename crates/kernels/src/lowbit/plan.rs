@@ -1,0 +1,255 @@
+//! How a product with low-bit weights is carried out: what is copied, which tiles, and which thread computes what.
+//!
+//! A thread takes some rows at a time, rounds or copies them to its scratch memory, and passes over the panels of its
+//! columns with them. Sums over k are never cut: what is left of rows and codes is small.
+
+use super::check::integer_kernels;
+use super::float;
+use super::int::{self, MAX_WIDTH, Sums};
+use super::round::Rounded;
+use super::{PackedLowBit, float::Rows};
+use crate::Team;
+use crate::gemm::micro::MR;
+use crate::gemm::{Gemm, Store};
+use crate::team::start;
+use crate::tuning::{Machine, Tuning};
+use half::{bf16, f16};
+use std::ops::Range;
+
+/// Whether a product is carried out here; else the matrix is widened for the tiles of other products.
+pub(crate) fn is_direct(tuning: &Tuning, rows: usize, rounded: bool) -> bool {
+    rounded || rows < tuning.lowbit_widened_rows_least()
+}
+
+/// Bytes of scratch for each thread of such a product; saturates where that overflows.
+pub(crate) fn scratch_bytes(tuning: &Tuning, rows: usize, b: &PackedLowBit, rounded: bool) -> usize {
+    let rows = rows.min(tuning.gemm_copied_rows());
+    if rounded { Rounded::bytes(&b.shape, rows) } else { Rows::bytes(&b.shape, rows) }
+}
+
+/// Into how many parts rows and columns are cut. Columns come first: each thread then has its own part of the weights.
+fn grid(tuning: &Tuning, threads: usize, g: &Gemm<'_>, width: usize) -> (usize, usize) {
+    if threads == 1 {
+        return (1, 1);
+    }
+    let work = g.m.saturating_mul(g.n).saturating_mul(g.k);
+    let threads = threads.min(work / tuning.lowbit_thread_multiply_adds_least()).max(1);
+    let across = threads.min(g.n.div_ceil(width));
+    ((threads / across).min(g.m.div_ceil(tuning.gemm_tile_rows())), across)
+}
+
+/// How rows are multiplied.
+#[derive(Clone, Copy)]
+enum Way {
+    Integers(&'static int::Kernels),
+    Floats(&'static float::Kernels),
+}
+
+/// Computes a product; `row0` is added to the row numbers that the epilogue gets.
+///
+/// # Safety
+/// As [`crate::gemm::gemm`], where rows of A are contiguous f32, B is `b`, packed for the instruction set, and
+/// [`is_direct`] holds; the scratch must hold [`scratch_bytes`] for each thread of the team.
+pub(crate) unsafe fn product(
+    on: Machine<'_>,
+    team: &Team,
+    g: &Gemm<'_>,
+    b: &PackedLowBit,
+    rounded: bool,
+    row0: usize,
+    scratch: *mut u8,
+) {
+    let way = if rounded { Way::Integers(integer_kernels(on.isa)) } else { Way::Floats(float::Kernels::get(on.isa)) };
+    // SAFETY: the caller's promise; the kernels are of an instruction set that the CPU has.
+    unsafe { product_by(way, on.tuning, team, g, b, row0, scratch) }
+}
+
+/// The same by these kernels.
+///
+/// # Safety
+/// As [`product`], and the CPU must have the instructions.
+pub(super) unsafe fn integer_product_by(
+    kernels: &'static int::Kernels,
+    tuning: &Tuning,
+    team: &Team,
+    g: &Gemm<'_>,
+    b: &PackedLowBit,
+    scratch: *mut u8,
+) {
+    // SAFETY: the caller's promise.
+    unsafe { product_by(Way::Integers(kernels), tuning, team, g, b, 0, scratch) }
+}
+
+/// # Safety
+/// As [`product`], and the CPU must have the instructions.
+unsafe fn product_by(
+    way: Way,
+    tuning: &Tuning,
+    team: &Team,
+    g: &Gemm<'_>,
+    b: &PackedLowBit,
+    row0: usize,
+    scratch: *mut u8,
+) {
+    let width = b.shape.width;
+    let (down, across) = grid(tuning, team.threads(), g, width);
+    let each = Each { way, tuning, g, b, row0 };
+    if down * across == 1 {
+        // SAFETY: the caller's promise.
+        return unsafe { each.rectangle(0, 0..g.m, 0..g.n, scratch) };
+    }
+    let bytes = scratch_bytes(tuning, g.m, b, matches!(way, Way::Integers(_)));
+    let shared = Shared(scratch);
+    team.run(&|thread| {
+        if thread < down * across {
+            let (i, j) = (thread / across, thread % across);
+            let cut = |len: usize, unit: usize, parts: usize, part: usize| {
+                (start(len.div_ceil(unit), parts, part) * unit).min(len)
+            };
+            let tall = tuning.gemm_tile_rows();
+            let rows = cut(g.m, tall, down, i)..cut(g.m, tall, down, i + 1);
+            let cols = cut(g.n, width, across, j)..cut(g.n, width, across, j + 1);
+            // SAFETY: the caller's promise; rectangles are disjoint and each thread has its own part of the scratch.
+            unsafe { each.rectangle(thread, rows, cols, shared.part(thread * bytes)) };
+        }
+    });
+}
+
+/// The scratch of a whole team.
+struct Shared(*mut u8);
+// SAFETY: each thread takes only its own part.
+unsafe impl Sync for Shared {}
+
+impl Shared {
+    fn part(&self, at: usize) -> *mut u8 {
+        self.0.wrapping_add(at)
+    }
+}
+
+/// What all rectangles of a product have in common.
+struct Each<'a> {
+    way: Way,
+    tuning: &'a Tuning,
+    g: &'a Gemm<'a>,
+    b: &'a PackedLowBit,
+    row0: usize,
+}
+
+// SAFETY: the kernels and weights are only read; the pointers of `g` are followed as `product`'s caller promises.
+unsafe impl Sync for Each<'_> {}
+
+impl Each<'_> {
+    /// # Safety
+    /// As [`product`]; `cols` starts at a panel's border; the scratch is this thread's part.
+    unsafe fn rectangle(&self, thread: usize, rows: Range<usize>, cols: Range<usize>, scratch: *mut u8) {
+        let Each { g, b, tuning, .. } = *self;
+        let shape = &b.shape;
+        let group = tuning.gemm_copied_rows();
+        let index = match shape.bits {
+            8 => 0,
+            4 => 1,
+            _ => 2,
+        };
+        let tallest = match self.way {
+            Way::Integers(kernels) => kernels.tiles[index].len(),
+            Way::Floats(kernels) => kernels.tiles[index].len(),
+        };
+        let tallest = tuning.gemm_tile_rows().min(tallest);
+        let mut sums: Sums = [[0.0; MAX_WIDTH]; MR];
+        for first in rows.clone().step_by(group) {
+            let rows = first..rows.end.min(first + group);
+            let x = |row: usize| g.a.cast::<f32>().wrapping_add(row * g.a_row_stride);
+            let (rounded, floats) = (Rounded::at(shape, rows.len(), scratch), Rows::at(shape, rows.len(), scratch));
+            for row in rows.clone() {
+                // SAFETY: rows of A, and scratch for as many.
+                unsafe {
+                    match self.way {
+                        Way::Integers(kernels) => {
+                            (kernels.round)(shape, x(row), kernels.start_factor(b), row - first, &rounded)
+                        }
+                        Way::Floats(_) => float::spread_row(shape, x(row), row - first, &floats),
+                    }
+                }
+            }
+            // Columns whose finished rows are still in a near cache when the epilogue takes them.
+            let at_once = tuning.gemm_epilogue_at_once_bytes_most() / (rows.len() * g.c_store.size());
+            let block = (at_once / shape.width * shape.width).max(shape.width);
+            for from in cols.clone().step_by(block) {
+                let cols = from..cols.end.min(from + block);
+                for panel in cols.clone().step_by(shape.width) {
+                    let wide = shape.wide(panel);
+                    // A panel that is narrower than a tile is taken by registers.
+                    let (narrow, step) = if wide == shape.width { (0, wide) } else { (1, shape.lanes) };
+                    let panels = rows.len().div_ceil(tallest);
+                    let (short, taller) = (rows.len() / panels, rows.len() % panels);
+                    for at in (0..wide).step_by(step) {
+                        let register = at / shape.lanes;
+                        let mut row = 0;
+                        for i in 0..panels {
+                            let height = short + usize::from(i < taller);
+                            // SAFETY: the tile lies within the panel, the rounded or copied rows and C.
+                            unsafe {
+                                match self.way {
+                                    Way::Integers(kernels) => {
+                                        let tile = int::Tile { b, from: panel, register, rows: &rounded, row };
+                                        kernels.tiles[index][height - 1][narrow](&tile, &mut sums);
+                                    }
+                                    Way::Floats(kernels) => {
+                                        let tile = float::Tile { b, from: panel, register, rows: &floats, row };
+                                        kernels.tiles[index][height - 1][narrow](&tile, &mut sums);
+                                    }
+                                }
+                                let cols = panel + at..cols.end.min(panel + at + step);
+                                self.finish(first + row..first + row + height, cols, &sums);
+                            }
+                            row += height;
+                        }
+                    }
+                }
+                if let Some(epilogue) = g.epilogue {
+                    epilogue.finish(thread, self.row0 + rows.start..self.row0 + rows.end, cols);
+                }
+            }
+        }
+    }
+
+    /// Adds what is to be added to finished sums, and writes them to C.
+    ///
+    /// # Safety
+    /// The rows and columns must lie within C.
+    unsafe fn finish(&self, rows: Range<usize>, cols: Range<usize>, sums: &Sums) {
+        let g = self.g;
+        for (row, sums) in rows.zip(sums) {
+            let mut sums = *sums;
+            let sums = &mut sums[..cols.len()];
+            let c = g.c.wrapping_add((row * g.c_row_stride + cols.start) * g.c_store.size());
+            // SAFETY: C, and the biases of its rows and columns.
+            unsafe {
+                if let Some(bias) = g.row_bias {
+                    let bias = bias.add(row).read();
+                    sums.iter_mut().for_each(|sum| *sum += bias);
+                }
+                if g.accumulate {
+                    for (j, sum) in sums.iter_mut().enumerate() {
+                        *sum += match g.c_store {
+                            Store::F32 => c.cast::<f32>().add(j).read_unaligned(),
+                            Store::F16 => c.cast::<f16>().add(j).read_unaligned().to_f32(),
+                            Store::Bf16 => c.cast::<bf16>().add(j).read_unaligned().to_f32(),
+                        };
+                    }
+                }
+                if let Some(bias) = g.bias {
+                    let bias = bias.wrapping_add(cols.start);
+                    sums.iter_mut().enumerate().for_each(|(j, sum)| *sum += bias.add(j).read_unaligned());
+                }
+                for (j, sum) in sums.iter().enumerate() {
+                    match g.c_store {
+                        Store::F32 => c.cast::<f32>().add(j).write_unaligned(*sum),
+                        Store::F16 => c.cast::<f16>().add(j).write_unaligned(f16::from_f32(*sum)),
+                        Store::Bf16 => c.cast::<bf16>().add(j).write_unaligned(bf16::from_f32(*sum)),
+                    }
+                }
+            }
+        }
+    }
+}
