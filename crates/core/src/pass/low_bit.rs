@@ -60,11 +60,11 @@ impl Reads {
     }
 }
 
-/// Whether a value is a literal, or a weight whose data is there: products need it before the run.
+/// Whether a value is a literal, or a weight whose data is there and stays as it is: products pack it before the run.
 fn has_data(graph: &Graph, value: Value) -> bool {
     match &graph.node(value).op {
         Op::Const(_) => true,
-        Op::Weight { name, .. } => graph.weights().contains_key(name),
+        Op::Weight { name, .. } => graph.weights().contains_key(name) && !graph.may_change(name),
         _ => false,
     }
 }

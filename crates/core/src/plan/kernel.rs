@@ -3,7 +3,7 @@
 //! Prices, advice and reports match on these types. Their text is for people, and nothing reads it.
 
 use crate::dtype::DType;
-use crate::op::{Activation, Map, MapResult, PerElement, Reduction};
+use crate::op::{Activation, Code, Map, MapResult, PerElement, Reduction};
 use serde::Serialize;
 use std::fmt;
 
@@ -59,6 +59,17 @@ pub enum Format {
     Dense,
     /// Packed before the run into panels of a few registers' columns.
     Panels,
+    /// The same in few bits, with scales.
+    LowBit {
+        /// How its numbers are coded.
+        code: Code,
+        /// Numbers that share a scale.
+        block: usize,
+        /// Whether rows are rounded to 8 bits, so that the product is in integers.
+        rounded: bool,
+        /// Bytes of codes, scales and offsets.
+        bytes: usize,
+    },
 }
 
 /// A matrix product: `batch` times m × k by k × n.
@@ -95,6 +106,9 @@ impl Product {
     }
     /// Bytes of the right operand.
     pub fn weight_bytes(&self) -> usize {
+        if let Format::LowBit { bytes, .. } = self.format {
+            return bytes;
+        }
         self.n.saturating_mul(self.k).saturating_mul(self.right.size())
     }
 }
@@ -374,10 +388,18 @@ impl fmt::Display for Kernel {
         match self {
             Kernel::Product(p) => {
                 f.write_str(if p.m == 1 { "gemv" } else { "gemm" })?;
-                if p.format == Format::Panels {
-                    f.write_str(" packed")?;
+                match p.format {
+                    Format::Dense => {}
+                    Format::Panels => f.write_str(" packed")?,
+                    Format::LowBit { code, block, rounded, .. } => {
+                        write!(f, " {}", code.name())?;
+                        if block < p.k {
+                            write!(f, " by {block}")?;
+                        }
+                        f.write_str(if rounded { ", rows of 8 bits," } else { ", rows of f32," })?;
+                    }
                 }
-                if p.right != DType::F32 {
+                if p.right != DType::F32 && !matches!(p.format, Format::LowBit { .. }) {
                     write!(f, " {}", p.right)?;
                 }
                 if p.batch > 1 {

@@ -91,7 +91,7 @@ fn field<S: Simd, const BITS: usize>(s: S, codes: S::I, f: usize) -> S::I {
 
 /// The lowest field of every byte.
 pub(super) const fn mask<const BITS: usize>() -> i32 {
-    0x0101_0101 * ((1 << BITS) - 1)
+    0x0101_0101_i32.wrapping_mul((1 << BITS) - 1)
 }
 
 /// `M` rows times `N` registers of columns.

@@ -261,7 +261,7 @@ fn working_set(plan: &Plan) -> usize {
 
 fn weight_bytes(step: &Step) -> usize {
     match &step.kernel {
-        Kernel::Product(p) if p.batch == 1 && p.format == Format::Panels => p.weight_bytes(),
+        Kernel::Product(p) if p.batch == 1 && p.format != Format::Dense => p.weight_bytes(),
         // Batch-last, the weights are the left operand.
         Kernel::Product(p) if p.batch == 1 => p.left.size() * p.m * p.k,
         Kernel::Synapses(s) => s.count * 4 * (3 + s.sums),
@@ -431,6 +431,9 @@ impl Units<'_> {
     }
 
     fn product(&mut self, p: &Product) -> Option<&'static str> {
+        if let Format::LowBit { .. } = p.format {
+            return Some("no price is known for a product with low-bit weights");
+        }
         let Target { lanes, panel, .. } = *self.target;
         let (padded, width) = (p.n.next_multiple_of(lanes), lanes * panel);
         let (batch, one_row) = (p.batch as f64, p.m == 1 && p.batch == 1);

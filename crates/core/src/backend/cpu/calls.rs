@@ -58,7 +58,7 @@ pub(super) fn lower(l: &mut Lower<'_>, value: Value, node: &Node) -> Result<()> 
     let input = |l: &Lower<'_>, i: usize| l.sized(node.inputs[i]);
     match &node.op {
         Op::Map { map, also, .. } => elementwise(l, value, node, map, also, &out),
-        Op::MatMul { .. } | Op::MatMulMap { .. } => matmul::lower(l, value, node),
+        Op::MatMul { .. } | Op::MatMulMap { .. } | Op::LowBitMatMul(_) => matmul::lower(l, value, node),
         Op::Unary(_) | Op::Binary(_) | Op::Compare(_) | Op::Select | Op::Cast { .. } => integers(l, value, node, &out),
         Op::Reduce { kind, axes, .. } => {
             let x = input(l, 0)?;
@@ -222,10 +222,7 @@ pub(super) fn lower(l: &mut Lower<'_>, value: Value, node: &Node) -> Result<()> 
             l.call(value, call, label(kernel))
         }
         // These meet kernels only as parts of products with known weights; alone they are rare.
-        Op::LowBit(_) | Op::RoundRows => {
-            by_definition(l, value, node, label(Kernel::other("by its definition (slow)")))
-        }
-        Op::LowBitMatMul(_) => by_definition(l, value, node, label(Kernel::other("by its definition (slow)"))),
+        Op::LowBit(_) | Op::RoundRows => by_definition(l, value, node, Kernel::other("by its definition (slow)")),
         Op::Input { .. }
         | Op::Weight { .. }
         | Op::Const(_)
@@ -240,7 +237,8 @@ pub(super) fn lower(l: &mut Lower<'_>, value: Value, node: &Node) -> Result<()> 
 }
 
 /// Runs a node whose result is `f32` as the reference defines it.
-fn by_definition(l: &mut Lower<'_>, value: Value, node: &Node, label: Label) -> Result<()> {
+pub(super) fn by_definition(l: &mut Lower<'_>, value: Value, node: &Node, kernel: Kernel) -> Result<()> {
+    let label = Label { kernel, cost: l.graph.node_cost(node, l.bindings)?, in_place: false, looped: None };
     let out = l.sized(value)?;
     if out.dtype != DType::F32 {
         let problem = format!("by its definition it gives f32 only, not {}", out.dtype);

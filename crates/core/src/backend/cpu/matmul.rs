@@ -1,19 +1,19 @@
 //! Matrix products: weights are packed before the run, the kernel adds the bias, and the rest of a fused program runs
 //! on the result while it is in cache.
 
-use super::calls::{compile, elem};
+use super::calls::{by_definition, compile, elem};
 use super::lower::{Label, Lower, Sized};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::graph::{Node, Value};
-use crate::op::{Binary, Map, MapInstr, Op};
+use crate::op::{Binary, LowBit, LowBitMatMul, Map, MapInstr, Op};
 use crate::plan::Kernel;
 use crate::plan::kernel::{Format, MapWork, Product};
 use schwann_kernels::gemm::{Store, is_shared, multiplies_bf16};
 use schwann_kernels::map::{self as kernel};
 use schwann_kernels::tape::{Call, Epilogue, Gemm, GemmB, Ref, Strided};
 
-fn store(dtype: DType) -> Store {
+pub(super) fn store(dtype: DType) -> Store {
     match dtype {
         DType::F16 => Store::F16,
         DType::Bf16 => Store::Bf16,
@@ -32,9 +32,9 @@ pub(super) fn lower(l: &mut Lower<'_>, value: Value, node: &Node) -> Result<()> 
     let (transpose_a, transpose_b, map) = match &node.op {
         Op::MatMul { transpose_a, transpose_b } => (*transpose_a, *transpose_b, None),
         Op::MatMulMap { transpose_a, transpose_b, map, .. } => (*transpose_a, *transpose_b, Some(map)),
+        Op::LowBitMatMul(product) => return low_bit(l, value, node, product),
         other => return Err(Error::Internal(format!("{} is no matrix product", other.name()))),
     };
-    let cost = l.graph.node_cost(node, l.bindings)?;
     let out = l.sized(value)?;
     let (a, b) = (l.sized(node.inputs[0])?, l.sized(node.inputs[1])?);
     let mut types = [a.dtype, b.dtype];
@@ -88,12 +88,11 @@ pub(super) fn lower(l: &mut Lower<'_>, value: Value, node: &Node) -> Result<()> 
         }),
     };
     let format = if matches!(b, GemmB::Packed(_)) { Format::Panels } else { Format::Dense };
-    let c = |at: Ref, dtype: DType| Strided { at, store: store(dtype), batch: m * n, row: n, col: 1 };
     let nothing = Ref { slot: 0, offset: 0, len: 0 };
-    let mut gemm = Gemm {
+    let gemm = Gemm {
         shape: [batch, m, n, k],
         a,
-        c: c(nothing, DType::F32),
+        c: Strided { at: nothing, store: Store::F32, batch: m * n, row: n, col: 1 },
         b,
         a_rest: rest,
         bias: None,
@@ -101,12 +100,68 @@ pub(super) fn lower(l: &mut Lower<'_>, value: Value, node: &Node) -> Result<()> 
         epilogue: None,
         scratch: nothing,
     };
+    finish(l, value, node, gemm, Rest { map, operands: 2, types, format })
+}
+
+/// A product with low-bit weights. If these are known, they are packed; otherwise it runs as it is defined.
+fn low_bit(l: &mut Lower<'_>, value: Value, node: &Node, product: &LowBitMatMul) -> Result<()> {
+    let operands = product.operands();
+    let mut parts = Vec::with_capacity(operands - 1);
+    for v in &node.inputs[1..operands] {
+        match l.known.data(*v)?.filter(|data| data.slot.is_none()) {
+            Some(data) => parts.push(data.tensor),
+            None => {
+                let kernel = Kernel::other("by its definition (slow: the weights are not known before the run)");
+                return by_definition(l, value, node, kernel);
+            }
+        }
+    }
+    let x = l.sized(node.inputs[0])?;
+    let (k, n) = (product.weights.len, parts[0].shape()[0]);
+    let m = x.count() / k.max(1);
+    let packed = l.target.packs.low_bit(l.target.isa, &product.weights, &parts)?;
+    l.count_packed(std::sync::Arc::as_ptr(&packed).addr(), packed.bytes());
+    let nothing = Ref { slot: 0, offset: 0, len: 0 };
+    let (LowBit { code, block, .. }, rounded) = (product.weights, product.rounded);
+    let format = Format::LowBit { code, block: block.min(k), rounded, bytes: packed.bytes() };
+    let gemm = Gemm {
+        shape: [1, m, n, k],
+        a: Strided { at: l.read(node.inputs[0])?, store: Store::F32, batch: 0, row: k, col: 1 },
+        c: Strided { at: nothing, store: Store::F32, batch: m * n, row: n, col: 1 },
+        b: GemmB::LowBit { b: packed, rounded },
+        a_rest: None,
+        bias: None,
+        row_bias: None,
+        epilogue: None,
+        scratch: nothing,
+    };
+    let types = [if rounded { DType::I8 } else { DType::F32 }, DType::U8];
+    finish(l, value, node, gemm, Rest { map: product.then.as_ref(), operands, types, format })
+}
+
+/// What is left to say of a product.
+struct Rest<'a> {
+    /// The program on the result.
+    map: Option<&'a Map>,
+    /// How many of the node's inputs are the product's own; those of the program follow.
+    operands: usize,
+    types: [DType; 2],
+    format: Format,
+}
+
+/// Adds the bias and the program, and makes the call.
+fn finish(l: &mut Lower<'_>, value: Value, node: &Node, mut gemm: Gemm, rest: Rest<'_>) -> Result<()> {
+    let Rest { map, operands, types, format } = rest;
+    let cost = l.graph.node_cost(node, l.bindings)?;
+    let out = l.sized(value)?;
+    let [batch, m, n, k] = gemm.shape;
+    let c = |at: Ref, dtype: DType| Strided { at, store: store(dtype), batch: m * n, row: n, col: 1 };
     let mut then = None;
     match map {
         None => gemm.c = c(l.write(value)?, out.dtype),
         Some(map) => {
             let dst = l.write(value)?;
-            let (map, bias) = split_bias(l, node, map, m)?;
+            let (map, bias) = split_bias(l, node, operands, map, [m, n])?;
             match bias {
                 Some((bias, Bias::Columns)) => gemm.bias = Some(bias),
                 Some((bias, Bias::Rows)) => gemm.row_bias = Some(bias),
@@ -119,7 +174,7 @@ pub(super) fn lower(l: &mut Lower<'_>, value: Value, node: &Node) -> Result<()> 
                 let product = if out.dtype == DType::F32 { dst } else { l.scratch(m * n * 4) };
                 gemm.c = c(product, DType::F32);
                 then = Some(MapWork::of(&map, &[]));
-                gemm.epilogue = Some(Box::new(epilogue(l, node, &map, &out, (m, n), dst)?));
+                gemm.epilogue = Some(Box::new(epilogue(l, node, operands, &map, &out, (m, n), dst)?));
             }
         }
     }
@@ -151,7 +206,13 @@ enum Bias {
 
 /// Takes the addition of one float for each column, or row, out of a program that begins with it: the product's kernel
 /// adds it at no cost.
-fn split_bias(l: &mut Lower<'_>, node: &Node, map: &Map, m: usize) -> Result<(Map, Option<(Ref, Bias)>)> {
+fn split_bias(
+    l: &mut Lower<'_>,
+    node: &Node,
+    operands: usize,
+    map: &Map,
+    [m, n]: [usize; 2],
+) -> Result<(Map, Option<(Ref, Bias)>)> {
     let reads = |n: u16| map.code.iter().flat_map(|i| i.operands()).flatten().filter(|o| *o == n).count();
     let product = map.code.iter().position(|i| *i == MapInstr::Input(0)).map(|i| i as u16);
     let sum = map.code.iter().position(|i| match i {
@@ -162,9 +223,9 @@ fn split_bias(l: &mut Lower<'_>, node: &Node, map: &Map, m: usize) -> Result<(Ma
     let MapInstr::Binary(_, x, y) = map.code[sum] else { unreachable!("found above") };
     let other = if x == product { y } else { x };
     let MapInstr::Input(input) = map.code[usize::from(other)] else { return Ok((map.clone(), None)) };
-    let bias = node.inputs[usize::from(input) + 1];
-    let (ty, out) = (l.sized(bias)?, l.sized(node.inputs[1])?);
-    let one_a_column = ty.shape.last() == Some(&ty.count()) && ty.count() > 1 && !out.shape.is_empty();
+    let bias = node.inputs[usize::from(input) + operands - 1];
+    let ty = l.sized(bias)?;
+    let one_a_column = ty.shape.last() == Some(&n) && ty.count() == n && n > 1;
     let one_a_row = ty.shape == [m, 1] && m > 1;
     if !(one_a_column || one_a_row) || ty.dtype != DType::F32 || reads(other) != 1 {
         return Ok((map.clone(), None));
@@ -195,6 +256,7 @@ fn split_bias(l: &mut Lower<'_>, node: &Node, map: &Map, m: usize) -> Result<(Ma
 fn epilogue(
     l: &mut Lower<'_>,
     node: &Node,
+    operands: usize,
     map: &Map,
     out: &Sized,
     (m, n): (usize, usize),
@@ -203,8 +265,8 @@ fn epilogue(
     // Inputs that the program no longer reads (the bias) are left out.
     let mut inputs = Vec::new();
     let mut number = vec![0u16; node.inputs.len()];
-    for (i, &v) in node.inputs.iter().enumerate().skip(2) {
-        let read = map.code.contains(&MapInstr::Input((i - 1) as u16));
+    for (i, &v) in (1..).zip(&node.inputs[operands..]) {
+        let read = map.code.contains(&MapInstr::Input(i as u16));
         if !read {
             continue;
         }
@@ -216,7 +278,7 @@ fn epilogue(
         let repeats = (0..rank - 1).all(|a| strides[a] == 0 || out.shape[a] == 1);
         let row = if repeats { 0 } else { *x.shape.last().unwrap_or(&1) };
         inputs.push((l.read(v)?, elem(x.dtype), [row, col]));
-        number[i - 1] = inputs.len() as u16;
+        number[i] = inputs.len() as u16;
     }
     let code = map.code.iter().map(|i| match i {
         MapInstr::Input(0) => MapInstr::Input(0),

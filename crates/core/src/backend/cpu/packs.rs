@@ -3,10 +3,12 @@
 use super::known::{Data, Slot, shaped, stretched};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
+use crate::op::{Code, LowBit};
 use crate::tensor::Tensor;
 use schwann_kernels::Isa;
 use schwann_kernels::gated::{Batch, Gated, Source};
 use schwann_kernels::gemm::{PackedB, Store};
+use schwann_kernels::lowbit::{self, PackedLowBit};
 use schwann_kernels::synapse::{Activation, Synapses};
 use schwann_kernels::tape::{self, Changing, Const, Numbers, PackError};
 use schwann_kernels::tuning::Machine;
@@ -18,6 +20,7 @@ pub(super) struct Packs {
     /// Owns all packed data that may change.
     owner: Arc<Changing>,
     matrices: Mutex<HashMap<Matrix, (Origin, Arc<PackedB>)>>,
+    low_bit: Mutex<HashMap<LowBitKey, (Vec<Tensor>, Arc<PackedLowBit>)>>,
     synapses: Mutex<HashMap<Wiring, Arc<Synapses>>>,
     cells: Mutex<HashMap<Heads, Arc<Gated>>>,
     /// Constants that may change, while a layout uses them.
@@ -91,6 +94,13 @@ impl Matrix {
 enum MatrixData {
     Address(usize),
     Slot(Slot),
+}
+
+/// The key of a packed low-bit matrix: its format, and the addresses of its parts, which are kept beside it.
+#[derive(PartialEq, Eq, Hash)]
+struct LowBitKey {
+    format: LowBit,
+    parts: Vec<usize>,
 }
 
 /// The heads of a gated cell, as columns of one matrix.
@@ -238,6 +248,41 @@ impl Packs {
         })?;
         let packed = Arc::new(if data.slot.is_none() { packed } else { packed.changing(&self.owner) });
         packs.insert(key, (Origin::of(data), Arc::clone(&packed)));
+        Ok(packed)
+    }
+
+    /// Low-bit weights packed for `isa`: codes, scales, and offsets if there are any.
+    pub(super) fn low_bit(&self, isa: Isa, format: &LowBit, parts: &[Tensor]) -> Result<Arc<PackedLowBit>> {
+        let key = LowBitKey { format: *format, parts: parts.iter().map(Tensor::identity).collect() };
+        let mut all = self.low_bit.lock().expect("packing does not panic");
+        if let Some((_, packed)) = all.get(&key) {
+            return Ok(Arc::clone(packed));
+        }
+        let data = parts.iter().map(Tensor::at_hand).collect::<Result<Vec<_>>>()?;
+        let matrix = lowbit::Matrix::new(lowbit::Parts {
+            code: match format.code {
+                Code::Bits8 => lowbit::Code::Bits8,
+                Code::Bits4 => lowbit::Code::Bits4,
+                Code::Ternary4 => lowbit::Code::Ternary4,
+                Code::Ternary5 => lowbit::Code::Ternary5,
+            },
+            n: data[0].shape()[0],
+            k: format.len,
+            block: format.block,
+            codes: data[0].bytes(),
+            store: super::matmul::store(data[1].dtype()),
+            scale_rows: data[1].shape()[..data[1].shape().len() - 1].iter().product(),
+            scales: data[1].bytes(),
+            offsets: data.get(2).map(Tensor::bytes),
+        });
+        let refuse = |problem: String| Error::Tensor { expected: format!("low-bit weights, {format}"), got: problem };
+        let packed = PackedLowBit::new(isa, &matrix.map_err(refuse)?).map_err(|problem| {
+            let bytes = data.iter().map(|t| t.bytes().len()).sum();
+            Error::Memory { what: format!("packed low-bit weights ({problem})"), bytes }
+        })?;
+        data.iter().for_each(|t| t.release(0..t.bytes().len()));
+        let packed = Arc::new(packed);
+        all.insert(key, (parts.to_vec(), Arc::clone(&packed)));
         Ok(packed)
     }
 
