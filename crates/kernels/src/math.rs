@@ -197,11 +197,12 @@ fn exp2_part<S: Simd>(s: S, f: S::F) -> S::F {
 /// 2ʸ, at most 2²⁹.
 #[inline(always)]
 fn power<S: Simd>(s: S, y: S::F) -> S::F {
-    s.exp2(
-        s.min_fast(s.splat(29.0), y),
+    let [power] = s.exp2(
+        [s.min_fast(s.splat(29.0), y)],
         #[inline(always)]
-        |f| exp2_part(s, f),
-    )
+        |[f]| [exp2_part(s, f)],
+    );
+    power
 }
 
 /// tanh a + sigmoid t · (tanh b − tanh a), within 1e−6 absolutely.

@@ -274,17 +274,19 @@ tuning! {
     loop_thread_operations_least = 500_000, "operations", 1..=MOST, by 1;
     /// How many operations a transcendental function counts as.
     transcendental_operations = 16, "operations", 0..=65_536, by 1;
-    /// From how much of a register of rows on a loop's block is batch-last, if it has sums over synapses and no products:
-    /// beyond it, lanes without a row cost less than taking the rows one by one.
-    loop_batch_last_sixteenths_of_synapses_least = 16, "sixteenths of a register", 1..=1024, by 1;
-    /// Whether half a register of rows, where there is such, goes with the whole ones before it (1), in a loop that has sums over
-    /// synapses or gated cells and no other products, or is a block of its own (0).
+    /// From how much of a register of rows on a loop's block fills the last register in part, if it has sums over synapses and
+    /// no products: beyond it, lanes without a row cost less than taking the rows one by one.
+    loop_filled_sixteenths_of_synapses_least = 16, "sixteenths of a register", 1..=16, by 1;
+    /// The same if its products are all gated cells.
+    loop_filled_sixteenths_of_cells_least = 16, "sixteenths of a register", 1..=16, by 1;
+    /// Whether loops that have sums over synapses or gated cells and no other products take half a register of rows, where
+    /// there is such, alone or after whole ones (1), or no less than a register (0).
     loop_batch_last_halves = 0, "yes or no", 0..=1, by 1;
     /// From how many registers of rows on a loop's block is batch-last, if it has products: with fewer, they have too few sums
     /// at a time, and each multiply-add waits for the one before.
     loop_batch_last_registers_of_products_least = 3, "registers", 1..=64, by 1;
-    /// The same if its products are all gated cells.
-    loop_batch_last_registers_of_cells_least = 2, "registers", 1..=64, by 1;
+    /// From how much of a register of rows on it is, if its products are all gated cells.
+    loop_batch_last_sixteenths_of_cells_least = 32, "sixteenths of a register", 1..=1024, by 1;
     /// Up to how many rows a loop whose products are all gated cells takes one at a time: several need copies that one
     /// does not.
     loop_single_cell_rows_most = 3, "rows", 0..=65_536, by 1;
@@ -319,15 +321,15 @@ impl Tuning {
             // Measured with circuits of 64 units: 11 rows one by one take as long as a register of 16 rows. Other tile
             // rows, rows of blocks, and registers of products that blocks are batch-last from, were slower or no
             // faster.
-            MachineClass::Zen5 => Tuning { loop_batch_last_sixteenths_of_synapses_least: 12, ..Tuning::PORTABLE },
+            MachineClass::Zen5 => Tuning { loop_filled_sixteenths_of_synapses_least: 12, ..Tuning::PORTABLE },
             // It begins one multiply-add of 16 lanes in each cycle, half as many as the other classes, so half as many
             // sums in flight suffice for gated cells. (With one register of rows, other products were 11% slower than
-            // batch-first.) And it takes a register in two halves: half of one takes less time than a whole one, for gated
-            // cells half of it.
+            // batch-first.) And it takes a register in two halves: half of one takes two thirds of the time of a whole one.
             MachineClass::Zen4 => Tuning {
-                loop_batch_last_sixteenths_of_synapses_least: 12,
+                loop_filled_sixteenths_of_synapses_least: 12,
+                loop_filled_sixteenths_of_cells_least: 10,
                 loop_batch_last_halves: 1,
-                loop_batch_last_registers_of_cells_least: 1,
+                loop_batch_last_sixteenths_of_cells_least: 16,
                 ..Tuning::PORTABLE
             },
         }

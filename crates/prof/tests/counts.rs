@@ -30,8 +30,8 @@ fn cell(rows: u64, n: u64, k: u64, masked: u64) -> Vec<Work> {
 }
 
 fn has_lanes(rows: u64) -> bool {
-    let registers = schwann_kernels::tuning::Tuning::detect().loop_batch_last_registers_of_cells_least();
-    rows >= (registers * schwann_kernels::Isa::detect().lanes()) as u64
+    let sixteenths = schwann_kernels::tuning::Tuning::detect().loop_batch_last_sixteenths_of_cells_least();
+    16 * rows >= (sixteenths * schwann_kernels::Isa::detect().lanes()) as u64
 }
 
 /// Of the synapses between two layers that could be, how many are not.

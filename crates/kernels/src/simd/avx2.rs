@@ -66,8 +66,19 @@ impl<const AVX512: bool> Simd for Avx2<AVX512> {
         self
     }
     #[inline(always)]
-    fn exp2(self, y: __m256, p: impl Fn(__m256) -> __m256) -> __m256 {
-        if AVX512 { unsafe { _mm256_scalef_ps(p(_mm256_reduce_ps::<9>(y)), y) } } else { super::exp2(self, y, p) }
+    fn exp2<const W: usize>(self, y: [__m256; W], p: impl Fn([__m256; W]) -> [__m256; W]) -> [__m256; W] {
+        if !AVX512 {
+            return super::exp2(self, y, p);
+        }
+        let mut f = y;
+        for f in &mut f {
+            *f = unsafe { _mm256_reduce_ps::<9>(*f) };
+        }
+        let mut p = p(f);
+        for (p, y) in p.iter_mut().zip(y) {
+            *p = unsafe { _mm256_scalef_ps(*p, y) };
+        }
+        p
     }
     #[inline(always)]
     unsafe fn load(self, p: *const f32) -> __m256 {

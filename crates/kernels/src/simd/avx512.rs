@@ -255,9 +255,17 @@ impl Simd for Avx512 {
         unsafe { _mm512_sra_epi32(a, _mm_cvtsi32_si128(N)) }
     }
     #[inline(always)]
-    fn exp2(self, y: __m512, p: impl Fn(__m512) -> __m512) -> __m512 {
+    fn exp2<const W: usize>(self, y: [__m512; W], p: impl Fn([__m512; W]) -> [__m512; W]) -> [__m512; W] {
         // One instruction each for y − ⌊y⌋ (0 at ±∞) and for the power of ⌊y⌋, which saturates at 0 and ∞.
-        unsafe { _mm512_scalef_ps(p(_mm512_reduce_ps::<9>(y)), y) }
+        let mut f = y;
+        for f in &mut f {
+            *f = unsafe { _mm512_reduce_ps::<9>(*f) };
+        }
+        let mut p = p(f);
+        for (p, y) in p.iter_mut().zip(y) {
+            *p = unsafe { _mm512_scalef_ps(*p, y) };
+        }
+        p
     }
     #[inline(always)]
     fn lookup<const N: usize>(self, table: [__m512; N], indices: __m512i) -> __m512 {

@@ -158,9 +158,10 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
     const LOOKUP: usize = 0;
 
     /// 2ʸ as p(f) · 2ⁿ with n = ⌊y⌋ and f = y − n, where 1 ≤ p(f) ≤ 2 stands for 2ᶠ on [0, 1]. NaN stays NaN; beyond ±126
-    /// the result may saturate there, or at 0 and ∞, as the machine has it.
+    /// the result may saturate there, or at 0 and ∞, as the machine has it. Of several registers, each step is done for all
+    /// before the next one.
     #[inline(always)]
-    fn exp2(self, y: Self::F, p: impl Fn(Self::F) -> Self::F) -> Self::F {
+    fn exp2<const W: usize>(self, y: [Self::F; W], p: impl Fn([Self::F; W]) -> [Self::F; W]) -> [Self::F; W] {
         exp2(self, y, p)
     }
     /// Lane i is the float number `indices[i]` of a table of `N` (1 to 4) registers; for an index from `N · LANES` on it is
@@ -275,12 +276,19 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
 
 /// [`Simd::exp2`] where the machine has no instructions for its parts.
 #[inline(always)]
-fn exp2<S: Simd>(s: S, y: S::F, p: impl Fn(S::F) -> S::F) -> S::F {
-    // Within these ends the exponent of p moves by n without leaving the normal numbers.
-    let y = s.max_fast(s.splat(-126.0), s.min_fast(s.splat(126.0), y));
-    let n = s.floor(y);
-    let p = p(s.sub(y, n));
-    s.float_from_bits(s.add_int(s.bits(p), s.shl::<23>(s.to_int(n))))
+fn exp2<S: Simd, const W: usize>(s: S, mut y: [S::F; W], p: impl Fn([S::F; W]) -> [S::F; W]) -> [S::F; W] {
+    let (mut n, mut f) = (y, y);
+    for w in 0..W {
+        // Within these ends the exponent of p moves by n without leaving the normal numbers.
+        y[w] = s.max_fast(s.splat(-126.0), s.min_fast(s.splat(126.0), y[w]));
+        n[w] = s.floor(y[w]);
+        f[w] = s.sub(y[w], n[w]);
+    }
+    let mut p = p(f);
+    for w in 0..W {
+        p[w] = s.float_from_bits(s.add_int(s.bits(p[w]), s.shl::<23>(s.to_int(n[w]))));
+    }
+    p
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -226,15 +226,23 @@ impl<const N: usize> Simd for Portable<N> {
         std::array::from_fn(|i| a[i] >> S)
     }
     #[inline(always)]
-    fn exp2(self, y: [f32; N], p: impl Fn([f32; N]) -> [f32; N]) -> [f32; N] {
+    fn exp2<const W: usize>(self, y: [[f32; N]; W], p: impl Fn([[f32; N]; W]) -> [[f32; N]; W]) -> [[f32; N]; W] {
         // Rounding is a call on the machines of this path, and adding 1.5 · 2²³ rounds too. Half a step below y that is
         // ⌊y⌋, or one less at a whole y, where p(1) = 2 makes up for it. The power multiplies, so that NaN stays NaN.
         const ROUND: f32 = 12_582_912.0;
-        let y = Self::map(y, |y| if y > 126.0 { 126.0 } else { y });
-        let y = Self::map(y, |y| if y < -126.0 { -126.0 } else { y });
-        let shifted = Self::map(y, |y| (y - 0.5) + ROUND);
-        let p = p(Self::zip(y, shifted, |y, shifted| y - (shifted - ROUND)));
-        Self::zip(p, shifted, |p, shifted| p * f32::from_bits((shifted.to_bits() << 23).wrapping_add(127 << 23)))
+        let y = y.map(|y| Self::map(y, |y| if y > 126.0 { 126.0 } else { y }));
+        let y = y.map(|y| Self::map(y, |y| if y < -126.0 { -126.0 } else { y }));
+        let shifted = y.map(|y| Self::map(y, |y| (y - 0.5) + ROUND));
+        let mut f = y;
+        for (f, shifted) in f.iter_mut().zip(shifted) {
+            *f = Self::zip(*f, shifted, |y, shifted| y - (shifted - ROUND));
+        }
+        let mut p = p(f);
+        for (p, shifted) in p.iter_mut().zip(shifted) {
+            let power = |shifted: f32| f32::from_bits((shifted.to_bits() << 23).wrapping_add(127 << 23));
+            *p = Self::zip(*p, shifted, |p, shifted| p * power(shifted));
+        }
+        p
     }
     #[inline(always)]
     unsafe fn load_int(self, p: *const i32) -> [i32; N] {

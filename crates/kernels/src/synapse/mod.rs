@@ -20,6 +20,8 @@
 //! its multiply-adds, and the division (there is one for each evaluation; sharing it between two costs three products
 //! more and was slower too) hides behind them.
 
+#![expect(clippy::needless_range_loop, reason = "the indices name registers: each loop is unrolled away")]
+
 mod deal;
 
 use crate::changing::{Changing, Rewriting, Table};
@@ -100,32 +102,52 @@ struct Record {
     weights: [f32; 2],
 }
 
-impl Record {
-    /// Adds what it makes of `W` registers of rows at `x`, or of `left` rows if `PARTIAL`, to the sums.
-    ///
-    /// # Safety
-    /// So many floats must be readable at `x`.
-    #[inline(always)]
-    unsafe fn add<S: Simd, const ACT: u8, const K: usize, const W: usize, const PARTIAL: bool>(
-        &self,
-        s: S,
-        x: *const f32,
-        left: usize,
-        sums: &mut [[S::F; W]; K],
-    ) {
-        let (scale, shift) = (s.splat(self.scale), s.splat(self.shift));
-        let mut y = [shift; W];
-        for (w, y) in y.iter_mut().enumerate() {
-            // SAFETY: the caller's promise.
-            *y = s.mul_add(scale, unsafe { get::<S, PARTIAL>(s, x.add(w * S::LANES), left) }, shift);
-        }
-        add_up::<S, ACT, K, W>(
-            s,
-            y,
-            #[inline(always)]
-            |k| s.splat(self.weights[k]),
-            sums,
-        );
+/// How many batch-first rows take a ratio's times together: few enough that their values stay in the first-level cache.
+const ROWS: usize = 8;
+
+/// The most destinations of a [`Bundle`].
+const DESTINATIONS: usize = 4;
+
+/// Destinations whose synapses the batch-last loop evaluates together, since a single evaluation is a long chain of
+/// operations that wait for each other. Their lists of records lie side by side up to the length of the shortest (first
+/// record of each, second record of each, and so on), then what is left of each. The order of a destination's own synapses
+/// is as given.
+#[derive(Clone, PartialEq, Eq)]
+struct Bundle {
+    /// Which, and how many.
+    destinations: [u32; DESTINATIONS],
+    count: usize,
+    /// The length of the shortest list.
+    together: u32,
+    /// Where what each list has beyond that begins, counted from there on, and the end.
+    more: [u32; DESTINATIONS + 1],
+}
+
+impl Bundle {
+    /// Puts destinations with lists of like lengths together. Gives all records as they then lie, too.
+    fn all(lists: &[&[Record]]) -> (Vec<Bundle>, Vec<Record>) {
+        let mut order: Vec<usize> = (0..lists.len()).collect();
+        order.sort_by_key(|&d| lists[d].len());
+        let mut records = vec![];
+        let bundle = |own: &[usize]| {
+            let together = own.iter().map(|&d| lists[d].len()).min().unwrap_or(0);
+            let mut bundle = Bundle {
+                destinations: [0; DESTINATIONS],
+                count: own.len(),
+                together: together as u32,
+                more: [0; DESTINATIONS + 1],
+            };
+            for i in 0..together {
+                records.extend(own.iter().map(|&d| lists[d][i]));
+            }
+            for (i, &d) in own.iter().enumerate() {
+                bundle.destinations[i] = d as u32;
+                bundle.more[i + 1] = bundle.more[i] + (lists[d].len() - together) as u32;
+                records.extend(&lists[d][together..]);
+            }
+            bundle
+        };
+        (order.chunks(DESTINATIONS).map(bundle).collect(), records)
     }
 }
 
@@ -136,10 +158,9 @@ pub struct Synapses {
     sources: usize,
     segments: usize,
     sums: usize,
-    /// For batch-last values: by destination, in the order given.
+    /// For batch-last values: by bundle.
     records: Table<Record>,
-    /// Where each destination's records begin, and the end.
-    starts: Vec<u32>,
+    bundles: Vec<Bundle>,
     /// For batch-first values.
     dealt: Dealt,
     /// From how many evaluations on they are shared among threads.
@@ -211,6 +232,7 @@ impl Synapses {
         let lists: Vec<&[Record]> =
             starts.windows(2).map(|ends| &records[ends[0] as usize..ends[1] as usize]).collect();
         let dealt = deal::deal(&lists, sources, weights.len(), lookup);
+        let (bundles, records) = Bundle::all(&lists);
         Ok(Synapses {
             isa,
             activation,
@@ -218,7 +240,7 @@ impl Synapses {
             segments,
             sums: weights.len(),
             records: records.into(),
-            starts,
+            bundles,
             dealt,
             threads_evaluations_least: tuning.synapse_threads_evaluations_least(),
         })
@@ -241,7 +263,7 @@ impl Synapses {
         let sizes = |s: &Synapses| (s.isa, s.activation, s.sources, s.segments, s.sums, s.len(), s.dealt.tables.len());
         let sources = |s: &[Record], t: &[Record]| s.iter().zip(t).all(|(s, t)| s.source == t.source);
         Ok(sizes(self) == sizes(other)
-            && self.starts == other.starts
+            && self.bundles == other.bundles
             && self.dealt.groups == other.dealt.groups
             && self.dealt.blocks == other.dealt.blocks
             && sources(self.records.look(by)?, other.records.look(by)?))
@@ -274,7 +296,7 @@ impl Synapses {
     }
     /// Bytes of the tables.
     pub fn bytes(&self) -> usize {
-        self.records.len() * size_of::<Record>() + self.starts.len() * 4 + self.dealt.bytes()
+        self.records.len() * size_of::<Record>() + self.bundles.len() * size_of::<Bundle>() + self.dealt.bytes()
     }
     /// How many evaluations of a whole register one batch-first row takes (at least as many as there are synapses over the
     /// number of lanes), and in how many of them values are gathered from memory.
@@ -358,43 +380,49 @@ fn lookup_registers<S: Simd>(_: S) -> usize {
     S::LOOKUP
 }
 
-/// 1 / (1 + 2ʸ): a sigmoid whose argument was multiplied by −log₂e. NaN stays NaN.
+/// 1 / (1 + 2ʸ): sigmoids whose arguments were multiplied by −log₂e. NaN stays NaN.
 #[inline(always)]
-fn sigmoid_of_exp2<S: Simd>(s: S, y: S::F) -> S::F {
-    let power = s.exp2(
+fn sigmoid_of_exp2<S: Simd, const N: usize>(s: S, y: [S::F; N]) -> [S::F; N] {
+    let mut y = s.exp2(
         y,
         #[inline(always)]
         |f| {
-            let mut p = s.splat(0.013_534_168);
+            let mut p = [s.splat(0.013_534_168); N];
             for c in [0.052_011_46, 0.241_442_75, 0.693_003_83, 1.000_002_6] {
-                p = s.mul_add(p, f, s.splat(c));
+                for i in 0..N {
+                    p[i] = s.mul_add(p[i], f[i], s.splat(c));
+                }
             }
             p
         },
     );
-    s.div(s.splat(1.0), s.add(power, s.splat(1.0)))
+    for y in &mut y {
+        *y = s.add(*y, s.splat(1.0));
+    }
+    for y in &mut y {
+        *y = s.div(s.splat(1.0), *y);
+    }
+    y
 }
 
-/// Adds the activations of a synapse, given its arguments, to each of its sums with that sum's weight.
+/// Adds the activations of synapses, given their arguments, to each of their sums with that sum's weight. Each step is done
+/// for all of them before the next one.
 #[inline(always)]
-fn add_up<S: Simd, const ACT: u8, const K: usize, const W: usize>(
+fn add_up<S: Simd, const ACT: u8, const K: usize, const N: usize>(
     s: S,
-    arguments: [S::F; W],
-    weight: impl Fn(usize) -> S::F,
-    sums: &mut [[S::F; W]; K],
+    arguments: [S::F; N],
+    weight: impl Fn(usize, usize) -> S::F,
+    sums: &mut [[S::F; N]; K],
 ) {
     let mut act = arguments;
-    for y in &mut act {
-        match ACT {
-            SIGMOID => *y = sigmoid_of_exp2(s, *y),
-            TANH => *y = math::tanh(s, *y),
-            _ => {}
-        }
+    match ACT {
+        SIGMOID => act = sigmoid_of_exp2(s, act),
+        TANH => act.iter_mut().for_each(|y| *y = math::tanh(s, *y)),
+        _ => {}
     }
-    for (k, sums) in sums.iter_mut().enumerate() {
-        let c = weight(k);
-        for w in 0..W {
-            sums[w] = s.mul_add(c, act[w], sums[w]);
+    for i in 0..N {
+        for (k, sums) in sums.iter_mut().enumerate() {
+            sums[i] = s.mul_add(weight(k, i), act[i], sums[i]);
         }
     }
 }
@@ -439,159 +467,228 @@ impl<'a> Job<'a> {
     /// The part must lie within the rows; memory as [`Synapses::run_batch_last`] says.
     #[inline(always)]
     unsafe fn batch_last<S: Simd, const ACT: u8, const K: usize>(&self, s: S, part: Range<usize>) {
+        // A ratio is taken once for two registers of rows (and what is left after them), then again: while the last results of
+        // one register are waited for, the next one is computed.
         let mut c = part.start;
-        // Half a register of rows that is left goes with the whole ones before it: alone it takes 70% of the time of a whole
-        // one (measured on Zen 4).
-        let half = S::Half::LANES;
-        let takes_half = |after: usize| half < S::LANES && part.end - after == half;
-        // SAFETY: rows below `part.end`, whole registers of them but for the last.
-        unsafe {
-            if S::REGISTERS >= 32 {
-                while c + 2 * S::LANES <= part.end {
-                    c += 2 * S::LANES;
-                    if takes_half(c) {
-                        self.blocks::<S, ACT, K, 2, 1, false>(s, c - 2 * S::LANES, 0);
-                        c += half;
-                    } else {
-                        self.blocks::<S, ACT, K, 2, 0, false>(s, c - 2 * S::LANES, 0);
-                    }
-                }
-            }
-            while c + S::LANES <= part.end {
-                c += S::LANES;
-                if takes_half(c) {
-                    self.blocks::<S, ACT, K, 1, 1, false>(s, c - S::LANES, 0);
-                    c += half;
-                } else {
-                    self.blocks::<S, ACT, K, 1, 0, false>(s, c - S::LANES, 0);
-                }
-            }
-            if c < part.end {
-                self.blocks::<S, ACT, K, 1, 0, true>(s, c, part.end - c);
-            }
+        while c < part.end {
+            let end = if part.end - c < 3 * S::LANES { part.end } else { c + 2 * S::LANES };
+            self.each(
+                #[inline(always)]
+                // SAFETY: the caller's promise.
+                |job| unsafe { job.batch_last_once::<S, ACT, K>(s, c..end) },
+            );
+            c = end;
         }
     }
 
-    /// [`Self::block`] for every time that a ratio is taken.
+    /// The same for one time that a ratio is taken.
     ///
     /// # Safety
     /// As [`Self::batch_last`].
     #[inline(always)]
-    unsafe fn blocks<S: Simd, const ACT: u8, const K: usize, const W: usize, const H: usize, const PARTIAL: bool>(
+    unsafe fn batch_last_once<S: Simd, const ACT: u8, const K: usize>(&self, s: S, part: Range<usize>) {
+        let mut c = part.start;
+        let half = s.half();
+        let lanes_of_half = <S::Half as Simd>::LANES;
+        // SAFETY: rows below `part.end`, whole registers of them but for the last.
+        unsafe {
+            while c + S::LANES <= part.end {
+                self.block::<S, ACT, K, false>(s, c, S::LANES);
+                c += S::LANES;
+            }
+            match part.end - c {
+                0 => {}
+                left if left > lanes_of_half || lanes_of_half == S::LANES => {
+                    self.block::<S, ACT, K, true>(s, c, left);
+                }
+                left if left == lanes_of_half => self.block::<S::Half, ACT, K, false>(half, c, left),
+                left => self.block::<S::Half, ACT, K, true>(half, c, left),
+            }
+        }
+    }
+
+    /// The sums of all destinations, for a register of rows from `c` on, or for `n` rows if `PARTIAL`.
+    ///
+    /// # Safety
+    /// As [`Self::batch_last`].
+    #[inline(always)]
+    unsafe fn block<S: Simd, const ACT: u8, const K: usize, const PARTIAL: bool>(&self, s: S, c: usize, n: usize) {
+        let mut record = self.synapses.records.as_ptr();
+        for bundle in &self.synapses.bundles {
+            // SAFETY: the caller's promise; the bundle has so many destinations and records.
+            unsafe {
+                // The sums of several take more registers than some instruction sets have.
+                if S::REGISTERS >= 32 && bundle.count == DESTINATIONS {
+                    self.destinations::<S, ACT, K, DESTINATIONS, PARTIAL>(s, bundle, 0, record, c, n);
+                } else {
+                    for first in 0..bundle.count {
+                        self.destinations::<S, ACT, K, 1, PARTIAL>(s, bundle, first, record, c, n);
+                    }
+                }
+                record = record.add(bundle.count * bundle.together as usize + bundle.more[bundle.count] as usize);
+            }
+        }
+    }
+
+    /// The same for `D` destinations of a bundle, from its `first` on, whose records begin at `record`.
+    ///
+    /// # Safety
+    /// As [`Self::batch_last`]; the bundle must have them.
+    #[inline(always)]
+    unsafe fn destinations<S: Simd, const ACT: u8, const K: usize, const D: usize, const PARTIAL: bool>(
         &self,
         s: S,
+        Bundle { destinations, count, together, more }: &Bundle,
+        first: usize,
+        mut record: *const Record,
         c: usize,
-        left: usize,
+        n: usize,
     ) {
-        self.each(
+        let mut sums = [[s.splat(0.0); D]; K];
+        let mut own = [0; D];
+        // SAFETY: packing checked every source and destination; the rows are the caller's.
+        unsafe {
+            for _ in 0..*together {
+                self.add::<S, ACT, K, D, PARTIAL>(s, record.add(first), c, n, &mut sums);
+                record = record.add(*count);
+            }
+            record = record.add(more[first] as usize);
+            for d in 0..D {
+                own[d] = destinations[first + d] as usize;
+                for _ in more[first + d]..more[first + d + 1] {
+                    let mut one = [[s.splat(0.0)]; K];
+                    for k in 0..K {
+                        one[k] = [sums[k][d]];
+                    }
+                    self.add::<S, ACT, K, 1, PARTIAL>(s, record, c, n, &mut one);
+                    for k in 0..K {
+                        [sums[k][d]] = one[k];
+                    }
+                    record = record.add(1);
+                }
+            }
+            self.put_rows::<S, K, D, PARTIAL>(s, own, c, n, &sums)
+        }
+    }
+
+    /// Adds what one synapse of each of `D` destinations makes of rows from `c` on to their sums.
+    ///
+    /// # Safety
+    /// As [`Self::batch_last`]; there must be `D` records.
+    #[inline(always)]
+    unsafe fn add<S: Simd, const ACT: u8, const K: usize, const D: usize, const PARTIAL: bool>(
+        &self,
+        s: S,
+        records: *const Record,
+        c: usize,
+        n: usize,
+        sums: &mut [[S::F; D]; K],
+    ) {
+        let mut y = [s.splat(0.0); D];
+        for d in 0..D {
+            // SAFETY: the caller's promise.
+            y[d] = unsafe {
+                let record = &*records.add(d);
+                let x = self.x.add(record.source as usize * self.rows + c);
+                s.mul_add(s.splat(record.scale), get::<S, PARTIAL>(s, x, n), s.splat(record.shift))
+            };
+        }
+        add_up::<S, ACT, K, D>(
+            s,
+            y,
             #[inline(always)]
             // SAFETY: the caller's promise.
-            |job| unsafe { job.block::<S, ACT, K, W, H, PARTIAL>(s, c, left) },
+            |k, d| s.splat(unsafe { (*records.add(d)).weights[k] }),
+            sums,
         );
     }
 
-    /// The sums of `W` registers of rows from `c` on and of `H` half registers after them, or of `left` rows if `PARTIAL`.
+    /// Writes what the sums of `N` destinations `d` become, for a register of rows from `c` on, or for `n` rows if `PARTIAL`.
     ///
     /// # Safety
     /// As [`Self::batch_last`].
     #[inline(always)]
-    unsafe fn block<S: Simd, const ACT: u8, const K: usize, const W: usize, const H: usize, const PARTIAL: bool>(
+    unsafe fn put_rows<S: Simd, const K: usize, const N: usize, const PARTIAL: bool>(
         &self,
         s: S,
+        d: [usize; N],
         c: usize,
-        left: usize,
-    ) {
-        let Synapses { records, starts, segments, .. } = self.synapses;
-        let half = s.half();
-        // SAFETY: packing checked every source and destination; the rows are the caller's.
-        unsafe {
-            for d in 0..*segments {
-                let (start, end) = (*starts.get_unchecked(d) as usize, *starts.get_unchecked(d + 1) as usize);
-                let mut sums = [[s.splat(0.0); W]; K];
-                let mut halves = [[half.splat(0.0); H]; K];
-                for e in start..end {
-                    let record = &*records.as_ptr().add(e);
-                    let x = self.x.add(record.source as usize * self.rows + c);
-                    record.add::<S, ACT, K, W, PARTIAL>(s, x, left, &mut sums);
-                    record.add::<S::Half, ACT, K, H, false>(half, x.add(W * S::LANES), 0, &mut halves);
-                }
-                self.put_rows::<S, K, W, PARTIAL>(s, d, c, left, &sums);
-                self.put_rows::<S::Half, K, H, false>(half, d, c + W * S::LANES, 0, &halves);
-            }
-        }
-    }
-
-    /// Writes what the sums of destination `d` become, for `W` registers of rows from `c` on, or for `left` rows if `PARTIAL`.
-    ///
-    /// # Safety
-    /// As [`Self::batch_last`].
-    #[inline(always)]
-    unsafe fn put_rows<S: Simd, const K: usize, const W: usize, const PARTIAL: bool>(
-        &self,
-        s: S,
-        d: usize,
-        c: usize,
-        left: usize,
-        sums: &[[S::F; W]; K],
-    ) {
-        for w in 0..W {
-            let mut own = [s.splat(0.0); K];
-            for (own, sums) in own.iter_mut().zip(sums) {
-                *own = sums[w];
-            }
-            let c = c + w * S::LANES;
-            let n = if PARTIAL { left } else { S::LANES };
-            // SAFETY: the caller's promise.
-            unsafe {
-                self.put::<S, K, PARTIAL>(
-                    s,
-                    d * self.rows + c,
-                    n,
-                    own,
-                    #[inline(always)]
-                    |grid| {
-                        let from = grid.at.add(d * grid.destination);
-                        match grid.row {
-                            0 => s.splat(*from),
-                            _ => get::<S, PARTIAL>(s, from.add(c), n),
-                        }
-                    },
-                );
-            }
-        }
-    }
-
-    /// Writes what becomes of sums: a register, or `n` floats, of each result, from number `at` of its floats on.
-    ///
-    /// # Safety
-    /// `at` must be the place of a register of results, or of `n`, and `term` load as many of a grid there.
-    #[inline(always)]
-    unsafe fn put<S: Simd, const K: usize, const PARTIAL: bool>(
-        &self,
-        s: S,
-        at: usize,
         n: usize,
-        sums: [S::F; K],
-        term: impl Fn(&Grid) -> S::F,
+        sums: &[[S::F; N]; K],
+    ) {
+        let mut at = [0; N];
+        for i in 0..N {
+            at[i] = d[i] * self.rows + c;
+        }
+        // SAFETY: the caller's promise.
+        unsafe {
+            self.put::<S, K, N, PARTIAL>(
+                s,
+                at,
+                n,
+                sums,
+                #[inline(always)]
+                |grid| {
+                    let mut terms = [s.splat(0.0); N];
+                    if grid.row == 0 {
+                        for i in 0..N {
+                            terms[i] = s.splat(*grid.at.add(d[i] * grid.destination));
+                        }
+                    } else {
+                        for i in 0..N {
+                            terms[i] = get::<S, PARTIAL>(s, grid.at.add(d[i] * grid.destination + c), n);
+                        }
+                    }
+                    terms
+                },
+            );
+        }
+    }
+
+    /// Writes what becomes of `N` registers of sums: a register, or `n` floats, of each result, from number `at` of its floats
+    /// on.
+    ///
+    /// # Safety
+    /// `at` must be the places of registers of results, or of `n`, and `term` load as many of a grid there.
+    #[inline(always)]
+    unsafe fn put<S: Simd, const K: usize, const N: usize, const PARTIAL: bool>(
+        &self,
+        s: S,
+        at: [usize; N],
+        n: usize,
+        sums: &[[S::F; N]; K],
+        term: impl Fn(&Grid) -> [S::F; N],
     ) {
         // SAFETY: the caller's promise, and the one made for the job's memory.
         unsafe {
             match self.finish {
                 Finish::Plain(outs) => {
-                    for (sum, out) in sums.into_iter().zip(outs) {
-                        put::<S, PARTIAL>(s, out.add(at), sum, n);
+                    for (sums, out) in sums.iter().zip(outs) {
+                        for i in 0..N {
+                            put::<S, PARTIAL>(s, out.add(at[i]), sums[i], n);
+                        }
                     }
                 }
                 Finish::From { starts, outs } => {
-                    for ((sum, start), out) in sums.into_iter().zip(starts).zip(outs) {
-                        put::<S, PARTIAL>(s, out.add(at), s.add(term(start), sum), n);
+                    for ((sums, start), out) in sums.iter().zip(starts).zip(outs) {
+                        let start = term(start);
+                        for i in 0..N {
+                            put::<S, PARTIAL>(s, out.add(at[i]), s.add(start[i], sums[i]), n);
+                        }
                     }
                 }
                 // A ratio has two sums.
                 Finish::Ratio { terms: [p, q, r], .. } => {
-                    let x = get::<S, PARTIAL>(s, self.x.add(at), n);
-                    let above = s.mul_add(term(p), x, s.add(term(q), sums[K - 1]));
-                    put::<S, PARTIAL>(s, self.out.add(at), s.div(above, s.add(term(r), sums[0])), n);
+                    let (p, q, r) = (term(p), term(q), term(r));
+                    let mut ratio = [s.splat(0.0); N];
+                    for i in 0..N {
+                        let x = get::<S, PARTIAL>(s, self.x.add(at[i]), n);
+                        let above = s.mul_add(p[i], x, s.add(q[i], sums[K - 1][i]));
+                        ratio[i] = s.div(above, s.add(r[i], sums[0][i]));
+                    }
+                    for i in 0..N {
+                        put::<S, PARTIAL>(s, self.out.add(at[i]), ratio[i], n);
+                    }
                 }
             }
         }
@@ -601,11 +698,16 @@ impl<'a> Job<'a> {
     /// The part must lie within the rows; memory as [`Synapses::run_batch_first`] says.
     #[inline(always)]
     unsafe fn batch_first<S: Simd, const ACT: u8, const K: usize>(&self, s: S, part: Range<usize>) {
-        for row in part {
+        // Of several rows, the next can begin while one before it still waits for its last results.
+        for first in part.clone().step_by(ROWS) {
             self.each(
                 #[inline(always)]
-                // SAFETY: the caller's promise.
-                |job| unsafe { job.row::<S, ACT, K>(s, row) },
+                |job| {
+                    for row in first..part.end.min(first + ROWS) {
+                        // SAFETY: the caller's promise.
+                        unsafe { job.row::<S, ACT, K>(s, row) }
+                    }
+                },
             );
         }
     }
@@ -667,13 +769,13 @@ impl<'a> Job<'a> {
     ) {
         // SAFETY: the caller's promise; from destination to destination a grid's floats lie side by side.
         unsafe {
-            self.put::<S, K, PARTIAL>(
+            self.put::<S, K, 1, PARTIAL>(
                 s,
-                row * self.synapses.segments + d,
+                [row * self.synapses.segments + d],
                 n,
-                sums,
+                &sums.map(|sum| [sum]),
                 #[inline(always)]
-                |grid| get::<S, PARTIAL>(s, grid.at.add(row * grid.row + d), n),
+                |grid| [get::<S, PARTIAL>(s, grid.at.add(row * grid.row + d), n)],
             );
         }
     }
@@ -733,7 +835,7 @@ impl<'a> Job<'a> {
                     s,
                     [y],
                     #[inline(always)]
-                    |k| s.load(slot.add((3 + k) * lanes)),
+                    |k, _| s.load(slot.add((3 + k) * lanes)),
                     &mut sums,
                 );
             }

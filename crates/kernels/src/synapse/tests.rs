@@ -225,8 +225,14 @@ fn ratios_and_starts_are_made_of_the_sums_on_every_instruction_set() {
 fn deal_anew(packed: &mut Synapses, lookup: deal::Lookup) {
     // SAFETY: all of them, and nobody rewrites them.
     let records = unsafe { std::slice::from_raw_parts(packed.records.as_ptr(), packed.len()) };
-    let list = |ends: &[u32]| &records[ends[0] as usize..ends[1] as usize];
-    let lists: Vec<&[Record]> = packed.starts.windows(2).map(list).collect();
+    let mut lists: Vec<Vec<Record>> = vec![vec![]; packed.segments];
+    let mut left = records.iter();
+    for Bundle { destinations, count, together, more } in &packed.bundles {
+        let side_by_side = (0..count * *together as usize).map(|i| i % count);
+        let rest = (0..*count).flat_map(|i| (more[i]..more[i + 1]).map(move |_| i));
+        side_by_side.chain(rest).for_each(|i| lists[destinations[i] as usize].extend(left.next()));
+    }
+    let lists: Vec<&[Record]> = lists.iter().map(Vec::as_slice).collect();
     packed.dealt = deal::deal(&lists, packed.sources, packed.sums, lookup);
 }
 

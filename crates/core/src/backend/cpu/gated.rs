@@ -56,7 +56,7 @@ impl Cells {
                 // A few rows are taken together, and the weights are read again for the next few: no loss if they are
                 // in the nearest cache.
                 (false, rows) if rows <= few && weight_bytes <= near => Batch::First,
-                (true, rows) if (target.isa.lanes()..=most).contains(&rows) => Batch::Last,
+                (true, rows) if rows <= most => Batch::Last,
                 _ => continue,
             };
             if out.count() == 0 || !node.inputs[1..].iter().all(|v| known.contains(*v)) {

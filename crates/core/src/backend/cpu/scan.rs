@@ -112,7 +112,7 @@ impl Bodies {
         Ok(Some(Bodies { batch_first: Body::new(Arc::new(general.body)), batch_last, products }))
     }
 
-    /// By how many rows a batch-last block of whole registers grows: those that a register holds, or half of one.
+    /// By how many rows a batch-last block grows: those that a register holds, or half of one.
     fn rows_more(&self, target: &Target<'_>) -> usize {
         match self.products {
             Products::Synapses | Products::Cells if target.tuning.loop_batch_last_halves() == 1 => {
@@ -128,10 +128,21 @@ impl Bodies {
         match self.products {
             _ if self.batch_last.is_none() => usize::MAX,
             Products::None => lanes,
-            Products::Synapses => (lanes * tuning.loop_batch_last_sixteenths_of_synapses_least()).div_ceil(16),
-            Products::Cells => lanes * tuning.loop_batch_last_registers_of_cells_least(),
+            Products::Synapses => self.rows_more(target).min(self.rows_filled(target)),
+            Products::Cells => (lanes * tuning.loop_batch_last_sixteenths_of_cells_least()).div_ceil(16),
             Products::Others => lanes * tuning.loop_batch_last_registers_of_products_least(),
         }
+    }
+
+    /// From how many rows on the last register of a batch-last block is filled in part.
+    fn rows_filled(&self, target: &Target<'_>) -> usize {
+        let (lanes, tuning) = (target.isa.lanes(), target.tuning);
+        let sixteenths = match self.products {
+            Products::Synapses => tuning.loop_filled_sixteenths_of_synapses_least(),
+            Products::Cells => tuning.loop_filled_sixteenths_of_cells_least(),
+            Products::None | Products::Others => 16,
+        };
+        (lanes * sixteenths).div_ceil(16)
     }
 }
 
@@ -259,13 +270,12 @@ pub(super) fn lower(l: &mut Lower<'_>, id: u32, scan: &Scan) -> Result<()> {
             let worth = usize::try_from(worth).unwrap_or(usize::MAX).max(1);
             let most = tuning.loop_block_rows_most();
             let mut rows = batch.div_ceil(threads.min(worth)).clamp(1, most);
-            let wide = bodies.rows_batch_last(&l.target);
+            let (wide, more) = (bodies.rows_batch_last(&l.target), bodies.rows_more(&l.target));
             if rows <= tuning.loop_single_cell_rows_most() && bodies.products == Products::Cells {
                 rows = 1;
-            } else if rows > wide.max(lanes) && rows % lanes < wide {
+            } else if rows > wide.max(more) && rows % lanes < bodies.rows_filled(&l.target) {
                 // Whole registers of rows, and half of one where that pays; the remaining rows are the tail. (Or all rows,
                 // if the last register is nearly full.)
-                let more = bodies.rows_more(&l.target);
                 rows =
                     if rows.div_ceil(more) * more <= batch { rows.next_multiple_of(more) } else { rows / more * more };
                 rows = rows.min(most / more * more);
