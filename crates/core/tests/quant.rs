@@ -212,13 +212,11 @@ fn a_network_with_quantized_layers_is_that_network_with_their_numbers() {
             }
             let off = Errors::of(exact.values().unwrap(), got.values().unwrap()).relative.unwrap();
             assert!(off > 0.0 && off <= most, "{scheme}, rounded {rounded}: off by {off}");
-            // Compiled, products read codes: no matrix of f32 is left.
+            // Compiled, products of rounded rows read codes: no matrix of f32 is left. Small weights are widened for others.
             let program = Program::compile(&quantized, &CompileOptions::default()).unwrap();
-            let products = count(program.graph(), &|op| matches!(op, Op::LowBitMatMul(p) if p.rounded == rounded));
-            assert_eq!(
-                (products, count(program.graph(), &|op| matches!(op, Op::MatMul { .. } | Op::MatMulMap { .. }))),
-                (4, 0)
-            );
+            let products = count(program.graph(), &|op| matches!(op, Op::LowBitMatMul(p) if p.rounded));
+            let others = count(program.graph(), &|op| matches!(op, Op::MatMul { .. } | Op::MatMulMap { .. }));
+            assert_eq!((products, others), if rounded { (4, 0) } else { (0, 4) });
         }
     }
 }
@@ -226,4 +224,26 @@ fn a_network_with_quantized_layers_is_that_network_with_their_numbers() {
 fn count(graph: &Graph, which: &dyn Fn(&Op) -> bool) -> usize {
     let inside = |op: &Op| if let Op::Scan(scan) = op { count(&scan.body, which) } else { 0 };
     graph.nodes().iter().map(|n| usize::from(which(&n.op)) + inside(&n.op)).sum()
+}
+
+#[test]
+fn large_weights_are_read_as_codes_by_rows_of_f32_too() {
+    let mut b = GraphBuilder::new();
+    let x = b.input("x", DType::F32, schwann_core::shape!["B", 300]).unwrap();
+    let w = b.weight("w", Random::new(5).floats(&[400, 300], -0.1, 0.1)).unwrap();
+    let y = b.named("large").linear(x, w, None).unwrap();
+    b.output("y", y).unwrap();
+    let graph = b.build().unwrap();
+    let layers = Layers::of(&graph);
+    let matrix = quantize(&layers.matrix(&layers.list()[0]).unwrap(), Scheme::INT4, None).unwrap();
+    let mut copy = graph.clone();
+    copy.set_weight("w", Tensor::new(&[400, 300], &matrix.numbers()).unwrap()).unwrap();
+    let quantized = layers.with(&BTreeMap::from([(0, Weights { matrix, rounded: false })])).unwrap();
+    let program = Program::compile(&quantized, &CompileOptions::default()).unwrap();
+    assert_eq!(count(program.graph(), &|op| matches!(op, Op::LowBitMatMul(_))), 1);
+    for rows in [1, 2, 5, 64] {
+        let x = Random::new(2).floats(&[rows, 300], -1.0, 1.0);
+        compare(&run(&copy, &x), &run(&quantized, &x), Tolerance::sum_of(300))
+            .unwrap_or_else(|e| panic!("{rows}: {e}"));
+    }
 }

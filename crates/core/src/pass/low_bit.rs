@@ -5,15 +5,16 @@ use super::PassOptions;
 use super::merge::with_body;
 use crate::dtype::DType;
 use crate::error::Result;
-use crate::graph::{Graph, Value};
+use crate::graph::{Graph, Node, Value};
 use crate::op::{LowBit, LowBitMatMul, Op, Type};
+use schwann_kernels::tuning::Tuning;
 use std::collections::HashMap;
 
 pub(super) fn low_bit_products(graph: &Graph, options: &PassOptions) -> Result<Graph> {
     if !options.low_bit || !options.fold_weights {
         return Ok(graph.clone());
     }
-    Ok(convert(graph, &HashMap::new())?.graph)
+    Ok(convert(graph, &HashMap::new(), &options.tuning)?.graph)
 }
 
 /// A low-bit matrix, or its transpose: the format, and the parts or their types.
@@ -40,18 +41,21 @@ struct Reads {
 }
 
 impl Reads {
-    fn of(graph: &Graph, value: Value, transposed: bool) -> Reads {
+    fn of(graph: &Graph, value: Value, transposed: bool, tuning: &Tuning) -> Reads {
         let mut reads = Reads { otherwise: graph.outputs().iter().any(|o| o.value == value), ..Reads::default() };
         for node in graph.nodes() {
             for (i, _) in node.inputs.iter().enumerate().filter(|(_, v)| **v == value) {
                 match &node.op {
                     Op::Scan(scan) if i >= scan.states + scan.sequences => {
-                        let inside = scan.body.inputs().nth(i).map(|(_, v)| Reads::of(&scan.body, v, transposed));
+                        let inside = scan.body.inputs().nth(i);
+                        let inside = inside.map(|(_, v)| Reads::of(&scan.body, v, transposed, tuning));
                         let inside = inside.unwrap_or_default();
                         reads.as_weights |= inside.as_weights;
                         reads.otherwise |= inside.otherwise;
                     }
-                    op if i == 1 && node.inputs[0] != value && takes_weights(op, transposed) => reads.as_weights = true,
+                    _ if i == 1 && node.inputs[0] != value && reads_codes(graph, node, transposed, tuning) => {
+                        reads.as_weights = true;
+                    }
                     _ => reads.otherwise = true,
                 }
             }
@@ -69,13 +73,18 @@ fn has_data(graph: &Graph, value: Value) -> bool {
     }
 }
 
-/// Whether an operation is a product that can be converted: each row of its weights is a column of the result.
-fn takes_weights(op: &Op, transposed: bool) -> bool {
-    matches!(op, Op::MatMul { transpose_a: false, transpose_b } if *transpose_b != transposed)
+/// Whether a node is a product that is to read the codes of its right-hand side: each row of the matrix is a column of the
+/// result, and rows are rounded, or the matrix is large. Small ones multiply rows of `f32` faster as `f32`: they are widened
+/// once, before the run, and the product can be merged and fused like any other.
+fn reads_codes(graph: &Graph, node: &Node, transposed: bool, tuning: &Tuning) -> bool {
+    let Op::MatMul { transpose_a: false, transpose_b } = node.op else { return false };
+    let count = graph.ty(node.inputs[1]).shape.as_fixed().map(|shape| shape.iter().product::<usize>());
+    let large = count.is_some_and(|n| n.saturating_mul(4) > tuning.gemm_widened_weight_bytes_most());
+    transpose_b != transposed && (large || graph.node(node.inputs[0]).op == Op::RoundRows)
 }
 
 /// `given` are the body's inputs that are low-bit matrices outside, with the types of their parts.
-fn convert(graph: &Graph, given: &HashMap<Value, Matrix<Type>>) -> Result<Converted> {
+fn convert(graph: &Graph, given: &HashMap<Value, Matrix<Type>>, tuning: &Tuning) -> Result<Converted> {
     let mut r = graph.rebuild();
     // The parts, in the new graph, of each matrix of the old one.
     let mut weights: HashMap<Value, Matrix<Value>> = HashMap::new();
@@ -85,7 +94,8 @@ fn convert(graph: &Graph, given: &HashMap<Value, Matrix<Type>>) -> Result<Conver
         if !matches!(node.op, Op::Input { .. }) {
             continue;
         }
-        let reads = given.get(&value).map(|matrix| Reads::of(graph, value, matrix.transposed)).unwrap_or_default();
+        let reads =
+            given.get(&value).map(|matrix| Reads::of(graph, value, matrix.transposed, tuning)).unwrap_or_default();
         if reads.as_weights {
             taken.push(value);
         }
@@ -106,7 +116,7 @@ fn convert(graph: &Graph, given: &HashMap<Value, Matrix<Type>>) -> Result<Conver
     }
     for (id, node) in (0u32..).zip(graph.nodes()) {
         let right = node.inputs.get(1).and_then(|v| weights.get(v));
-        if let Some(matrix) = right.filter(|w| takes_weights(&node.op, w.transposed)) {
+        if let Some(matrix) = right.filter(|w| reads_codes(graph, node, w.transposed, tuning)) {
             let left = graph.node(node.inputs[0]);
             let rounded = left.op == Op::RoundRows;
             let x = r.get(if rounded { left.inputs[0] } else { node.inputs[0] })?;
@@ -137,7 +147,7 @@ fn convert(graph: &Graph, given: &HashMap<Value, Matrix<Type>>) -> Result<Conver
                     Some((v, Matrix { format: *format, parts: types(parts), transposed: *transposed }))
                 };
                 let inside = fixed.filter_map(given).collect();
-                let body = convert(&scan.body, &inside)?;
+                let body = convert(&scan.body, &inside, tuning)?;
                 let outer: HashMap<Value, Value> =
                     scan.body.inputs().map(|(_, v)| v).zip(node.inputs.iter().copied()).collect();
                 let kept = scan.body.inputs().map(|(_, v)| v).filter(|v| !body.dropped.contains(v));
