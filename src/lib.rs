@@ -68,6 +68,7 @@ pub mod prelude {
     pub use crate::memory::{Budget, Pool};
     pub use crate::pass::{PassOptions, Pattern};
     pub use crate::plan::{Forecast, Plan};
+    pub use crate::quant::{self, Scheme, Share};
     pub use crate::{
         Bindings, CompileOptions, DType, Dim, Graph, GraphBuilder, Program, Session, Shape, Tensor, Value, shape,
     };

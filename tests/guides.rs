@@ -150,6 +150,18 @@ fn patterns_devices_and_types() -> Result<()> {
 }
 
 #[test]
+fn weights_in_few_bits() -> Result<()> {
+    let weights = Tensor::new(&[2, 256], &(0..512).map(|i| (i as f32).sin()).collect::<Vec<_>>())?;
+    let small = quant::quantize(&weights, Scheme { offsets: true, ..Scheme::INT8 }, None)?;
+    assert_eq!((small.scales.shape(), small.offsets.as_ref().map(Tensor::shape)), (&[2, 1][..], Some(&[2, 1][..])));
+    assert_eq!(small.numbers().len(), 512);
+    assert_eq!(quant::quantize(&weights, Scheme::INT4, None)?.scales.shape(), [2, 8]);
+    let blocks = quant::quantize(&weights, Scheme { share: Share::Block(128), ..Scheme::INT8 }, None)?;
+    assert_eq!(blocks.scales.shape(), [2, 2]);
+    Ok(())
+}
+
+#[test]
 fn leaks_and_files() -> Result<()> {
     // The process' own memory is read on Linux only for now.
     let mut detector =

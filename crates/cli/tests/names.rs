@@ -154,6 +154,11 @@ fn no_command_obeys_a_network_s_names() {
     folder.ok(&["run", net, "--input", "x.npy", "--check", "--repeat", "2"]);
     folder.ok(&["info", net]);
     folder.ok(&["info", net, "--json"]);
+    let small = ["quantize", net, "--to", "int8", "--seconds", "0"];
+    folder.ok(&[&small[..], &["--svg", "off.svg", "-o", "small.safetensors"]].concat());
+    folder.ok(&[&small[..], &["--json"]].concat());
+    folder.run(&[&small[..], &["--keep", "none"]].concat());
+    folder.ok(&["graph", "small.safetensors"]);
     // What is wrong is said with names in it, too.
     for bad in [
         &["run", net][..],
@@ -256,8 +261,10 @@ fn no_view_obeys_a_document_s_texts() {
 /// A command that is added must be looked at here, or it is said why not.
 #[test]
 fn every_command_is_accounted_for() {
-    let here =
-        ["graph", "run", "info", "import", "verify", "wiring", "profile", "baseline", "compare", "gate", "report"];
+    let here = [
+        "graph", "run", "info", "import", "verify", "wiring", "profile", "baseline", "compare", "gate", "report",
+        "quantize",
+    ];
     let no_names = [
         ("bench", "reads no file"),
         ("demo", "reads no file"),

@@ -21,7 +21,7 @@ fn form(form: &Form) -> String {
 fn share(part: Option<f64>) -> String {
     match part {
         None => "–".into(),
-        Some(part) if part == 0.0 => "0".into(),
+        Some(0.0) => "0".into(),
         Some(part) if part < 1e-4 => format!("{:.1e}%", 100.0 * part),
         Some(part) => format!("{:.2}%", 100.0 * part),
     }
@@ -33,8 +33,7 @@ fn decibels(errors: &Errors) -> String {
 
 pub(super) fn show(args: &Args, found: &Outcome) -> Result<()> {
     let mut out = out::stdout();
-    let mut table =
-        out::Table::new(&["layer", ">outputs × inputs", "becomes", ">bytes", ">now", ">error", ">signal to noise"]);
+    let mut table = out::Table::new(&["layer", ">out × in", "becomes", ">bytes", ">now", ">error", ">SNR"]);
     for row in &found.rows {
         let kept = row.form == Form::Kept;
         let unless_kept = |text: String| if kept { "–".into() } else { text };
@@ -52,42 +51,42 @@ pub(super) fn show(args: &Args, found: &Outcome) -> Result<()> {
     writeln!(out)?;
     let (before, after) = (found.bytes(true), found.bytes(false));
     let times = before as f64 / after.max(1) as f64;
-    writeln!(out, "weights   {} → {} ({times:.2}× smaller)", bytes(before as u64), bytes(after as u64))?;
+    line(&mut out, "weights", &format!("{} → {}, {times:.2}× smaller", bytes(before as u64), bytes(after as u64)))?;
     let on =
-        if found.sampled { "on your samples" } else { "on random numbers from −1 to 1 (--calibrate takes samples)" };
-    writeln!(
-        out,
-        "outputs   off by {} of their root mean square, at most {:.3e}, cosine {} (measured {on})",
+        if found.sampled { "on your samples" } else { "on random numbers from −1 to 1; --calibrate takes samples" };
+    let cosine = found.errors.cosine.map_or("unknown".into(), |c| format!("{c:.6}"));
+    let errors = format!(
+        "off by {} of their root mean square, at most {:.3e}, cosine {cosine} (measured {on})",
         share(found.errors.relative),
         found.errors.max,
-        found.errors.cosine.map_or("–".into(), |c| format!("{c:.6}")),
-    )?;
+    );
+    line(&mut out, "outputs", &errors)?;
     if let Some([first, last]) = found.ends {
-        writeln!(
-            out,
-            "over time {} at the first step, {} at the last (measured)",
-            share(Some(first)),
-            share(Some(last))
-        )?;
+        let ends =
+            format!("off by {} at the first step, {} at the last (measured)", share(Some(first)), share(Some(last)));
+        line(&mut out, "over time", &ends)?;
     }
     if let Some([then, now]) = &found.times {
         let ratio = then.min_s / now.min_s;
         let noisy = if then.noisy() || now.noisy() { "; something else was running" } else { "" };
-        writeln!(
-            out,
-            "time      {} → {} ({ratio:.2}×; least of each, measured in turns{noisy})",
-            seconds(then.min_s),
-            seconds(now.min_s)
-        )?;
+        let (then, now) = (seconds(then.min_s), seconds(now.min_s));
+        line(&mut out, "time", &format!("{then} → {now}, {ratio:.2}× (the least, measured in turns{noisy})"))?;
+        if ratio < 1.0 && args.activations != Some(super::Activations::Int8) {
+            line(&mut out, "", "With --activations int8 products are in integers, which is faster.")?;
+        }
     }
-    let sizes = out::printable(&found.sizes);
-    writeln!(out, "{}", out::paint(out::DIM, format!("          with {sizes}")))?;
-    if let Some(path) = &args.output {
-        writeln!(out, "wrote {}", out::printable(&path.display().to_string()))?;
-    } else {
-        writeln!(out, "nothing was written: -o FILE keeps the network")?;
+    line(&mut out, "with", &found.sizes)?;
+    match &args.output {
+        Some(path) => line(&mut out, "wrote", &path.display().to_string())?,
+        None => line(&mut out, "wrote", "nothing: -o FILE keeps the network")?,
     }
     Ok(out.flush()?)
+}
+
+/// A line of the page: what, and how much.
+fn line(out: &mut dyn Write, what: &str, text: &str) -> Result<()> {
+    let first = format!("{what:<10} ");
+    Ok(writeln!(out, "{}", out::wrap(&out::printable(text), &first, &" ".repeat(first.len()), out::width()))?)
 }
 
 fn errors(errors: &Errors) -> Value {

@@ -168,8 +168,8 @@ pub(super) fn rule(t: &mut Tape, node: &Node, y: Value, g: Value, wants: &[bool]
                 t.broadcast(value, &scales)
             };
             let mut parts = vec![None];
-            for i in 1..inputs.len() {
-                parts.push(when(wants[i], || {
+            for (i, wanted) in wants.iter().enumerate().skip(1) {
+                parts.push(when(*wanted, || {
                     let d = if i == 1 {
                         let ones = like(t, 1.0)?;
                         let mut own = vec![inputs[0], ones];

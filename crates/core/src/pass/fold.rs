@@ -87,7 +87,7 @@ fn fold_into(graph: &Graph, options: &PassOptions, literals: bool) -> Result<Gra
         let inputs: Vec<Value> = r.new.node(new).inputs.clone();
         if inputs.is_empty()
             || !inputs.iter().all(|v| known.contains_key(v))
-            || !worth_keeping(&r.new, &inputs, &node.outs[0])
+            || !worth_keeping(&r.new, &node.op, &inputs, &node.outs[0])
             // A node with several results would have to become several nodes.
             || node.outs.len() > 1
             // No node reads it: an earlier pass left it behind.
@@ -204,13 +204,14 @@ impl Names {
     }
 }
 
-/// Whether the result of work on known inputs is worth keeping.
-pub(super) fn worth_keeping(graph: &Graph, inputs: &[Value], out: &Type) -> bool {
+/// Whether the result of work on known inputs is worth keeping. Numbers in few bits always are, since whatever still reads
+/// them by now reads them as `f32`.
+pub(super) fn worth_keeping(graph: &Graph, op: &Op, inputs: &[Value], out: &Type) -> bool {
     let bytes = |ty: &Type| {
         let shape = ty.shape.as_fixed()?;
         ty.dtype.bytes_for(crate::tensor::count(&shape)?)
     };
     let Some(size) = bytes(out) else { return false };
     let replaced: usize = inputs.iter().filter_map(|&v| bytes(graph.ty(v))).fold(0, usize::saturating_add);
-    size <= SMALL || size <= replaced.saturating_mul(GROWTH)
+    size <= SMALL || size <= replaced.saturating_mul(GROWTH) || matches!(op, Op::LowBit(_))
 }

@@ -51,7 +51,7 @@ impl<'a> Known<'a> {
                     node.outs.len() == 1
                         && !node.inputs.is_empty()
                         && node.inputs.iter().all(|v| known[v.node as usize])
-                        && worth_keeping(graph, &node.inputs, &node.outs[0])
+                        && worth_keeping(graph, &node.op, &node.inputs, &node.outs[0])
                 }
             });
         }

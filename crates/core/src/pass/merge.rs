@@ -7,7 +7,7 @@ use super::known::everywhere;
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::graph::{Graph, Node, Rebuild, Value, name};
-use crate::op::{Binary, Op, Scan};
+use crate::op::{Binary, LowBit, Op, Scan};
 use crate::shape::{Dim, Shape};
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -32,11 +32,11 @@ pub(super) fn with_body(scan: &Scan, body: Graph) -> Scan {
 fn merge_in(graph: &Graph, constant: &dyn Fn(Value) -> bool, most_columns: usize) -> Result<Graph> {
     // Products of one left-hand side, with the columns of each, in order.
     let mut groups: Vec<Vec<(u32, usize)>> = vec![];
-    let mut numbers: HashMap<(Value, &Op, Option<DType>), usize> = HashMap::new();
+    let mut numbers: HashMap<(Value, Kind), usize> = HashMap::new();
     for (id, node) in graph.nodes().iter().enumerate() {
-        if let Some(columns) = columns(graph, node).filter(|_| node.inputs[1..].iter().all(|v| constant(*v))) {
-            let scales = node.inputs.get(2).map(|v| graph.ty(*v).dtype);
-            let number = *numbers.entry((node.inputs[0], &node.op, scales)).or_insert(groups.len());
+        let mergeable = Kind::of(graph, node).filter(|_| node.inputs[1..].iter().all(|v| constant(*v)));
+        if let Some((kind, columns)) = mergeable {
+            let number = *numbers.entry((node.inputs[0], kind)).or_insert(groups.len());
             groups.resize(groups.len().max(number + 1), vec![]);
             groups[number].push((id as u32, columns));
         }
@@ -95,15 +95,32 @@ fn merge_in(graph: &Graph, constant: &dyn Fn(Value) -> bool, most_columns: usize
     r.finish()
 }
 
-/// The columns of a product that can be merged with others.
-fn columns(graph: &Graph, node: &Node) -> Option<usize> {
-    let right = &graph.ty(*node.inputs.get(1)?).shape;
-    let axis = match &node.op {
-        Op::MatMul { transpose_b, .. } => usize::from(!transpose_b),
-        Op::LowBitMatMul(product) if product.then.is_none() => 0,
-        _ => return None,
-    };
-    right.dims().get(axis).filter(|_| right.rank() == 2).and_then(Dim::as_fixed)
+/// Products of one kind can be merged.
+#[derive(PartialEq, Eq, Hash)]
+enum Kind {
+    /// With these operands transposed.
+    Dense([bool; 2]),
+    /// With weights of this format, rows that are rounded or not, and scales of this type.
+    LowBit(LowBit, bool, DType),
+}
+
+impl Kind {
+    /// A product's kind, and its columns.
+    fn of(graph: &Graph, node: &Node) -> Option<(Kind, usize)> {
+        let right = &graph.ty(*node.inputs.get(1)?).shape;
+        let (kind, axis) = match &node.op {
+            Op::MatMul { transpose_a, transpose_b } => {
+                (Kind::Dense([*transpose_a, *transpose_b]), usize::from(!transpose_b))
+            }
+            Op::LowBitMatMul(product) if product.then.is_none() => {
+                let scales = graph.ty(node.inputs[2]).dtype;
+                (Kind::LowBit(product.weights, product.rounded, scales), 0)
+            }
+            _ => return None,
+        };
+        let columns = right.dims().get(axis).filter(|_| right.rank() == 2).and_then(Dim::as_fixed)?;
+        Some((kind, columns))
+    }
 }
 
 /// One operand of several products, given with their columns: one after the other along the columns' axis.

@@ -76,13 +76,13 @@ impl fmt::Display for Scheme {
             Code::Bits8 => "int8",
             Code::Bits4 => "int4",
             Code::Ternary4 => "ternary",
-            Code::Ternary5 => "ternary, five to a byte",
+            Code::Ternary5 => "ternary5",
         };
         write!(f, "{code}")?;
         match self.share {
             Share::Matrix => write!(f, ", one scale")?,
-            Share::Row => write!(f, ", a scale for each row")?,
-            Share::Block(block) => write!(f, ", blocks of {block}")?,
+            Share::Row => write!(f, " by row")?,
+            Share::Block(block) => write!(f, " by {block}")?,
         }
         if self.offsets { write!(f, ", with offsets") } else { Ok(()) }
     }
@@ -167,11 +167,9 @@ fn with_scales(
     let stored = |x: f32| -> Result<f32> { Ok(Tensor::from_f64(scheme.scales, &[], &[x.into()])?.to_f64()[0] as f32) };
     // The numbers that share a scale are those of the ranges of all rows, or of one.
     let (mut scales, mut offsets) = (vec![], vec![]);
-    let groups: Vec<std::ops::Range<usize>> = match scheme.share {
-        Share::Matrix => vec![0..rows],
-        _ => (0..rows).map(|row| row..row + 1).collect(),
-    };
-    for group in &groups {
+    let groups = if scheme.share == Share::Matrix { 1 } else { rows };
+    for group in 0..groups {
+        let group = if scheme.share == Share::Matrix { 0..rows } else { group..group + 1 };
         for block in 0..blocks {
             let columns = block * format.block..len.min((block + 1) * format.block);
             let of_row =
@@ -197,7 +195,7 @@ fn with_scales(
             format.code.put(codes, k, code);
         }
     }
-    let shape = [groups.len(), blocks];
+    let shape = [groups, blocks];
     let floats = |values: &[f64]| Tensor::from_f64(scheme.scales, &shape, values);
     let offsets = scheme.offsets.then(|| floats(&offsets)).transpose()?;
     let codes = Tensor::new(&[rows, row_bytes], &codes)?;

@@ -73,10 +73,11 @@ impl<'a> Layers<'a> {
             let [rows, len] = if transposed { [shape[1], shape[0]] } else { [shape[0], shape[1]] };
             layers.push(Layer { name: read.name, rows, len, value, transposed });
         }
-        // Names tell layers apart.
+        // Names tell layers apart, and become names of weights, which have no control characters and an end.
         let mut seen: BTreeSet<String> = BTreeSet::new();
         for layer in &mut layers {
-            let base = layer.name.clone();
+            let base: String = layer.name.chars().filter(|c| !c.is_control()).take(100).collect();
+            layer.name.clone_from(&base);
             for n in 2.. {
                 if seen.insert(layer.name.clone()) {
                     break;

@@ -20,7 +20,7 @@ pub(super) struct Packs {
     /// Owns all packed data that may change.
     owner: Arc<Changing>,
     matrices: Mutex<HashMap<Matrix, (Origin, Arc<PackedB>)>>,
-    low_bit: Mutex<HashMap<LowBitKey, (Vec<Tensor>, Arc<PackedLowBit>)>>,
+    low_bit: Mutex<LowBitPacks>,
     synapses: Mutex<HashMap<Wiring, Arc<Synapses>>>,
     cells: Mutex<HashMap<Heads, Arc<Gated>>>,
     /// Constants that may change, while a layout uses them.
@@ -102,6 +102,8 @@ struct LowBitKey {
     format: LowBit,
     parts: Vec<usize>,
 }
+
+type LowBitPacks = HashMap<LowBitKey, (Vec<Tensor>, Arc<PackedLowBit>)>;
 
 /// The heads of a gated cell, as columns of one matrix.
 pub(super) struct Cell {
