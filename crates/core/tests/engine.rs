@@ -101,9 +101,6 @@ fn a_gated_cell_is_one_call_unless_something_of_it_is_needed_outside() {
         "own-operations",
         // Weights that no near cache holds.
         "to100/3-rows",
-        "/1-columns",
-        "/1-last",
-        "/3-last",
     ];
     let mut seen = 0;
     for case in cases::all().into_iter().filter(|c| c.group == "gated") {

@@ -3,8 +3,10 @@
 //! A case is built when its turn comes, since some hold tens of megabytes.
 
 use anyhow::Result;
+use schwann::op::LowBit;
 use schwann::pass::PassOptions;
 use schwann::prof::device::roof::{self, numbers};
+use schwann::quant::{Scheme, Share};
 use schwann::{DType, Graph, GraphBuilder, Op, Tensor, op::Unary};
 
 /// A graph with inputs, ready to be compiled.
@@ -66,6 +68,17 @@ fn engine() -> Vec<Case> {
             cases.extend([DType::F32, DType::Bf16].map(|dtype| weights(dtype, [m, n, n])));
         }
     }
+    for (name, scheme) in [("ternary", Scheme::TERNARY), ("int4", Scheme::INT4), ("int8", Scheme::INT8)] {
+        for (k, n) in [(2560, 2560), (2560, 6912), (6912, 2560)] {
+            for m in [1, 32] {
+                let low_bit = |rounded: bool| move || low_bit(scheme, rounded, [m, k, n]);
+                cases.push(Case::new(format!("low_bit/{name}/rows-of-8-bits/{m}x{k}x{n}"), low_bit(true)));
+                if k < n {
+                    cases.push(Case::new(format!("low_bit/{name}/rows-of-f32/{m}x{k}x{n}"), low_bit(false)));
+                }
+            }
+        }
+    }
     cases.push(Case::new("chain/fused/6-ops/16M".into(), chain));
     cases.push(Case::new("chain/unfused/6-ops/16M".into(), chain).unfused());
     cases.push(Case::new("softmax/f32/4096x1024".into(), || rows(|b, x| b.softmax(x, 1))));
@@ -107,6 +120,28 @@ fn weights(dtype: DType, sizes @ [m, k, n]: [usize; 3]) -> Case {
         let (graph, inputs) = roof::packed_product(dtype, sizes)?;
         Ok(Built { graph, inputs })
     })
+}
+
+/// A product with low-bit weights whose codes are random.
+fn low_bit(scheme: Scheme, rounded: bool, [m, k, n]: [usize; 3]) -> Result<Built> {
+    let code = scheme.code;
+    let block = if let Share::Block(block) = scheme.share { block } else { k };
+    let format = LowBit { code, len: k, block, offsets: scheme.offsets };
+    let mut codes = vec![0u8; n * code.row_bytes(k)];
+    for row in codes.chunks_mut(code.row_bytes(k)) {
+        // Any numbers do, as long as they are not all alike.
+        (0..k).for_each(|at| code.put(row, at, (at * 7919 % usize::from(code.levels())) as u8));
+    }
+    let mut b = GraphBuilder::new();
+    let x = b.input("x", DType::F32, &[m, k][..])?;
+    let rows = if scheme.share == Share::Matrix { 1 } else { n };
+    let codes = b.weight("codes", Tensor::new(&[n, code.row_bytes(k)], &codes)?)?;
+    let scales = b.weight("scales", numbers(scheme.scales, &[rows, format.blocks()], 0.001, 0.002)?)?;
+    let w = b.low_bit(format, codes, scales, None)?;
+    let left = if rounded { b.round_rows(x)? } else { x };
+    let y = b.matmul_t(left, w, false, true)?;
+    b.output("y", y)?;
+    Ok(Built { graph: b.build()?, inputs: vec![("x".into(), numbers(DType::F32, &[m, k], -1.0, 1.0)?)] })
 }
 
 /// A product of two inputs, neither packed ahead.

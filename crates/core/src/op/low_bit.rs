@@ -229,19 +229,41 @@ impl LowBitMatMul {
     }
 }
 
-/// A row rounded to 8 bits: whole numbers from −127 to 127, and the step between neighbours.
+/// How a row is rounded to 8 bits.
 ///
 /// The step is the largest absolute value over 127. Where that is 0, or so small that 1 over it is infinite, everything
 /// is 0. Where a value is infinite or NaN, the step is NaN.
-pub fn round_row(row: impl ExactSizeIterator<Item = f32> + Clone) -> (Vec<i8>, f32) {
-    let len = row.len();
-    if row.clone().any(|x| !x.is_finite()) {
-        return (vec![0; len], f32::NAN);
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Rounding {
+    /// The distance between neighbours.
+    pub step: f32,
+    /// What values are multiplied with before they are rounded.
+    each: f32,
+}
+
+impl Rounding {
+    /// For a row of these values.
+    pub fn of(row: impl Iterator<Item = f32>) -> Rounding {
+        // A value that is not finite makes the sum so, and nothing else can: each value is multiplied with 0.
+        let (most, odd) = row.fold((0.0f32, 0.0f32), |(most, odd), x| (most.max(x.abs()), odd + x * 0.0));
+        let step = most / 127.0;
+        match (odd.is_nan(), (1.0 / step).is_finite()) {
+            (true, _) => Rounding { step: f32::NAN, each: 0.0 },
+            (false, true) => Rounding { step, each: 1.0 / step },
+            (false, false) => Rounding { step: 0.0, each: 0.0 },
+        }
     }
-    let step = row.clone().fold(0.0f32, |most, x| most.max(x.abs())) / 127.0;
-    let each = 1.0 / step;
-    if !each.is_finite() {
-        return (vec![0; len], 0.0);
+
+    /// A value as a multiple of the step, from −127 to 127.
+    pub fn whole(self, x: f32) -> i8 {
+        if self.each == 0.0 {
+            return 0;
+        }
+        (x * self.each).round_ties_even().clamp(-127.0, 127.0) as i8
     }
-    (row.map(|x| (x * each).round_ties_even().clamp(-127.0, 127.0) as i8).collect(), step)
+
+    /// A value rounded.
+    pub fn round(self, x: f32) -> f32 {
+        f32::from(self.whole(x)) * self.step
+    }
 }

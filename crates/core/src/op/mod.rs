@@ -390,7 +390,7 @@ pub enum Op {
     /// (codes, scales, offsets if the format has them): the numbers that they stand for, as `f32`; see [`LowBit`].
     LowBit(LowBit),
     /// Each row (along the last axis) rounded to multiples of 1/127 of its largest absolute value, as `f32`: what a product
-    /// with 8-bit values computes with. See [`low_bit::round_row`]. A row with infinity or NaN becomes NaN. Its gradient
+    /// with 8-bit values computes with. See [`low_bit::Rounding`]. A row with infinity or NaN becomes NaN. Its gradient
     /// is that of the values themselves.
     RoundRows,
     /// Rows times a matrix of low-bit weights, each of whose rows is a column of the product (made by a pass). Inputs: x

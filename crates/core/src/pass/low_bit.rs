@@ -1,14 +1,37 @@
 //! Products with low-bit weights read codes and scales themselves: the numbers that these stand for are never written
 //! out. Weights come into a loop from outside, so there the loop is handed their parts instead.
 
-use super::PassOptions;
 use super::merge::with_body;
+use super::{PassOptions, rewrite};
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::graph::{Graph, Node, Value};
 use crate::op::{LowBit, LowBitMatMul, Op, Type};
 use schwann_kernels::tuning::Tuning;
 use std::collections::HashMap;
+
+/// Takes products apart that read codes and cannot: the weights are not known before the run, may change, or the backend has
+/// no such product.
+pub(super) fn expand(graph: &Graph, options: &PassOptions) -> Result<Graph> {
+    let apart = |graph: &mut Graph, value: Value| {
+        let node = graph.node(value).clone();
+        let Op::LowBitMatMul(product) = &node.op else { return Ok(None) };
+        let (own, others) = node.inputs.split_at(product.operands());
+        let packs = options.low_bit && options.fold_weights && own[1..].iter().all(|v| has_data(graph, *v));
+        if packs {
+            return Ok(None);
+        }
+        let name = |what: &str| format!("{}.{what}", node.name);
+        let weights = graph.push(Op::LowBit(product.weights), own[1..].to_vec(), name("weights"))?;
+        let x = if product.rounded { graph.push(Op::RoundRows, vec![own[0]], name("rounded"))? } else { own[0] };
+        let op = Op::MatMul { transpose_a: false, transpose_b: true };
+        let made = graph.push(op, vec![x, weights], name("product"))?;
+        let Some(map) = &product.then else { return Ok(Some(made)) };
+        let inputs = std::iter::once(made).chain(others.iter().copied()).collect();
+        graph.push(Op::map(map.clone(), product.dtype), inputs, node.name.clone()).map(Some)
+    };
+    rewrite(graph, &[("low-bit product apart", &apart)])
+}
 
 pub(super) fn low_bit_products(graph: &Graph, options: &PassOptions) -> Result<Graph> {
     if !options.low_bit || !options.fold_weights {

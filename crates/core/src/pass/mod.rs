@@ -95,6 +95,7 @@ pub const PASSES: &[(&str, Apply, bool)] = &[
     ("dead code", Each(dead::dead_code), false),
     ("user patterns", Each(pattern::user_patterns), false),
     ("layout", Each(layout::layout), false),
+    ("low-bit products apart", Each(low_bit::expand), false),
     ("low-bit products", Whole(low_bit::low_bit_products), false),
     ("fold weights", Each(fold::fold_early), false),
     ("absorb factors", Whole(absorb::absorb), false),

@@ -2,7 +2,7 @@
 
 use super::Call;
 use crate::error::Result;
-use crate::op::low_bit::{LONGEST_SUM, round_row};
+use crate::op::low_bit::{LONGEST_SUM, Rounding};
 use crate::op::{LowBit, LowBitMatMul};
 
 /// The codes, scales and offsets of a low-bit matrix among a node's inputs.
@@ -62,9 +62,9 @@ impl Call<'_> {
         let mut data = self.zeros(self.shape())?;
         let len = self.shape().last().copied().unwrap_or(1).max(1);
         for (row, out) in self.inputs[0].data.chunks(len).zip(data.chunks_mut(len)) {
-            let (rounded, step) = round_row(row.iter().map(|x| *x as f32));
-            for (y, q) in out.iter_mut().zip(rounded) {
-                *y = (f32::from(q) * step).into();
+            let rounding = Rounding::of(row.iter().map(|x| *x as f32));
+            for (y, x) in out.iter_mut().zip(row) {
+                *y = rounding.round(*x as f32).into();
             }
         }
         Ok(data)
@@ -78,9 +78,10 @@ impl Call<'_> {
             for (row, out) in x.data.chunks(format.len).zip(data.chunks_mut(weights.rows)) {
                 match product.rounded {
                     true => {
-                        let (rounded, step) = round_row(row.iter().map(|x| *x as f32));
+                        let rounding = Rounding::of(row.iter().map(|x| *x as f32));
+                        let rounded: Vec<i8> = row.iter().map(|x| rounding.whole(*x as f32)).collect();
                         for (n, y) in out.iter_mut().enumerate() {
-                            *y = (integer_sum(&weights, n, &rounded) * step).into();
+                            *y = (integer_sum(&weights, n, &rounded) * rounding.step).into();
                         }
                     }
                     false => {

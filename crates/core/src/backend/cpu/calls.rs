@@ -6,6 +6,7 @@ use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::graph::{Node, Value};
 use crate::op::custom::{self, Form};
+use crate::op::low_bit::Rounding;
 use crate::op::{Binary, Compare, Map, MapInstr, MapResult, Op, Reduction, Unary, visible_pairs};
 use crate::plan::Kernel;
 use crate::plan::kernel::{self as kernels, Gather, MapWork, Move, Norm, Rows, SegmentSum};
@@ -222,7 +223,45 @@ pub(super) fn lower(l: &mut Lower<'_>, value: Value, node: &Node) -> Result<()> 
             l.call(value, call, label(kernel))
         }
         // These meet kernels only as parts of products with known weights; alone they are rare.
-        Op::LowBit(_) | Op::RoundRows => by_definition(l, value, node, Kernel::other("by its definition (slow)")),
+        Op::LowBit(format) => {
+            let kernel = Kernel::other("low-bit numbers one by one (slow)");
+            let (codes, scales) = (input(l, 0)?, input(l, 1)?);
+            let lead = &codes.shape[..codes.shape.len() - 1];
+            let blocks: Vec<usize> = lead.iter().copied().chain([format.blocks()]).collect();
+            // Where the scales of a row begin, for each axis before.
+            let strides = scales.strides_in(&blocks)[..lead.len()].to_vec();
+            let (format, lead, dtype) = (*format, lead.to_vec(), scales.dtype);
+            let row_bytes = codes.shape[lead.len()];
+            let body = Whole(Arc::new(move |inputs, put| {
+                for row in 0..lead.iter().product() {
+                    let (mut rest, mut first) = (row, 0);
+                    for (size, stride) in lead.iter().zip(&strides).rev() {
+                        first += rest % size * stride;
+                        rest /= size;
+                    }
+                    let codes = &inputs[0][row * row_bytes..][..row_bytes];
+                    for k in 0..format.len {
+                        let part = |i: usize| custom::element(dtype, inputs[i], first + k / format.block) as f32;
+                        let offset = if format.offsets { part(2) } else { 0.0 };
+                        put(0, row * format.len + k, format.number(format.code.get(codes, k), part(1), offset));
+                    }
+                }
+                Ok(())
+            }));
+            whole(l, value, node, label(kernel), body)
+        }
+        Op::RoundRows => {
+            let len = out.shape.last().copied().unwrap_or(1);
+            let body = Whole(Arc::new(move |inputs, put| {
+                let value = |at: usize| custom::element(DType::F32, inputs[0], at) as f32;
+                for first in (0..inputs[0].len() / 4).step_by(len) {
+                    let rounding = Rounding::of((first..first + len).map(value));
+                    (first..first + len).for_each(|at| put(0, at, rounding.round(value(at))));
+                }
+                Ok(())
+            }));
+            whole(l, value, node, label(Kernel::other("rows rounded one by one (slow)")), body)
+        }
         Op::Input { .. }
         | Op::Weight { .. }
         | Op::Const(_)
@@ -236,6 +275,13 @@ pub(super) fn lower(l: &mut Lower<'_>, value: Value, node: &Node) -> Result<()> 
     }
 }
 
+/// Runs a function of whole values that gives one result of `f32`.
+fn whole(l: &mut Lower<'_>, value: Value, node: &Node, label: Label, whole: Whole) -> Result<()> {
+    let inputs = node.inputs.iter().map(|&v| l.read(v)).collect::<Result<Vec<_>>>()?;
+    let out = l.write(value)?;
+    l.call(value, Call::Whole { whole, inputs, outs: vec![out] }, label)
+}
+
 /// Runs a node whose result is `f32` as the reference defines it.
 pub(super) fn by_definition(l: &mut Lower<'_>, value: Value, node: &Node, kernel: Kernel) -> Result<()> {
     let label = Label { kernel, cost: l.graph.node_cost(node, l.bindings)?, in_place: false, looped: None };
@@ -244,10 +290,9 @@ pub(super) fn by_definition(l: &mut Lower<'_>, value: Value, node: &Node, kernel
         let problem = format!("by its definition it gives f32 only, not {}", out.dtype);
         return Err(Error::Unsupported { node: node.name.clone(), op: node.op.name().into(), problem });
     }
-    let inputs = node.inputs.iter().map(|&v| Ok((l.sized(v)?, l.read(v)?))).collect::<Result<Vec<_>>>()?;
-    let (types, refs): (Vec<Sized>, Vec<Ref>) = inputs.into_iter().unzip();
+    let types = node.inputs.iter().map(|&v| l.sized(v)).collect::<Result<Vec<Sized>>>()?;
     let (name, op, outs, bindings) = (node.name.clone(), node.op.clone(), [(out.dtype, out.shape)], l.bindings.clone());
-    let whole = Whole(Arc::new(move |inputs, put| {
+    let body = Whole(Arc::new(move |inputs, put| {
         let value = |(ty, bytes): (&Sized, &&[u8])| {
             let data = (0..ty.count()).map(|at| custom::element(ty.dtype, bytes, at)).collect();
             HostValue { dtype: ty.dtype, shape: ty.shape.clone(), data }
@@ -259,8 +304,7 @@ pub(super) fn by_definition(l: &mut Lower<'_>, value: Value, node: &Node, kernel
         results[0].data.iter().enumerate().for_each(|(at, y)| put(0, at, *y as f32));
         Ok(())
     }));
-    let out = l.write(value)?;
-    l.call(value, Call::Whole { whole, inputs: refs, outs: vec![out] }, label)
+    whole(l, value, node, label, body)
 }
 
 /// [outer, axis, inner] around an axis.
