@@ -94,8 +94,8 @@ fn changed_low_bit_files_are_read_or_refused() {
 
 /// One of the files, changed in one to four ways.
 fn changed(seeds: &[Vec<u8>], seed: u64) -> Vec<u8> {
-    // SplitMix64.
-    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    // SplitMix64. Seeds are spread by another factor than its own, or the numbers of one would be those of its neighbour.
+    let mut state = seed.wrapping_mul(0xd134_2543_de82_ef95);
     let mut below = |n: usize| {
         state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let z = (state ^ state >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
