@@ -2,6 +2,8 @@
 
 mod fuzz_targets;
 
+use schwann_core::io::gguf::Gguf;
+use schwann_core::io::safetensors::{Entry, Reader};
 use schwann_core::op::{Map, MapInstr};
 use schwann_core::{DType, Graph, GraphBuilder, Op, Tensor, op::Binary, op::Float, op::Unary, shape};
 use std::path::{Path, PathBuf};
@@ -46,6 +48,90 @@ fn the_safetensors_corpus_holds() {
 #[test]
 fn the_npy_corpus_holds() {
     replay("npy", 10, fuzz_targets::npy);
+}
+
+#[test]
+fn the_gguf_corpus_holds() {
+    replay("gguf", 11, fuzz_targets::gguf);
+}
+
+#[test]
+fn the_mlx_corpus_holds() {
+    replay("mlx", 6, fuzz_targets::mlx);
+}
+
+/// Files of the corpora with a few bytes changed, cut, doubled or put together are read or refused: 2,000 of each format,
+/// always the same; with `SCHWANN_LONG=n` anew for n seconds each.
+#[test]
+#[expect(clippy::print_stdout, reason = "how many files were tried is what a long run is for")]
+fn changed_low_bit_files_are_read_or_refused() {
+    let long: Option<u64> = std::env::var("SCHWANN_LONG").ok().and_then(|v| v.parse().ok()).filter(|n| *n > 1);
+    for (target, run) in [("gguf", fuzz_targets::gguf as fn(&[u8]) -> usize), ("mlx", fuzz_targets::mlx)] {
+        let mut seeds: Vec<PathBuf> = std::fs::read_dir(corpus(target)).unwrap().map(|e| e.unwrap().path()).collect();
+        seeds.sort();
+        let seeds: Vec<Vec<u8>> = seeds.iter().map(|path| std::fs::read(path).unwrap()).collect();
+        let started = std::time::Instant::now();
+        let (mut tried, mut read) = (0u64, 0u64);
+        // The time is only a seed that differs from run to run; a failure names it.
+        let first = long.map_or(0, |_| std::time::SystemTime::UNIX_EPOCH.elapsed().map_or(0, |t| t.as_nanos() as u64));
+        while long.map_or(tried < 2_000, |seconds| started.elapsed().as_secs() < seconds) {
+            let seed = first.wrapping_add(tried);
+            let changed = changed(&seeds, seed);
+            match std::panic::catch_unwind(|| run(&changed)) {
+                Ok(found) => read += u64::from(found > 0),
+                Err(_) => {
+                    let kept = std::env::temp_dir().join(format!("schwann-{target}-{seed}"));
+                    std::fs::write(&kept, &changed).unwrap();
+                    panic!("{target} fails on {}", kept.display());
+                }
+            }
+            tried += 1;
+        }
+        println!("{target}: {tried} files, of which {read} were read");
+        assert!(read > tried / 50 && read < tried, "{target}: {read} of {tried} were read");
+    }
+}
+
+/// One of the files, changed in one to four ways.
+fn changed(seeds: &[Vec<u8>], seed: u64) -> Vec<u8> {
+    // SplitMix64. Seeds are spread by another factor than its own, or the numbers of one would be those of its neighbour.
+    let mut state = seed.wrapping_mul(0xd134_2543_de82_ef95);
+    let mut below = |n: usize| {
+        state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let z = (state ^ state >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        ((z ^ z >> 31) % n.max(1) as u64) as usize
+    };
+    let mut file = seeds[below(seeds.len())].clone();
+    for _ in 0..1 + below(4) {
+        // Counts and sizes are at the beginning.
+        let reach = if below(2) == 0 { file.len().min(200) } else { file.len() };
+        let at = below(reach);
+        let end = (at + 1 + below(32)).min(file.len());
+        match below(8) {
+            _ if file.is_empty() => file.push(below(256) as u8),
+            0 => file[at] = below(256) as u8,
+            1 => file[at] ^= 1 << below(8),
+            2 => file[at] = file[at].wrapping_add(if below(2) == 0 { 1 } else { 255 }),
+            3 => {
+                let odd = [0, 1, 31, 32, 1 << 31, 1 << 32, 1 << 60, 1 << 63, u64::MAX, u64::MAX - 31][below(10)];
+                let width = end.min(at + 8) - at;
+                file[at..at + width].copy_from_slice(&odd.to_le_bytes()[..width]);
+            }
+            4 => file.truncate(at),
+            5 => drop(file.drain(at..end)),
+            6 => {
+                let part = file[at..end].to_vec();
+                file.splice(at..at, part);
+            }
+            _ => {
+                let other = &seeds[below(seeds.len())];
+                file.truncate(at);
+                file.extend_from_slice(&other[below(other.len())..]);
+            }
+        }
+    }
+    file
 }
 
 /// Small graphs that use every operation between them.
@@ -155,5 +241,40 @@ fn write_seeds() {
     for (i, graph) in graphs().unwrap().iter().enumerate() {
         std::fs::write(corpus("graph_json").join(format!("seed-{i}")), serde_json::to_string(graph).unwrap()).unwrap();
         schwann_core::io::save(corpus("safetensors").join(format!("seed-{i}")), graph).unwrap();
+    }
+    let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/low_bit");
+    let whole = std::fs::read(data.join("all.gguf")).unwrap();
+    let file = Gguf::from_bytes(&whole[..]).unwrap();
+    // All metadata and no tensor; then each tensor alone.
+    let mut none = whole[..file.entries()[0].offset].to_vec();
+    none[8..16].fill(0);
+    std::fs::write(corpus("gguf").join("seed-metadata"), none).unwrap();
+    for entry in file.entries().iter().filter(|entry| !entry.name.ends_with(".512")) {
+        let number = |n: usize| (n as u64).to_le_bytes();
+        let mut alone = [b"GGUF", &3u32.to_le_bytes()[..], &number(1), &number(0)].concat();
+        alone.extend([&number(1)[..], b"a", &(entry.shape.len() as u32).to_le_bytes()].concat());
+        entry.shape.iter().rev().for_each(|size| alone.extend(number(*size)));
+        alone.extend([&entry.kind.0.to_le_bytes()[..], &number(0)].concat());
+        alone.resize(alone.len().next_multiple_of(32), 0);
+        alone.extend(&whole[entry.offset..entry.offset + entry.bytes.unwrap()]);
+        std::fs::write(corpus("gguf").join(format!("seed-{}", entry.name)), alone).unwrap();
+    }
+    let file = Reader::open(data.join("model.safetensors")).unwrap();
+    for (bits, size) in [(2, 32), (3, 64), (4, 64), (5, 128), (6, 64), (8, 32)] {
+        let (mut header, mut bytes) = (vec![], vec![]);
+        for part in ["weight", "scales", "biases"] {
+            let name = format!("layers.{bits}.{size}.{part}");
+            let Entry { kind, shape, .. } = file.entry(&name).unwrap();
+            let start = bytes.len();
+            bytes.extend(file.bytes(&name).unwrap());
+            let kind = kind.name().to_uppercase();
+            let offsets = format!("[{start},{}]", bytes.len());
+            header.push(format!(r#""a.{part}":{{"dtype":"{kind}","shape":{shape:?},"data_offsets":{offsets}}}"#));
+        }
+        let header = format!("{{{}}}", header.join(","));
+        let config =
+            format!(r#"{{"quantization":{{"group_size":32,"bits":4,"a":{{"bits":{bits},"group_size":{size}}}}}}}"#);
+        let seed = [config.as_bytes(), &[0], &(header.len() as u64).to_le_bytes(), header.as_bytes(), &bytes].concat();
+        std::fs::write(corpus("mlx").join(format!("seed-{bits}-{size}")), seed).unwrap();
     }
 }

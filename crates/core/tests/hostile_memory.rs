@@ -49,10 +49,13 @@ fn malformed_files_cost_little_memory() {
             Format::Safetensors => drop(Reader::from_bytes(&case.bytes[..]).and_then(|f| f.tensors())),
             Format::Npy => drop(npy::from_bytes(&case.bytes)),
             Format::Npz => drop(npz::from_bytes(&case.bytes, &Limits::default())),
+            Format::Gguf => drop(hostile::read_gguf(&case.bytes)),
         }
         let used = PEAK.load(Relaxed) - before;
-        // Some times the file itself, and what an inflater needs for its window.
-        assert!(used <= 4 * len + 300_000, "case {i} ({:?}, {len} bytes) took {used} bytes", case.says);
+        // Some times the file itself, and what an inflater needs for its window. An entry of GGUF may have fewer bytes
+        // than a place in a map.
+        let times = if case.format == Format::Gguf { 9 } else { 4 };
+        assert!(used <= times * len + 300_000, "case {i} ({:?}, {len} bytes) took {used} bytes", case.says);
     }
 }
 

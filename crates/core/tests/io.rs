@@ -317,6 +317,7 @@ fn malformed_files_are_refused_with_the_reason() {
             Format::Safetensors => Reader::from_bytes(&case.bytes[..]).and_then(|f| f.tensors()).map(drop),
             Format::Npy => npy::from_bytes(&case.bytes).map(drop),
             Format::Npz => npz::from_bytes(&case.bytes, &Limits::default()).map(drop),
+            Format::Gguf => hostile::read_gguf(&case.bytes),
         };
         let error =
             error.err().unwrap_or_else(|| panic!("case {i}, expected to say {:?}, was read", case.says)).to_string();

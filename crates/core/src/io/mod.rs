@@ -1,4 +1,4 @@
-//! Files: whole graphs, safetensors, and NumPy's arrays.
+//! Files: whole graphs, safetensors, NumPy's arrays, and the low-bit weights of GGUF and MLX.
 //!
 //! Files are not trusted: each count is checked against the bytes that are there before anything is allocated for it,
 //! so a small file costs little memory whatever it claims. Everything that is written goes through [`write_file`],
@@ -8,10 +8,13 @@
 //! safetensors tool can therefore list, diff or convert the weights.
 
 mod convert;
+pub mod gguf;
+pub mod mlx;
 pub mod npy;
 pub mod npz;
 mod output;
 pub mod safetensors;
+mod source;
 
 pub use convert::Kind;
 pub use npy::{read_npy, read_npy_if, write_npy};
@@ -20,7 +23,9 @@ pub use output::{same_file, write_bytes, write_file, write_text};
 
 use crate::error::{Error, Result};
 use crate::graph::Graph;
+use crate::quant::Quantized;
 use crate::show;
+use crate::tensor::Tensor;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Read;
@@ -42,6 +47,15 @@ impl Default for Limits {
     fn default() -> Limits {
         Limits { total_bytes: 4 << 30, arrays: 65_535 }
     }
+}
+
+/// A tensor of a file of weights.
+#[derive(Clone, Debug)]
+pub enum Stored {
+    /// Floats, of the type that the file has.
+    Floats(Tensor),
+    /// Codes and scales. All axes but the last are one: the rows.
+    LowBit(Quantized),
 }
 
 /// Writes a graph and its weights into one file.

@@ -10,17 +10,16 @@
 //! ([`Tensor::from_map`]).
 
 use super::convert::{self, Kind};
+use super::source::Source;
 use super::{check_name, excerpt, write_file};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::tensor::{Tensor, count};
-use schwann_kernels::map_file::{self, Mmap, map_file};
 use serde::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 pub(super) const FORMAT: &str = "safetensors";
 /// The format's own limit on the header.
@@ -75,20 +74,6 @@ pub struct Entry {
     pub window: Range<usize>,
 }
 
-#[derive(Clone, Debug)]
-enum Source {
-    Bytes(Vec<u8>),
-    Map(Arc<Mmap>),
-}
-impl Source {
-    fn bytes(&self) -> &[u8] {
-        match self {
-            Source::Bytes(bytes) => bytes,
-            Source::Map(map) => map,
-        }
-    }
-}
-
 /// An opened file: its header is read and checked, its data has not been read yet.
 ///
 /// ```
@@ -117,14 +102,7 @@ impl Reader {
     /// Maps a file and checks its header.
     pub fn open(path: impl AsRef<Path>) -> Result<Reader> {
         let path = path.as_ref();
-        let (file, len) = super::open(path)?;
-        // An empty file cannot be mapped; it gets the message of any other short one.
-        let source = if len == 0 {
-            Source::Bytes(vec![])
-        } else {
-            let map = map_file(&file).map_err(|source| Error::Io { path: path.to_owned(), source })?;
-            Source::Map(Arc::new(map))
-        };
+        let source = Source::open(path)?;
         let mut reader = Reader::new(source).map_err(|e| e.in_file(path))?;
         reader.path = Some(path.to_owned());
         Ok(reader)
@@ -175,11 +153,17 @@ impl Reader {
                 format!("tensor `{name}` is {}, which tensors here cannot be; {advice}", kind_name(entry.kind));
             return Err(self.named(bad(problem)));
         };
-        match &self.source {
-            Source::Map(map) => Tensor::from_map(dtype, &entry.shape, map.clone(), entry.window.start),
-            Source::Bytes(bytes) => Tensor::from_bytes(dtype, &entry.shape, &bytes[entry.window.clone()]),
-        }
-        .map_err(|e| self.wrong(name, &e))
+        self.source.tensor(dtype, &entry.shape, entry.window.clone()).map_err(|e| self.wrong(name, &e))
+    }
+
+    /// A tensor's bytes as `u8` of a shape that has as many; of a mapped file, without a copy.
+    pub(super) fn as_bytes(&self, name: &str, shape: &[usize]) -> Result<Tensor> {
+        self.source.tensor(DType::U8, shape, self.entry(name)?.window.clone()).map_err(|e| self.wrong(name, &e))
+    }
+    /// Says that a tensor's bytes have been read and are not needed any more.
+    pub(super) fn release(&self, name: &str) -> Result<()> {
+        self.source.release(self.entry(name)?.window.clone());
+        Ok(())
     }
 
     /// A tensor converted to `dtype`: floats round to nearest, integers must fit, and nothing else is lost.
@@ -190,9 +174,7 @@ impl Reader {
         }
         let tensor = convert::tensor(entry.kind, dtype, &entry.shape, self.bytes(name)?);
         // Only the converted tensor is kept, so the file's pages can be released.
-        if let Source::Map(map) = &self.source {
-            map_file::release(map, entry.window.clone());
-        }
+        self.source.release(entry.window.clone());
         tensor.map_err(|e| self.wrong(name, &e))
     }
 
@@ -204,7 +186,7 @@ impl Reader {
     fn wrong(&self, name: &str, error: &Error) -> Error {
         self.named(bad(format!("tensor `{name}`: {error}")))
     }
-    fn named(&self, error: Error) -> Error {
+    pub(super) fn named(&self, error: Error) -> Error {
         match &self.path {
             Some(path) => error.in_file(path),
             None => error,
@@ -312,13 +294,20 @@ struct Metadata;
 impl<'de> DeserializeSeed<'de> for Metadata {
     type Value = BTreeMap<String, String>;
     fn deserialize<D: Deserializer<'de>>(self, d: D) -> Result<Self::Value, D::Error> {
-        d.deserialize_map(self)
+        d.deserialize_option(self)
     }
 }
 impl<'de> Visitor<'de> for Metadata {
     type Value = BTreeMap<String, String>;
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("metadata: an object of strings")
+    }
+    /// MLX writes `null` where there is none.
+    fn visit_none<E: serde::de::Error>(self) -> Result<Self::Value, E> {
+        Ok(BTreeMap::new())
+    }
+    fn visit_some<D: Deserializer<'de>>(self, d: D) -> Result<Self::Value, D::Error> {
+        d.deserialize_map(self)
     }
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
         let mut metadata = BTreeMap::new();

@@ -10,11 +10,14 @@ mod compare;
 
 use schwann_core::backend::reference::{self, HostValue, Precision};
 use schwann_core::cases::random::Random;
+use schwann_core::io::gguf::Gguf;
+use schwann_core::io::mlx::{Config, Mlx};
 use schwann_core::io::safetensors::Reader;
-use schwann_core::io::{Limits, graph_of, npy, npz};
+use schwann_core::io::{Limits, Stored, graph_of, npy, npz};
 use schwann_core::memory::Budget;
 use schwann_core::op::Custom;
 use schwann_core::pass::PassOptions;
+use schwann_core::quant::Quantized;
 use schwann_core::{Bindings, CompileOptions, DType, Error, Graph, Program, Tensor, shape};
 use std::collections::BTreeMap;
 use std::sync::Once;
@@ -165,4 +168,50 @@ pub(crate) fn npy(data: &[u8]) -> usize {
         arrays += tensors.len();
     }
     arrays
+}
+
+/// GGUF: what opens can be read or refused tensor by tensor, and what reads has as many numbers as its shape says. Gives how
+/// many tensors did.
+pub(crate) fn gguf(data: &[u8]) -> usize {
+    let Ok(file) = Gguf::from_bytes(data) else { return 0 };
+    let mut tensors = 0;
+    for entry in file.entries() {
+        match file.tensor(&entry.name) {
+            Ok(Stored::Floats(tensor)) => assert_eq!(tensor.shape(), entry.shape),
+            Ok(Stored::LowBit(matrix)) => {
+                assert_eq!(entry.shape.iter().product::<usize>(), whole(&matrix));
+            }
+            Err(_) => continue,
+        }
+        tensors += 1;
+    }
+    tensors
+}
+
+/// MLX: a `config.json`, a byte 0, and a file of weights. What opens can be read or refused matrix by matrix. Gives how many
+/// were read.
+pub(crate) fn mlx(data: &[u8]) -> usize {
+    let Some(end) = data.iter().position(|byte| *byte == 0) else { return 0 };
+    let Some(Ok(config)) = std::str::from_utf8(&data[..end]).ok().map(Config::from_json) else { return 0 };
+    let Ok(reader) = Reader::from_bytes(&data[end + 1..]) else { return 0 };
+    let file = Mlx::new(reader, config);
+    let read = |name: &&str| match file.tensor(name) {
+        Ok(Stored::LowBit(matrix)) => whole(&matrix) > 0,
+        Ok(Stored::Floats(tensor)) => panic!("{tensor} has scales"),
+        Err(_) => false,
+    };
+    file.names().filter(read).count()
+}
+
+/// How many numbers a matrix has, which codes, scales and offsets must agree on.
+fn whole(matrix: &Quantized) -> usize {
+    let format = matrix.format;
+    let rows = matrix.codes.shape()[0];
+    assert_eq!(matrix.codes.shape(), [rows, format.code.row_bytes(format.len)]);
+    assert!(matrix.codes.bytes().iter().all(|byte| format.code.is_valid(*byte)));
+    assert!([[rows, format.blocks()], [1, format.blocks()]].iter().any(|shape| matrix.scales.shape() == shape));
+    assert_eq!(matrix.offsets.is_some(), format.offsets);
+    assert!(matrix.offsets.iter().all(|o| (o.dtype(), o.shape()) == (matrix.scales.dtype(), matrix.scales.shape())));
+    assert_eq!(matrix.numbers().len(), rows * format.len);
+    rows * format.len
 }

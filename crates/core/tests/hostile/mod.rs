@@ -1,5 +1,9 @@
 //! Malformed files and what the messages about them must say; shared by the test of messages and the test of memory.
 
+mod gguf;
+
+use schwann_core::Result;
+use schwann_core::io::gguf::Gguf;
 use std::io::Write;
 
 /// What reads the file.
@@ -8,6 +12,13 @@ pub(crate) enum Format {
     Safetensors,
     Npy,
     Npz,
+    Gguf,
+}
+
+/// Opens a file and reads each of its tensors.
+pub(crate) fn read_gguf(bytes: &[u8]) -> Result<()> {
+    let file = Gguf::from_bytes(bytes)?;
+    file.entries().iter().try_for_each(|entry| file.tensor(&entry.name).map(drop))
 }
 
 /// A malformed file.
@@ -281,5 +292,6 @@ pub(crate) fn cases() -> Vec<Case> {
     ]);
     let twice = Zip { entries: 2, copies: 2, ..packed }.bytes();
     cases.push(Case { format: Format::Npz, bytes: twice, says: "array `a` is given twice" });
+    cases.extend(gguf::cases());
     cases
 }
