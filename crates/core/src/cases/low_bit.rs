@@ -167,6 +167,25 @@ pub(super) fn products(list: &mut List<'_>) {
         }
         Ok(())
     });
+    // Rows without elements give zeros; no rows and no columns give nothing. A block may be longer than anything.
+    for rounded in [false, true] {
+        for (what, [rows, n, k], block) in [
+            ("no-terms", [3, 5, 0], 4),
+            ("no-rows", [0, 5, 7], 7),
+            ("no-columns", [3, 0, 7], 7),
+            ("endless-block", [3, 5, 7], usize::MAX),
+        ] {
+            let rows_are = if rounded { "rounded" } else { "f32" };
+            list.add("low_bit_product", format!("{what}/{rows_are}"), Tolerance::sum_of(7), |m| {
+                let x = m.uniform(&[rows, k])?;
+                let (weights, parts) = matrix(m, Code::Bits8, [n, k], block, PLAIN)?;
+                let product = LowBitMatMul { weights, rounded, then: None, dtype: DType::F32 };
+                let inputs: Vec<Value> = std::iter::once(x).chain(parts).collect();
+                let y = m.push(Op::LowBitMatMul(Box::new(product)), &inputs)?;
+                m.result(y)
+            });
+        }
+    }
     list.add("low_bit_product", "transposed", Tolerance::sum_of(20), |m| {
         let x = m.uniform(&[4, 20])?;
         let (format, parts) = matrix(m, Code::Bits4, [10, 20], 20, PLAIN)?;

@@ -244,13 +244,12 @@ pub struct Rounding {
 impl Rounding {
     /// For a row of these values.
     pub fn of(row: impl Iterator<Item = f32>) -> Rounding {
-        // A value that is not finite makes the sum so, and nothing else can: each value is multiplied with 0.
-        let (most, odd) = row.fold((0.0f32, 0.0f32), |(most, odd), x| (most.max(x.abs()), odd + x * 0.0));
+        let (most, finite) = row.fold((0.0f32, true), |(most, finite), x| (most.max(x.abs()), finite && x.is_finite()));
         let step = most / 127.0;
-        match (odd.is_nan(), (1.0 / step).is_finite()) {
-            (true, _) => Rounding { step: f32::NAN, each: 0.0 },
-            (false, true) => Rounding { step, each: 1.0 / step },
-            (false, false) => Rounding { step: 0.0, each: 0.0 },
+        match (finite, (1.0 / step).is_finite()) {
+            (false, _) => Rounding { step: f32::NAN, each: 0.0 },
+            (true, true) => Rounding { step, each: 1.0 / step },
+            (true, false) => Rounding { step: 0.0, each: 0.0 },
         }
     }
 

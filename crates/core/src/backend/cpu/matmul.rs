@@ -116,9 +116,9 @@ fn low_bit(l: &mut Lower<'_>, value: Value, node: &Node, product: &LowBitMatMul)
             }
         }
     }
-    let x = l.sized(node.inputs[0])?;
     let (k, n) = (product.weights.len, parts[0].shape()[0]);
-    let m = x.count() / k.max(1);
+    // Of the result, since rows may have no elements.
+    let m = l.sized(value)?.count() / n.max(1);
     let packed = l.target.packs.low_bit(l.target.isa, &product.weights, &parts)?;
     l.count_packed(std::sync::Arc::as_ptr(&packed).addr(), packed.bytes());
     let nothing = Ref { slot: 0, offset: 0, len: 0 };
