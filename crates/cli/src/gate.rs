@@ -7,6 +7,7 @@ pub(crate) mod start;
 use crate::baseline::Place;
 use crate::{Outcome, compare, load, out, profile, stop};
 use anyhow::{Context, Result, bail};
+use schwann::backend::Choice;
 use schwann::prof::Profile;
 use schwann::prof::baseline::{self, Decision, Identity, Rule, Ruling};
 use schwann::prof::profiler::{self, Options, Profiler};
@@ -101,6 +102,9 @@ struct Shape {
     /// Threads; 0: one per core (1, or as in the baseline).
     #[arg(long, value_name = "N", value_parser = load::threads)]
     threads: Option<usize>,
+    /// What to run on (cpu, or as in the baseline).
+    #[arg(long, value_name = "NAME", value_parser = load::backend)]
+    backend: Option<Choice>,
 }
 
 /// Seconds that a start measures, beside what starting takes.
@@ -113,6 +117,7 @@ impl Shape {
             batch: self.batch.unwrap_or(usual.batch),
             steps: self.steps.unwrap_or(usual.steps),
             threads: self.threads.unwrap_or(usual.threads),
+            backend: self.backend.clone().unwrap_or_else(|| usual.backend.clone()),
             ..usual
         }
     }
@@ -125,14 +130,14 @@ impl Shape {
             batch: self.batch.or(count(&w.batch)),
             steps: self.steps.or(count(&w.steps)),
             threads: self.threads.or(count(&w.threads)),
+            backend: Some(self.backend.clone().map_or_else(|| w.backend.parse(), Ok)?),
         };
         let dtype = match w.dtype.as_str() {
             "bf16" => DType::Bf16,
             _ => DType::F32,
         };
         let sizes = w.sizes.iter().filter_map(|n| Some((n.name.clone(), count(&n.figure)?))).collect();
-        let backend = w.backend.parse()?;
-        Ok(Options { dtype, sizes, backend, fused: w.compilation == "fused", ..shape.options() })
+        Ok(Options { dtype, sizes, fused: w.compilation == "fused", ..shape.options() })
     }
 }
 

@@ -243,7 +243,7 @@ impl Pair<'_> {
 
     fn shape(&self, kind: Kind) -> Shape {
         let Options { batch, steps, threads, .. } = self.side(kind).options;
-        Shape { batch: Some(batch), steps: Some(steps), threads: Some(threads) }
+        Shape { batch: Some(batch), steps: Some(steps), threads: Some(threads), backend: None }
     }
 
     /// As a profile keeps them.
@@ -341,7 +341,7 @@ pub(super) fn run(args: &Args) -> Result<Outcome> {
     let clock = Instant::now();
     let (plain, more) = shortest(steps(args.planted)?);
     let of = |steps: usize| {
-        let shape = Shape { batch: args.batch, steps: Some(steps), threads: args.threads };
+        let shape = Shape { batch: args.batch, steps: Some(steps), threads: args.threads, backend: None };
         Side { model: args.model.clone(), options: shape.options() }
     };
     let own = std::env::current_exe().context("cannot find this program's own file")?;

@@ -57,6 +57,7 @@ impl Peer {
         for (flag, value) in [("--batch", shape.batch), ("--steps", shape.steps), ("--threads", shape.threads)] {
             command.args(value.iter().flat_map(|v| [flag.to_owned(), v.to_string()]));
         }
+        command.args(shape.backend.iter().flat_map(|v| ["--backend".to_owned(), v.to_string()]));
         let name = program.display().to_string();
         let mut child = command
             .stdin(Stdio::piped())
