@@ -10,8 +10,9 @@ use crate::graph::Graph;
 use crate::memory::Reservation;
 use crate::plan::{Plan, check_work};
 use crate::run::Program;
-use crate::shape::Bindings;
+use crate::shape::{Bindings, Dim};
 use crate::tensor::Tensor;
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -499,6 +500,25 @@ impl Session {
             let index = graph.input_place(name)?;
             self.given[index].map(|at| arguments[at].1.shape()).or(self.resident[index].as_deref())
         };
+        // A size that only states have (such as the room in a cache) is that of the states which are held.
+        let given = |index: usize| self.given[index].is_some() || self.resident[index].is_some();
+        let shown = graph.inputs().enumerate().filter(|(index, _)| given(*index));
+        let shown: HashSet<&str> =
+            shown.flat_map(|(_, (_, v))| graph.ty(v).shape.dims()).filter_map(Dim::as_symbol).collect();
+        for (index, (_, value)) in graph.inputs().enumerate().filter(|(index, _)| !given(*index)) {
+            let dims = graph.ty(value).shape.dims();
+            let held = match (self.held[index], &self.host[index]) {
+                (Held::Host, Some(state)) => state.shape(),
+                (Held::Stream, _) => &self.sizes.inputs[index].1[..],
+                _ => continue,
+            };
+            for (symbol, &size) in dims.iter().zip(held).filter_map(|(dim, size)| Some((dim.as_symbol()?, size))) {
+                if !shown.contains(symbol) {
+                    // States that differ are told of below.
+                    let _ = self.scratch.bind(symbol, size);
+                }
+            }
+        }
         graph.bind(shape_of, &mut self.scratch)?;
         for (index, (name, value)) in graph.inputs().enumerate() {
             if self.given[index].is_some() || self.resident[index].is_some() {

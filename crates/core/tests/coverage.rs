@@ -46,6 +46,7 @@ named! {
     Op::Concat { .. } => "concat",
     Op::Broadcast { .. } => "broadcast",
     Op::Gather { .. } => "gather",
+    Op::Put { .. } => "put",
     Op::SegmentSum { .. } => "segment_sum",
     Op::SynapseSum { .. } => "synapse_sum",
     Op::SynapseRatio { .. } => "synapse_ratio",
@@ -144,9 +145,9 @@ fn features(op: &Op, inputs: &[&Type]) -> Vec<String> {
         Op::LayerNorm { .. } | Op::RmsNorm { .. } => {
             vec![format!("{name} of {}", of(0)), format!("{name} with {} inputs", inputs.len())]
         }
-        Op::Attention { causal, scale } => vec![
+        Op::Attention { causal, scale, positions } => vec![
             format!("{name} of {}", of(0)),
-            format!("{name} {}of {} inputs", flag(*causal, "causal "), inputs.len()),
+            format!("{name} {}{}of {} inputs", flag(*causal, "causal "), flag(*positions, "positioned "), inputs.len()),
             format!("{name} {}", flag(scale.is_some(), "scaled")),
         ],
         Op::Softmax { .. }
@@ -157,6 +158,7 @@ fn features(op: &Op, inputs: &[&Type]) -> Vec<String> {
         | Op::Concat { .. }
         | Op::Broadcast { .. }
         | Op::Gather { .. }
+        | Op::Put { .. }
         | Op::SegmentSum { .. } => vec![format!("{name} of {}", of(0))],
         Op::SynapseSum { activation: a, axis, sums, .. } => {
             let starts = flag(inputs.len() > 5 + sums, " from something");
@@ -269,7 +271,10 @@ fn offers() -> Vec<(Op, Vec<Type>)> {
         }
         for (causal, scale) in [(false, None), (true, None), (false, Some(Float(0.5))), (true, Some(Float(0.5)))] {
             for n in 3..=4 {
-                all.push((Op::Attention { causal, scale }, vec![ty(d, &[1, 1, 2, 2]); n]));
+                let four = ty(d, &[1, 1, 2, 2]);
+                all.push((Op::Attention { causal, scale, positions: false }, vec![four.clone(); n]));
+                let last = [vec![four; n], vec![ty(DType::I32, &[2])]].concat();
+                all.push((Op::Attention { causal, scale, positions: true }, last));
             }
         }
         all.push((Op::Reshape { shape: [6].into() }, vec![x.clone()]));
@@ -279,6 +284,7 @@ fn offers() -> Vec<(Op, Vec<Type>)> {
         all.push((Op::Concat { axis: 1 }, vec![x.clone(); 2]));
         all.push((Op::Broadcast { shape: [2, 2, 3].into() }, vec![x.clone()]));
         all.push((Op::Gather { axis: 1 }, vec![x.clone(), list.clone()]));
+        all.push((Op::Put { axis: 1 }, vec![x.clone(), x.clone(), list.clone()]));
         all.push((Op::SegmentSum { axis: 1, segments: Dim::fixed(2) }, vec![x.clone(), list]));
         all.extend(DType::ALL.map(|to| (Op::Cast { dtype: to }, vec![x.clone()])));
         let (scale, zero) = (ty(DType::F32, &[]), ty(DType::I32, &[]));

@@ -161,7 +161,7 @@ fn attention_weighs_values_by_their_keys() {
     let k = f32s(&[1, 1, 2, 4], &[ln3, 1.0, 2.0, 3.0, 0.0, 4.0, 5.0, 6.0]);
     let v = f32s(&[1, 1, 2, 1], &[10.0, 20.0]);
     let of = |causal, scale, extra: &[Tensor]| {
-        op(Op::Attention { causal, scale }, &[&[q.clone(), k.clone(), v.clone()], extra].concat())
+        op(Op::Attention { causal, scale, positions: false }, &[&[q.clone(), k.clone(), v.clone()], extra].concat())
     };
     assert_close(&of(false, None, &[]), &[15.0, 12.5]);
     assert_close(&of(true, None, &[]), &[10.0, 12.5]);
@@ -172,10 +172,10 @@ fn attention_weighs_values_by_their_keys() {
     assert_close(&of(false, None, &[mask]), &[0.0, 15.0]);
     // Three queries, one key: causal attention shows it to the last alone.
     let one = [f32s(&[1, 1, 3, 1], &[1.0; 3]), f32s(&[1, 1, 1, 1], &[1.0]), f32s(&[1, 1, 1, 1], &[7.0])];
-    assert_close(&op(Op::Attention { causal: true, scale: None }, &one), &[0.0, 0.0, 7.0]);
+    assert_close(&op(Op::Attention { causal: true, scale: None, positions: false }, &one), &[0.0, 0.0, 7.0]);
     // Four query heads share two key heads in order.
     let grouped = [f32s(&[1, 4, 1, 1], &[1.0; 4]), f32s(&[1, 2, 1, 1], &[1.0; 2]), f32s(&[1, 2, 1, 1], &[1.0, 2.0])];
-    assert_close(&op(Op::Attention { causal: false, scale: None }, &grouped), &[1.0, 1.0, 2.0, 2.0]);
+    assert_close(&op(Op::Attention { causal: false, scale: None, positions: false }, &grouped), &[1.0, 1.0, 2.0, 2.0]);
 }
 
 #[test]

@@ -69,7 +69,7 @@ impl Attention {
         self.heads / self.kv_heads * self.queries
     }
 
-    /// Keys that query row `i` sees.
+    /// Keys that query row `i` sees, where no positions say it.
     #[inline(always)]
     fn visible(&self, i: usize) -> usize {
         if self.causal { (i + 1 + self.keys).saturating_sub(self.queries).min(self.keys) } else { self.keys }
@@ -99,12 +99,15 @@ pub fn attention_scratch_bytes(isa: Isa, threads: usize, shape: &Attention) -> u
 
 /// `out` = softmax(q · kᵀ · scale + mask) · v. A row that sees no key, or whose mask is −∞ everywhere, is 0.
 ///
+/// With `positions`, which is null otherwise, query i sees the keys up to `positions[i]`, whatever the shape says. If one is
+/// outside `0..keys`, its number is returned and nothing is written.
+///
 /// # Panics
 /// If `heads` is no multiple of `kv_heads`.
 ///
 /// # Safety
 /// Every element that `shape` reaches must be readable at `q`, `k`, `v` and `mask` (unless the shape has none) and
-/// writable at `out`, which overlaps none of them; `scratch` must be writable for [`attention_scratch_bytes`].
+/// writable at `out`, which overlaps none of them, and a number for each query at `positions`; `scratch` must be writable for [`attention_scratch_bytes`].
 #[expect(clippy::too_many_arguments, reason = "four operands")]
 pub(crate) unsafe fn attention(
     Machine { isa, tuning }: Machine<'_>,
@@ -114,15 +117,25 @@ pub(crate) unsafe fn attention(
     k: *const f32,
     v: *const f32,
     mask: *const f32,
+    positions: *const i32,
     out: *mut f32,
     scratch: *mut u8,
-) {
+) -> Result<(), usize> {
     assert!(shape.kv_heads > 0 && shape.heads.is_multiple_of(shape.kv_heads), "grouped heads must divide");
+    let mut keys = shape.keys;
+    if !positions.is_null() {
+        // SAFETY: a number for each query.
+        let last = unsafe { std::slice::from_raw_parts(positions, shape.queries) };
+        if let Some(at) = last.iter().position(|&p| p < 0 || p as usize >= shape.keys) {
+            return Err(at);
+        }
+        keys = last.iter().max().map_or(0, |&p| p as usize + 1);
+    }
     if shape.value_dim == 0 {
-        return;
+        return Ok(());
     }
     let rows = shape.rows();
-    let factors = [shape.batch, shape.heads, shape.queries, shape.keys, shape.dim + shape.value_dim];
+    let factors = [shape.batch, shape.heads, shape.queries, keys, shape.dim + shape.value_dim];
     let work = factors.into_iter().fold(1, usize::saturating_mul);
     let threads = if work >= tuning.attention_threads_multiplications_least() { team.threads() } else { 1 };
     let blocks = shape.batch * shape.kv_heads;
@@ -131,7 +144,8 @@ pub(crate) unsafe fn attention(
         block /= 2;
     }
     let tasks = blocks * rows.div_ceil(block);
-    let job = Job { shape, q, k, v, mask, out, scratch: scratch.wrapping_add(scratch.align_offset(64)).cast() };
+    let job =
+        Job { shape, q, k, v, mask, positions, out, scratch: scratch.wrapping_add(scratch.align_offset(64)).cast() };
     let job = &job;
     let part = |part: usize| {
         with_simd!(isa, s => {
@@ -147,7 +161,12 @@ pub(crate) unsafe fn attention(
             }
         })
     };
-    if threads > 1 { team.run(&part) } else { part(0) }
+    if threads > 1 {
+        team.run(&part)
+    } else {
+        part(0)
+    }
+    Ok(())
 }
 
 struct Job<'a> {
@@ -156,6 +175,7 @@ struct Job<'a> {
     k: *const f32,
     v: *const f32,
     mask: *const f32,
+    positions: *const i32,
     out: *mut f32,
     scratch: *mut f32,
 }
@@ -169,6 +189,8 @@ struct Task<'a> {
     q: *const f32,
     mask: *const f32,
     out: *mut f32,
+    /// The last key that each query sees; null if the shape says it.
+    positions: *const i32,
     k: *const f32,
     v: *const f32,
     /// The value's length in whole vectors.
@@ -217,6 +239,7 @@ impl<'a> Task<'a> {
                 q: job.q.wrapping_offset(at_head(b, h, shape.q)),
                 mask: job.mask.wrapping_offset(at_head(b, h, [mask[0], mask[1], 0])),
                 out: job.out.offset(at_head(b, h, shape.out)),
+                positions: job.positions,
                 k: job.k.wrapping_offset(at_head(b, kv, shape.k)),
                 v: job.v.wrapping_offset(at_head(b, kv, shape.v)),
                 wide: shape.value_dim.next_multiple_of(S::LANES),
@@ -239,6 +262,19 @@ impl<'a> Task<'a> {
         ((row / self.shape.queries) as isize, (row % self.shape.queries) as isize)
     }
 
+    /// Keys that query `i` sees.
+    ///
+    /// # Safety
+    /// As [`attention`], for a query that exists.
+    #[inline(always)]
+    unsafe fn visible(&self, i: usize) -> usize {
+        if self.positions.is_null() {
+            return self.shape.visible(i);
+        }
+        // SAFETY: there is a number for each query, and it was checked.
+        unsafe { *self.positions.add(i) as usize + 1 }
+    }
+
     /// # Safety
     /// As [`attention`], for these rows.
     #[inline(always)]
@@ -247,7 +283,7 @@ impl<'a> Task<'a> {
         // SAFETY: parts of the scratch within their sizes, and rows of the operands that exist.
         unsafe {
             self.start(s, rows.clone());
-            let seen = rows.clone().map(|row| shape.visible(row % shape.queries)).max().unwrap_or(0);
+            let seen = rows.clone().map(|row| self.visible(row % shape.queries)).max().unwrap_or(0);
             for first in (0..seen).step_by(KEYS) {
                 let n = KEYS.min(seen - first);
                 if count > FEW {
@@ -259,7 +295,7 @@ impl<'a> Task<'a> {
                     // Keys of this block that each row sees, and that each tile must cover.
                     let mut limits = [0usize; SCORES];
                     for (limit, row) in limits.iter_mut().zip(some.clone()) {
-                        *limit = shape.visible((rows.start + row) % shape.queries).saturating_sub(first).min(n);
+                        *limit = self.visible((rows.start + row) % shape.queries).saturating_sub(first).min(n);
                     }
                     let mut tiles = [0usize; SCORES / TILE];
                     for (tile, limits) in tiles.iter_mut().zip(limits.chunks(TILE)) {

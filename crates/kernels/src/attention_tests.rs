@@ -37,6 +37,8 @@ struct Case {
     k: Vec<f32>,
     v: Vec<f32>,
     mask: Vec<f32>,
+    /// The last key that each query sees; empty where the shape says it.
+    last: Vec<i32>,
 }
 
 fn reach(strides: &[isize], dims: &[usize], last: usize) -> usize {
@@ -53,6 +55,7 @@ impl Case {
             k: values(reach(&shape.k, &[batch, kv_heads, keys], dim), 2, scale),
             v: values(reach(&shape.v, &[batch, kv_heads, keys], value_dim), 3, 1.0),
             mask: values(mask, 4, 2.0),
+            last: vec![],
         }
     }
 
@@ -65,7 +68,8 @@ impl Case {
                 let kv = h * a.kv_heads / a.heads;
                 for i in 0..a.queries {
                     let score = |j: usize| -> f64 {
-                        if a.causal && j + a.queries > i + a.keys {
+                        let after_last = self.last.get(i).is_some_and(|&last| j > last as usize);
+                        if after_last || a.causal && j + a.queries > i + a.keys {
                             return f64::NEG_INFINITY;
                         }
                         let (q, k) = (at(&a.q, &[b, h, i]), at(&a.k, &[b, kv, j]));
@@ -97,8 +101,10 @@ impl Case {
         let team = Team::new(threads).unwrap();
         let mut scratch = vec![0xFFu8; attention_scratch_bytes(isa, team.threads(), a)];
         let (q, k, v, mask) = (self.q.as_ptr(), self.k.as_ptr(), self.v.as_ptr(), self.mask.as_ptr());
+        let last = if self.last.is_empty() { std::ptr::null() } else { self.last.as_ptr() };
         // SAFETY: the buffers were sized for the shape.
-        unsafe { attention(on(isa), &team, a, q, k, v, mask, out.as_mut_ptr(), scratch.as_mut_ptr()) };
+        let done = unsafe { attention(on(isa), &team, a, q, k, v, mask, last, out.as_mut_ptr(), scratch.as_mut_ptr()) };
+        assert_eq!(done, Ok(()));
         out
     }
 
@@ -219,6 +225,33 @@ fn large_scores_and_nan() {
 }
 
 #[test]
+fn positions_say_which_keys_are_seen_and_later_keys_are_not_read() {
+    for (queries, keys, dim) in [(1usize, 40usize, 16usize), (2, 300, 20), (5, 33, 7), (33, 600, 64)] {
+        let shape = Attention { heads: 4, kv_heads: 2, ..Attention::dense(1, 4, queries, keys, dim) };
+        let mut case = Case::new(Attention { k: [0, (keys * dim) as isize, dim as isize], ..shape }, 2.0);
+        case.last = (0..queries).map(|i| ((i * 37 + keys / 2) % (keys - 1)) as i32).collect();
+        let end = case.last.iter().max().map_or(0, |&last| last as usize + 1);
+        for data in [&mut case.k, &mut case.v] {
+            data.chunks_mut(keys * dim).for_each(|head| head[end * dim..].fill(f32::NAN));
+        }
+        case.check(TOLERANCE);
+    }
+    let mut case = Case::new(Attention::dense(1, 1, 3, 5, 4), 1.0);
+    for (last, bad) in [([0, 5, 1], 1), ([-1, 0, 0], 0), ([4, 4, i32::MIN], 2)] {
+        case.last = last.to_vec();
+        let (mut out, mut scratch) =
+            (vec![7.0f32; 12], vec![0u8; attention_scratch_bytes(Isa::detect(), 1, &case.shape)]);
+        let (q, k, v, mask) = (case.q.as_ptr(), case.k.as_ptr(), case.v.as_ptr(), std::ptr::null());
+        let (to, room) = (out.as_mut_ptr(), scratch.as_mut_ptr());
+        let (team, last) = (Team::new(1).unwrap(), case.last.as_ptr());
+        // SAFETY: the buffers were sized for the shape.
+        let done = unsafe { attention(on(Isa::detect()), &team, &case.shape, q, k, v, mask, last, to, room) };
+        assert_eq!(done, Err(bad));
+        assert!(out.iter().all(|&y| y == 7.0));
+    }
+}
+
+#[test]
 fn every_portable_width() {
     fn run<S: Simd>(s: S, case: &Case) -> Vec<f32> {
         let a = &case.shape;
@@ -230,6 +263,7 @@ fn every_portable_width() {
             k: case.k.as_ptr(),
             v: case.v.as_ptr(),
             mask: case.mask.as_ptr(),
+            positions: std::ptr::null(),
             out: out.as_mut_ptr(),
             scratch: scratch.as_mut_ptr(),
         };

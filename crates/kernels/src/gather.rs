@@ -1,4 +1,4 @@
-//! Gather along an axis, and its transpose: sums by segment.
+//! Gather along an axis, its opposite (put), and its transpose: sums by segment.
 //!
 //! Indices are checked once, before anything is written, so the loops need no tests. Single elements (inner = 1) move
 //! four rows at a time by plain loads: the machine's gather instruction was measured slower, and this way an index is
@@ -27,6 +27,46 @@ unsafe fn check(indices: *const i32, n: usize, end: usize) -> Result<(), usize> 
         None => Ok(()),
         Some(chunk) => Err(chunk * 64 + all[chunk * 64..].iter().position(outside).unwrap_or(0)),
     }
+}
+
+/// `dst[o, indices[j], i]` = `src[o, j, i]` for elements of `elem_bytes`; other elements of `dst` stay.
+///
+/// If an index is outside `0..axis_len` or not above the one before it, its position is returned and nothing is written.
+///
+/// # Safety
+/// `src` must be readable for `outer · n_idx · inner` elements, `indices` for `n_idx`, and `dst` writable for
+/// `outer · axis_len · inner`, overlapping neither.
+#[expect(clippy::too_many_arguments, reason = "a shape and three pointers")]
+pub(crate) unsafe fn put(
+    elem_bytes: usize,
+    outer: usize,
+    axis_len: usize,
+    inner: usize,
+    indices: *const i32,
+    n_idx: usize,
+    src: *const u8,
+    dst: *mut u8,
+) -> Result<(), usize> {
+    // SAFETY: the caller's promise.
+    let all = unsafe { if n_idx == 0 { &[] } else { std::slice::from_raw_parts(indices, n_idx) } };
+    let mut before = -1;
+    for (at, &index) in all.iter().enumerate() {
+        if index <= before || index as usize >= axis_len {
+            return Err(at);
+        }
+        before = index;
+    }
+    let piece = inner * elem_bytes;
+    for o in 0..outer {
+        for (j, &index) in all.iter().enumerate() {
+            // SAFETY: o < outer, j < n_idx, and the index was checked.
+            unsafe {
+                let to = dst.add((o * axis_len + index as usize) * piece);
+                to.copy_from_nonoverlapping(src.add((o * n_idx + j) * piece), piece);
+            }
+        }
+    }
+    Ok(())
 }
 
 /// `dst[o, j, i]` = `src[o, indices[j], i]` for elements of `elem_bytes` (1, 2 or 4).
@@ -338,6 +378,35 @@ mod tests {
 
     fn values(n: usize) -> Vec<f32> {
         (0..n).map(|i| ((i * 7919 + 13) % 1009) as f32 / 100.0 - 4.7).collect()
+    }
+
+    #[test]
+    fn what_is_put_is_gathered_again_and_the_rest_stays() {
+        for (outer, axis, inner, indices) in
+            [(1usize, 1usize, 1usize, vec![0]), (3, 7, 5, vec![0, 3, 6]), (2, 9, 16, vec![]), (4, 33, 1, vec![31, 32])]
+        {
+            for elem in [1usize, 2, 4] {
+                let part: Vec<u8> = (0..outer * indices.len() * inner * elem).map(|i| (i * 31 % 251) as u8).collect();
+                let mut data = vec![255u8; outer * axis * inner * elem];
+                let (at, from, to) = (indices.as_ptr(), part.as_ptr(), data.as_mut_ptr());
+                // SAFETY: the buffers have the sizes of the shape.
+                assert_eq!(unsafe { put(elem, outer, axis, inner, at, indices.len(), from, to) }, Ok(()));
+                let mut read = vec![];
+                for (number, piece) in data.chunks(inner * elem).enumerate() {
+                    match indices.contains(&((number % axis) as i32)) {
+                        true => read.extend_from_slice(piece),
+                        false => assert!(piece.iter().all(|&b| b == 255)),
+                    }
+                }
+                assert_eq!(read, part);
+            }
+        }
+        let mut data = [7u8; 4];
+        for (indices, bad) in [([0, 4], 1), ([-1, 2], 0), ([2, 2], 1), ([3, 1], 1)] {
+            // SAFETY: four elements, of which two are given.
+            let done = unsafe { put(1, 1, 4, 1, indices.as_ptr(), 2, [1u8, 2].as_ptr(), data.as_mut_ptr()) };
+            assert_eq!((done, data), (Err(bad), [7; 4]));
+        }
     }
 
     #[test]

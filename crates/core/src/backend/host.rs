@@ -43,6 +43,15 @@ impl HostMemory {
         }
     }
 
+    /// Moves states that a run changes where they are to the outputs, where the run expects them. `given` is a value from
+    /// outside, if there is one. Only after [`HostMemory::settle`].
+    pub(in crate::backend) fn lend(&mut self, (input, output): (usize, usize), given: Option<&[u8]>) {
+        match given {
+            Some(bytes) => self.outputs[output].bytes_mut().copy_from_slice(bytes),
+            None => std::mem::swap(&mut self.kept[input], &mut self.outputs[output]),
+        }
+    }
+
     /// A run has written the outputs, and with them the states.
     #[inline]
     pub(in crate::backend) fn written(&mut self) {

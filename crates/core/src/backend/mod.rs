@@ -122,7 +122,8 @@ pub trait Stream: Send {
     /// early once `cancel` says so. `watched` says that [`Stream::wait`] will have an observer.
     fn submit(&mut self, inputs: &dyn Inputs, watched: bool, cancel: &Canceller) -> Result<()>;
     /// Waits for the end of the run that was submitted, and gives its outcome. A run that failed or was cancelled
-    /// leaves the states as they were. After a run that succeeded, the states have the values of their outputs.
+    /// leaves the states as they were, except for the elements that it [put](crate::op::Op::Put) into one: these may be
+    /// old or new. After a run that succeeded, the states have the values of their outputs.
     fn wait(&mut self, observer: Option<&mut dyn Observer>) -> Result<()>;
 
     /// All outputs of the last run that succeeded, in the graph's order, on the host. Results on a device are copied

@@ -55,6 +55,55 @@ pub(super) fn attention(list: &mut List<'_>) {
             case.gradient = i < 5;
         }
     }
+    // Queries that see keys up to positions of their own, in any order; later keys have no influence.
+    for (numbers, last) in [
+        ([1, 1, 1, 1, 4, 3, 3], vec![2i32]),
+        ([2, 4, 2, 3, 9, 4, 6], vec![4, 5, 6]),
+        ([1, 4, 1, 4, 33, 8, 5], vec![32, 0, 17, 16]),
+        ([1, 2, 2, 1, 300, 16, 16], vec![270]),
+        ([1, 2, 1, 17, 40, 140, 3], (20..37).collect()),
+    ] {
+        let s = sizes(numbers);
+        let [b, h, g, l, k, d, e] = numbers;
+        let masks = if l > 1 { &[false, true][..] } else { &[false] };
+        for &masked in masks {
+            let mask = if masked { "/mask" } else { "" };
+            let name = format!("f32/positions/b{b}-h{h}-g{g}-q{l}-k{k}-d{d}-e{e}{mask}");
+            let case = list.add("attention", name, Tolerance::CHAIN, |m| {
+                let [q, _, _] = operands(m, &s, DType::F32)?;
+                let after = last.iter().max().map_or(0, |&p| p as usize + 1);
+                let [key, value] = [(d, f64::NAN), (e, f64::INFINITY)].map(|(width, later)| {
+                    let mut data = m.random.floats(&[b, g, k, width], -1.5, 1.5).to_f64();
+                    data.chunks_mut(k * width).for_each(|head| head[after * width..].fill(later));
+                    Tensor::from_f64(DType::F32, &[b, g, k, width], &data)
+                });
+                let (key, value) = (m.given(key?)?, m.given(value?)?);
+                let last = m.given(Tensor::new(&[l], &last)?)?;
+                let mask = if masked { Some(m.uniform(&[l, k])?) } else { None };
+                let op = Op::Attention { causal: false, scale: None, positions: true };
+                let inputs: Vec<Value> =
+                    [Some(q), Some(key), Some(value), mask, Some(last)].into_iter().flatten().collect();
+                let y = m.push(op, &inputs)?;
+                m.result(y)
+            });
+            case.gradient = false;
+        }
+    }
+    list.add("attention", "f32/positions/gradient", Tolerance::CHAIN, |m| {
+        let [q, k, v] = operands(m, &sizes([2, 4, 2, 3, 5, 4, 3]), DType::F32)?;
+        let last = m.given(Tensor::new(&[3], &[1i32, 4, 3])?)?;
+        let y = m.attention_until(q, k, v, last)?;
+        m.result(y)
+    })
+    .smooth();
+    for dtype in [DType::F16, DType::Bf16] {
+        list.add("attention", format!("{dtype}/positions"), Tolerance::CHAIN.stored_as(dtype), |m| {
+            let [q, k, v] = operands(m, &sizes([1, 2, 1, 2, 5, 4, 4]), dtype)?;
+            let last = m.given(Tensor::new(&[2], &[2i32, 3])?)?;
+            let y = m.attention_until(q, k, v, last)?;
+            m.result(y)
+        });
+    }
     let small = sizes([2, 4, 2, 3, 5, 4, 3]);
     let masks: [(&str, &[usize]); 5] = [
         ("full", &[2, 4, 3, 5]),
@@ -117,7 +166,7 @@ pub(super) fn attention(list: &mut List<'_>) {
     .smooth();
     list.add("attention", "f32/scale-given", Tolerance::CHAIN, |m| {
         let [q, k, v] = operands(m, &small, DType::F32)?;
-        let y = m.push(Op::Attention { causal: false, scale: Some(Float(0.25)) }, &[q, k, v])?;
+        let y = m.push(Op::Attention { causal: false, scale: Some(Float(0.25)), positions: false }, &[q, k, v])?;
         m.result(y)
     })
     .smooth();

@@ -227,6 +227,46 @@ pub(super) fn index(list: &mut List<'_>) {
             m.result(y)
         });
     }
+    let puts: [(Dims, usize, &[i32]); 9] = [
+        (&[5], 0, &[0, 2, 4]),
+        (&[5, 3], 0, &[3]),
+        (&[5, 3], 1, &[0, 2]),
+        (&[2, 5, 3], 1, &[1, 2, 3]),
+        (&[2, 2, 4, 3], 2, &[3]),
+        (&[5, 3], 0, &[]),
+        (&[3, 0], 0, &[1]),
+        (&[1, 7], 1, &[0, 1, 2, 3, 4, 5, 6]),
+        (&[3, 33, 2], 1, &[0, 7, 31, 32]),
+    ];
+    for (i, (shape, axis, indices)) in puts.into_iter().enumerate() {
+        let case =
+            list.add("put", format!("f32/{}/axis-{axis}/{}", sizes(shape), indices.len()), Tolerance::EXACT, |m| {
+                let mut part = shape.to_vec();
+                part[axis] = indices.len();
+                let (x, part) = (m.uniform(shape)?, m.uniform(&part)?);
+                let indices = Tensor::new(&[indices.len()], indices)?;
+                let at = if i % 2 == 0 { m.given(indices)? } else { m.constant(indices)? };
+                let y = m.put(x, part, at, axis)?;
+                m.result(y)
+            });
+        case.gradient = !shape.contains(&0) && !indices.is_empty();
+    }
+    for dtype in DType::ALL {
+        list.add("put", format!("{dtype}/17x5/axis-0"), Tolerance::EXACT, |m| {
+            let (data, part) = (m.random.any(dtype, &[17, 5]), m.random.any(dtype, &[3, 5]));
+            let (x, part, at) = (m.given(data)?, m.given(part)?, m.given(Tensor::new(&[3], &[2i32, 3, 16])?)?);
+            let y = m.put(x, part, at, 0)?;
+            m.result(y)
+        });
+    }
+    list.add("put", "f32/symbolic", Tolerance::EXACT, |m| {
+        let x = m.uniform_as(shape![2, "S", 3], &[2, 6, 3])?;
+        let part = m.uniform_as(shape![2, "L", 3], &[2, 2, 3])?;
+        let at = m.given_as(Shape::new(["L"]), Tensor::new(&[2], &[1i32, 5])?)?;
+        let y = m.put(x, part, at, 1)?;
+        m.result(y)
+    })
+    .smooth();
     let sums: [(&str, Dims, usize, &[i32], usize); 9] = [
         ("sorted", &[6], 0, &[0, 0, 1, 2, 2, 2], 3),
         ("unsorted", &[6], 0, &[2, 0, 1, 2, 0, 2], 3),

@@ -97,7 +97,7 @@ pub(super) fn rule(t: &mut Tape, node: &Node, y: Value, g: Value, wants: &[bool]
             let (x, g) = (wide(t, inputs[0])?, wide(t, g)?);
             normalized(t, node, x, g, f64::from(eps.0), false, wants)
         }
-        Op::Attention { causal, scale } => attention(t, node, g, *causal, scale.map(|s| s.0), wants),
+        Op::Attention { causal, scale, .. } => attention(t, node, g, *causal, scale.map(|s| s.0), wants),
 
         Op::Reshape { .. } => one(t.reshape(g, &shape(t, 0))?),
         Op::Transpose { perm } => {
@@ -136,6 +136,16 @@ pub(super) fn rule(t: &mut Tape, node: &Node, y: Value, g: Value, wants: &[bool]
             let indices = t.reshape(inputs[1], &vec![count].into())?;
             let op = Op::SegmentSum { axis: *axis, segments: data[*axis].clone() };
             Ok(vec![Some(t.push(op, &[g, indices])?), None])
+        }
+        // What was replaced has no effect, and what replaced it is read back.
+        Op::Put { axis } => {
+            let data = when(wants[0], || {
+                let zero = t.number(0.0, g)?;
+                let zeros = t.broadcast(zero, &shape(t, 1))?;
+                t.push(Op::Put { axis: *axis }, &[g, zeros, inputs[2]])
+            })?;
+            let part = when(wants[1], || t.push(Op::Gather { axis: *axis }, &[g, inputs[2]]))?;
+            Ok(vec![data, part, None])
         }
         Op::SegmentSum { axis, .. } => Ok(vec![Some(t.push(Op::Gather { axis: *axis }, &[g, inputs[1]])?), None]),
 
@@ -402,17 +412,26 @@ fn attention(
     let products = t.matmul(q, k, false, true)?;
     let products = t.reshape(products, &scores)?;
     let mut s = t.mul(products, scale)?;
-    if let Some(&mask) = node.inputs.get(3) {
+    let (mask, last) = node.op.attention_extras(node.inputs.len());
+    let mask = mask.map(|at| node.inputs[at]);
+    if let Some(mask) = mask {
         let mask = wide(t, mask)?;
         s = t.add(s, mask)?;
     }
     let lowest = t.push(Op::Const(Tensor::scalar(f32::NEG_INFINITY)), &[])?;
     if causal {
         // Query i sees key j if j ≤ i + S − L: if at least as many keys follow j as queries follow i.
-        let after_query = t.positions_from_end(&queries[2])?;
+        let after_query = t.positions(&queries[2], true)?;
         let after_query = t.reshape(after_query, &vec![queries[2].clone(), Dim::fixed(1)].into())?;
-        let after_key = t.positions_from_end(&keys[2])?;
+        let after_key = t.positions(&keys[2], true)?;
         let seen = t.compare(Compare::Ge, after_key, after_query)?;
+        s = t.select(seen, s, lowest)?;
+    }
+    if let Some(last) = last {
+        // Query i sees key j if j ≤ last[i].
+        let last = t.reshape(node.inputs[last], &vec![queries[2].clone(), Dim::fixed(1)].into())?;
+        let positions = t.positions(&keys[2], false)?;
+        let seen = t.compare(Compare::Le, positions, last)?;
         s = t.select(seen, s, lowest)?;
     }
     // P; a row without a key has largest score −∞ and sum 0, which would make it NaN.
@@ -431,13 +450,14 @@ fn attention(
         let dv = t.matmul(p, g, true, false)?;
         t.cast(dv, dtype)
     })?;
-    if !(wants[0] || wants[1] || wants.get(3) == Some(&true)) {
-        return Ok(vec![None, None, dv, None]);
+    if !(wants[0] || wants[1] || mask.is_some() && wants[3]) {
+        let mut gradients = vec![None, None, dv];
+        gradients.resize(node.inputs.len(), None);
+        return Ok(gradients);
     }
     let dp = t.matmul(g, v, false, true)?;
     let dp = t.reshape(dp, &scores)?;
     let ds = softmax(t, p, dp, 3)?;
-    let mask = node.inputs.get(3).copied();
     let dmask = mask.filter(|_| wants[3]).map(|mask| {
         let d = t.unbroadcast(ds, &t.shape(mask))?;
         t.cast(d, dtype)
@@ -454,6 +474,7 @@ fn attention(
         t.cast(dk, dtype)
     })?;
     let mut gradients = vec![dq, dk, dv];
-    gradients.extend(dmask.transpose()?.map(Some));
+    gradients.push(dmask.transpose()?);
+    gradients.resize(node.inputs.len(), None);
     Ok(gradients)
 }

@@ -141,13 +141,16 @@ impl Tape {
         self.push(Op::Reduce { kind: Reduction::Sum, axes, keep: false }, &[ones])
     }
 
-    /// n − 1, …, 1, 0 as `i32[n]`: how many elements follow each. No operation makes such a list, so where n is a symbol,
-    /// a loop that runs from the end counts.
-    pub(crate) fn positions_from_end(&mut self, n: &Dim) -> Result<Value> {
+    /// 0, 1, …, n − 1 as `i32[n]`, or in the other order: how many elements precede or follow each. No operation makes
+    /// such a list, so where n is a symbol, a loop counts.
+    pub(crate) fn positions(&mut self, n: &Dim, from_end: bool) -> Result<Value> {
         if let Some(n) = n.as_fixed()
             && n <= MAX_LITERAL
         {
-            let positions: Vec<i32> = (0..n as i32).rev().collect();
+            let mut positions: Vec<i32> = (0..n as i32).collect();
+            if from_end {
+                positions.reverse();
+            }
             return self.push(Op::Const(Tensor::new(&[n], &positions)?), &[]);
         }
         let mut body = Tape::new(Graph::default(), &self.at);
@@ -160,7 +163,7 @@ impl Tape {
         let zero = self.push(Op::Const(Tensor::scalar(0i32)), &[])?;
         let one = self.push(Op::Const(Tensor::scalar(1i32)), &[])?;
         let ones = self.broadcast(one, &vec![n.clone()].into())?;
-        let scan = Scan { body: body.graph.into(), states: 1, sequences: 1, axis: 0, reverse: true };
+        let scan = Scan { body: body.graph.into(), states: 1, sequences: 1, axis: 0, reverse: from_end };
         let first = self.push(Op::Scan(Box::new(scan)), &[zero, ones])?;
         Ok(Value { node: first.node, slot: 1 })
     }

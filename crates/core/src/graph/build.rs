@@ -277,7 +277,11 @@ impl GraphBuilder {
     /// Scaled-dot-product attention; see [`Op::Attention`].
     pub fn attention(&mut self, q: Value, k: Value, v: Value, mask: Option<Value>, causal: bool) -> Result<Value> {
         let inputs: Vec<Value> = [Some(q), Some(k), Some(v), mask].into_iter().flatten().collect();
-        self.push(Op::Attention { causal, scale: None }, &inputs)
+        self.push(Op::Attention { causal, scale: None, positions: false }, &inputs)
+    }
+    /// Attention where query i sees the keys up to `positions[i]`; see [`Op::Attention`].
+    pub fn attention_until(&mut self, q: Value, k: Value, v: Value, positions: Value) -> Result<Value> {
+        self.push(Op::Attention { causal: false, scale: None, positions: true }, &[q, k, v, positions])
     }
 
     /// The same elements in another shape.
@@ -307,6 +311,10 @@ impl GraphBuilder {
     /// Elements at `i32` indices along an axis.
     pub fn gather(&mut self, x: Value, indices: Value, axis: usize) -> Result<Value> {
         self.push(Op::Gather { axis }, &[x, indices])
+    }
+    /// `data` with the elements at ascending `i32` indices along an axis replaced by those of `part`.
+    pub fn put(&mut self, data: Value, part: Value, indices: Value, axis: usize) -> Result<Value> {
+        self.push(Op::Put { axis }, &[data, part, indices])
     }
     /// Sums by `i32` segment along an axis.
     pub fn segment_sum(&mut self, x: Value, segment: Value, axis: usize, segments: impl Into<Dim>) -> Result<Value> {

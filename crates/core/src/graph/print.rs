@@ -15,7 +15,7 @@ fn details(op: &Op) -> String {
         }
         Op::MatMul { transpose_a, transpose_b } => flags(*transpose_a, *transpose_b),
         Op::Reduce { axes, keep, .. } => format!(" over {axes:?}{}", if *keep { " kept" } else { "" }),
-        Op::Softmax { axis } | Op::Concat { axis } | Op::Gather { axis } => format!(" axis {axis}"),
+        Op::Softmax { axis } | Op::Concat { axis } | Op::Gather { axis } | Op::Put { axis } => format!(" axis {axis}"),
         Op::SegmentSum { axis, segments } => format!(" axis {axis} into {segments}"),
         Op::SynapseSum { activation, axis, segments, .. } => {
             format!(" {} axis {axis} into {segments}", activation.name())
@@ -24,10 +24,11 @@ fn details(op: &Op) -> String {
         Op::SynapseRatio { activation, axis, times } => format!(" {} axis {axis}, {times} times", activation.name()),
         Op::GatedCell { batch_last: true, .. } => " batch-last".into(),
         Op::LayerNorm { eps } | Op::RmsNorm { eps } => format!(" eps {:?}", eps.0),
-        Op::Attention { causal, scale } => {
+        Op::Attention { causal, scale, positions } => {
             format!(
-                "{}{}",
+                "{}{}{}",
                 if *causal { " causal" } else { "" },
+                if *positions { " up to positions" } else { "" },
                 scale.map(|s| format!(" scale {:?}", s.0)).unwrap_or_default()
             )
         }

@@ -123,6 +123,7 @@ impl Op {
             | Op::Concat { .. }
             | Op::Broadcast { .. }
             | Op::Gather { .. }
+            | Op::Put { .. }
             | Op::Cast { .. } => (0, 0),
             Op::SegmentSum { .. } => (input(0)?, 0),
             Op::SynapseSum { activation, axis, sums, .. } => {

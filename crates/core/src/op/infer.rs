@@ -310,12 +310,13 @@ impl Op {
                 }
                 Ok(vec![inputs[0].clone()])
             }
-            Op::Attention { scale, .. } => {
-                arity(inputs, 3..=4)?;
+            Op::Attention { scale, causal, positions } => {
+                let extra = usize::from(*positions);
+                arity(inputs, 3 + extra..=4 + extra)?;
                 let (q, k, v) = (inputs[0], inputs[1], inputs[2]);
                 let all = || format!("queries {q}, keys {k}, values {v}");
                 float(q)?;
-                same_dtype(inputs)?;
+                same_dtype(&inputs[..inputs.len() - extra])?;
                 ensure([q, k, v].iter().all(|t| t.shape.rank() == 4), || format!("{}: want four axes each", all()))?;
                 ensure(scale.is_none_or(|s| s.0.is_finite()), || "the scale must be finite".into())?;
                 let (qs, ks, vs) = (&q.shape, &k.shape, &v.shape);
@@ -329,7 +330,13 @@ impl Op {
                     _ => qs[1] == ks[1],
                 };
                 ensure(grouped, || format!("{}: query heads must be a multiple of key heads", all()))?;
-                if let Some(mask) = inputs.get(3) {
+                let (mask, last) = self.attention_extras(inputs.len());
+                if let Some(last) = last {
+                    let want = Type::new(DType::I32, vec![qs[2].clone()]);
+                    ensure(*inputs[last] == want, || format!("positions of {q} must be {want}, got {}", inputs[last]))?;
+                    ensure(!causal, || "positions say which keys are seen; `causal` would say it too".into())?;
+                }
+                if let Some(mask) = mask.map(|at| inputs[at]) {
                     let scores: Shape = vec![qs[0].clone(), qs[1].clone(), qs[2].clone(), ks[2].clone()].into();
                     ensure(mask.shape.broadcast(&scores).as_ref() == Some(&scores), || {
                         format!("mask {mask} does not stretch to {scores}")
@@ -403,6 +410,19 @@ impl Op {
                 let shape: Vec<Dim> =
                     dims[..*axis].iter().chain(inputs[1].shape.dims()).chain(&dims[*axis + 1..]).cloned().collect();
                 one(inputs[0].dtype, shape.into())
+            }
+            Op::Put { axis } => {
+                arity(inputs, 3..=3)?;
+                let (data, part, indices) = (inputs[0], inputs[1], inputs[2]);
+                axis_of(data, *axis)?;
+                ensure(indices.dtype == DType::I32 && indices.shape.rank() == 1, || {
+                    format!("indices must be i32 with one axis, got {indices}")
+                })?;
+                let want = Type::new(data.dtype, with_axis(&data.shape, *axis, indices.shape[0].clone()));
+                ensure(*part == want, || {
+                    format!("what {indices} put into axis {axis} of {data} must be {want}, got {part}")
+                })?;
+                Ok(vec![data.clone()])
             }
             Op::SegmentSum { axis, segments } => {
                 arity(inputs, 2..=2)?;

@@ -283,6 +283,10 @@ pub enum Op {
         causal: bool,
         /// What to multiply scores by; 1/√D if absent.
         scale: Option<Float>,
+        /// Whether there is one more input, the last: `i32` [L], the last key that each query sees. Keys after it are not
+        /// read, so that K and V may have room for keys to come. Not together with `causal`.
+        #[serde(default, skip_serializing_if = "is_false")]
+        positions: bool,
     },
     /// The same elements in another shape.
     Reshape {
@@ -324,6 +328,13 @@ pub enum Op {
     },
     /// (data, `i32` indices): the elements at the indices along an axis; the indices' shape takes the axis' place.
     Gather {
+        /// The axis.
+        axis: usize,
+    },
+    /// (data, part, `i32` indices, ascending): the data, with the elements at the indices along an axis replaced by those
+    /// of the part, which has as many there as there are indices. Where the data is a state and the result its next
+    /// value, nothing else is copied.
+    Put {
         /// The axis.
         axis: usize,
     },
@@ -438,6 +449,11 @@ pub enum Op {
     },
 }
 
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_false(flag: &bool) -> bool {
+    !flag
+}
+
 fn once() -> usize {
     1
 }
@@ -451,6 +467,12 @@ impl Op {
     /// A program of one result.
     pub fn map(map: Map, dtype: DType) -> Op {
         Op::Map { map, dtype, also: vec![] }
+    }
+
+    /// For an attention with so many inputs: the places of its mask and of its positions among them.
+    pub fn attention_extras(&self, inputs: usize) -> (Option<usize>, Option<usize>) {
+        let positions = usize::from(matches!(self, Op::Attention { positions: true, .. }));
+        ((inputs > 3 + positions).then_some(3), (positions > 0).then(|| inputs - 1))
     }
 
     /// For sums over synapses: how many of the inputs are x and the tables. Inputs after those have one number for each
@@ -486,6 +508,7 @@ impl Op {
             Op::Concat { .. } => "concat",
             Op::Broadcast { .. } => "broadcast",
             Op::Gather { .. } => "gather",
+            Op::Put { .. } => "put",
             Op::SegmentSum { .. } => "segment_sum",
             Op::SynapseSum { .. } => "synapse_sum",
             Op::SynapseRatio { .. } => "synapse_ratio",
@@ -506,7 +529,7 @@ impl Op {
     /// Whether an operation has this name.
     pub fn is_name(text: &str) -> bool {
         const OTHERS: &str = "input weight const select matmul softmax layer_norm rms_norm attention reshape transpose \
-                              slice pad concat broadcast gather segment_sum synapse_sum synapse_ratio gated_cell cast \
+                              slice pad concat broadcast gather put segment_sum synapse_sum synapse_ratio gated_cell cast \
                               quantize dequantize low_bit round_rows low_bit_matmul scan map matmul_map custom";
         let lists = [Unary::NAMES, Binary::NAMES, Compare::NAMES, Reduction::NAMES];
         lists.iter().any(|names| names.contains(&text)) || OTHERS.split(' ').any(|name| name == text)

@@ -384,8 +384,9 @@ impl Rows {
             }
             Op::Attention { .. } => {
                 let all = (0..3).all(|i| axis(i) == Some(0));
-                let mask = inputs.get(3).is_none_or(|v| self.stretches(*v, body, 0, rank));
-                (all && mask).then_some(0)?
+                let (mask, last) = op.attention_extras(inputs.len());
+                let mask = mask.is_none_or(|at| self.stretches(inputs[at], body, 0, rank));
+                (all && mask && last.is_none_or(|at| axis(at).is_none())).then_some(0)?
             }
             Op::Reshape { shape: to } => (axis(0) == Some(0) && to.dims().first() == Some(&self.batch)).then_some(0)?,
             Op::Transpose { perm } => perm.iter().position(|p| Some(*p) == axis(0))?,
@@ -402,6 +403,10 @@ impl Rows {
                 (None, Some(at)) => over + at,
                 _ => return None,
             },
+            Op::Put { axis: over } => {
+                let both = axis(0) == axis(1) && axis(2).is_none();
+                axis(0).filter(|at| both && at != over)?
+            }
             Op::SynapseSum { axis: over, .. } | Op::SynapseRatio { axis: over, .. } => {
                 let at = axis(0).filter(|at| at != over)?;
                 let tables = op.synapse_tables()?;

@@ -340,6 +340,11 @@ pub enum Move {
     Zero,
     /// A copy of a value into its place between zeros.
     IntoPadding,
+    /// A copy of elements to given places of another value.
+    Put {
+        /// Along this axis.
+        axis: usize,
+    },
     /// A copy of a result into an output's memory.
     ToOutput,
 }
@@ -474,6 +479,7 @@ impl fmt::Display for Move {
             Move::Join { axis } => write!(f, "join axis {axis}"),
             Move::Stretch => f.write_str("stretch"),
             Move::Zero => f.write_str("zero"),
+            Move::Put { axis } => write!(f, "copy to places of axis {axis}"),
             Move::IntoPadding => f.write_str("copy into padding"),
             Move::ToOutput => f.write_str("copy to output"),
         }

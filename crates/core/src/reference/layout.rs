@@ -119,7 +119,7 @@ impl Call<'_> {
     }
 
     /// The `i32` values of an input, each checked to lie in `0..size`.
-    fn indices_of(&self, input: usize, what: &str, size: usize) -> Result<Vec<usize>> {
+    pub(super) fn indices_of(&self, input: usize, what: &str, size: usize) -> Result<Vec<usize>> {
         let indices = self.inputs[input].data.iter().enumerate();
         indices
             .map(|(at, &index)| {
@@ -147,6 +147,23 @@ impl Call<'_> {
             }
         }
         Ok(data)
+    }
+
+    pub(super) fn put(&self, axis: usize) -> Result<Vec<f64>> {
+        let [data, part] = [self.inputs[0], self.inputs[1]];
+        let (outer, size, inner) = around(&data.shape, axis);
+        let indices = self.indices_of(2, "index", size)?;
+        if let Some(at) = (1..indices.len()).find(|&at| indices[at] <= indices[at - 1]) {
+            return Err(self.fail(format!("index {} (number {at}) is not after the one before it", indices[at])));
+        }
+        let mut result = data.data.clone();
+        for o in 0..outer {
+            for (at, &index) in indices.iter().enumerate() {
+                let element = &part.data[(o * indices.len() + at) * inner..][..inner];
+                result[(o * size + index) * inner..][..inner].copy_from_slice(element);
+            }
+        }
+        Ok(result)
     }
 
     pub(super) fn segment_sum(&self, axis: usize) -> Result<Vec<f64>> {

@@ -3,7 +3,7 @@
 use super::{Call, offset, rows::softmax, stretched_strides};
 use crate::dtype::DType;
 use crate::error::Result;
-use crate::op::Unary;
+use crate::op::{Op, Unary};
 use crate::tensor;
 
 impl Call<'_> {
@@ -70,15 +70,14 @@ impl Call<'_> {
 
     /// out[b, h, i] = Σⱼ softmaxⱼ(scale · q[b, h, i] · k[b, g, j] + mask[b, h, i, j]) v[b, g, j], over the keys that
     /// query i sees; g is h divided by the number of query heads that share a key head.
-    pub(super) fn attention(&self, causal: bool, scale: Option<f64>) -> Result<Vec<f64>> {
+    pub(super) fn attention(&self, op: &Op, causal: bool, scale: Option<f64>) -> Result<Vec<f64>> {
         let (q, k, v) = (self.inputs[0], self.inputs[1], self.inputs[2]);
         let [batch, heads, length, width] = [0, 1, 2, 3].map(|axis| q.shape[axis]);
         let [groups, keys, out_width] = [k.shape[1], k.shape[2], v.shape[3]];
         let scale = scale.unwrap_or(1.0 / (width as f64).sqrt());
-        let mask = match self.inputs.len() {
-            4 => Some(self.stretch(3, &[batch, heads, length, keys])?),
-            _ => None,
-        };
+        let (mask, last) = op.attention_extras(self.inputs.len());
+        let mask = mask.map(|at| self.stretch(at, &[batch, heads, length, keys])).transpose()?;
+        let last = last.map(|at| self.indices_of(at, "position", keys)).transpose()?;
         let mut data = self.zeros(self.shape())?;
         if data.is_empty() {
             return Ok(data);
@@ -90,7 +89,11 @@ impl Call<'_> {
                     let query = (b * heads + h) * length + i;
                     let key = |j: usize| (b * groups + h / sharing) * keys + j;
                     // j ≤ i + keys − length, without going below 0
-                    let seen = if causal { (i + keys + 1).saturating_sub(length).min(keys) } else { keys };
+                    let seen = match &last {
+                        Some(last) => last[i] + 1,
+                        None if causal => (i + keys + 1).saturating_sub(length).min(keys),
+                        None => keys,
+                    };
                     let mut weights: Vec<f64> = (0..seen)
                         .map(|j| {
                             let (q, k) = (&q.data[query * width..][..width], &k.data[key(j) * width..][..width]);

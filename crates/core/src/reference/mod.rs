@@ -255,7 +255,7 @@ pub fn eval_node(
         Op::Softmax { axis } => call.softmax(*axis)?,
         Op::LayerNorm { eps } => call.layer_norm(eps.0.into())?,
         Op::RmsNorm { eps } => call.rms_norm(eps.0.into())?,
-        Op::Attention { causal, scale } => call.attention(*causal, scale.map(|s| s.0.into()))?,
+        Op::Attention { causal, scale, .. } => call.attention(op, *causal, scale.map(|s| s.0.into()))?,
         Op::Reshape { .. } => call.reshape()?,
         Op::Transpose { perm } => call.transpose(perm)?,
         Op::Slice { axis, start, end } => call.slice(*axis, start.eval(bindings)?, end.eval(bindings)?)?,
@@ -263,6 +263,7 @@ pub fn eval_node(
         Op::Concat { axis } => call.concat(*axis)?,
         Op::Broadcast { .. } => call.stretch(0, call.shape())?.into_owned(),
         Op::Gather { axis } => call.gather(*axis)?,
+        Op::Put { axis } => call.put(*axis)?,
         Op::SegmentSum { axis, .. } => call.segment_sum(*axis)?,
         Op::Cast { dtype } => call.cast(*dtype)?,
         Op::Quantize { dtype } => call.quantize(*dtype)?,
@@ -353,6 +354,7 @@ impl Rounding {
             | Op::Concat { .. }
             | Op::Broadcast { .. }
             | Op::Gather { .. }
+            | Op::Put { .. }
             | Op::Quantize { .. }
             | Op::LowBit(_)
             | Op::RoundRows

@@ -110,13 +110,14 @@ pub(crate) fn kind(op: &Op) -> usize {
         Op::GatedCell { .. } => 29,
         Op::LowBit(_) => 31,
         Op::LowBitMatMul(_) => 32,
+        Op::Put { .. } => 33,
         // Rounding has steps: a result that is off by one rounding may be off by a step, and the judge knows no steps.
         Op::RoundRows => unreachable!("no rounded rows are drawn"),
         // What there is depends on the program: the case list has some.
         Op::Custom { .. } => unreachable!("no custom operation is drawn"),
     }
 }
-pub(crate) const KINDS: usize = 33;
+pub(crate) const KINDS: usize = 34;
 
 struct Maker<'a, 'b> {
     graph: Graph,
@@ -300,7 +301,15 @@ impl Maker<'_, '_> {
                 let q = self.push(Op::Reshape { shape }, &[x])?;
                 let causal = self.c.one_in(2);
                 let k = if self.c.one_in(2) { q } else { self.like(dtype) };
-                self.push(Op::Attention { causal, scale: None }, &[q, k, k])
+                if self.c.one_in(3)
+                    && let (Some(l), Some(keys)) = (self.fixed(q, 2), self.fixed(k, 2))
+                    && keys > 0
+                {
+                    let last: Vec<i32> = (0..l).map(|i| ((i * 5 + 2) % keys) as i32).collect();
+                    let last = self.known(Tensor::new(&[l], &last).ok()?)?;
+                    return self.push(Op::Attention { causal: false, scale: None, positions: true }, &[q, k, k, last]);
+                }
+                self.push(Op::Attention { causal, scale: None, positions: false }, &[q, k, k])
             }
             17 => {
                 let mut dims = ty.shape.dims().to_vec();
@@ -351,6 +360,14 @@ impl Maker<'_, '_> {
                 // Literal indices are in range: those that are not are refused before anything runs, or never met.
                 let index =
                     |count: usize, end: usize| -> Vec<i32> { (0..count).map(|i| ((i * 7 + 3) % end) as i32).collect() };
+                if self.c.one_in(3) {
+                    // Every other element, of another value of the same type or of the same one.
+                    let places: Vec<i32> = (0..n as i32).step_by(2).collect();
+                    let end = places.len();
+                    let part = self.push(Op::Slice { axis, start: 0.into(), end: end.into() }, &[x])?;
+                    let places = self.known(Tensor::new(&[end], &places).ok()?)?;
+                    return self.push(Op::Put { axis }, &[x, part, places]);
+                }
                 if self.c.one_in(2) {
                     let count = if n == 0 { 0 } else { count };
                     let indices = self.known(Tensor::new(&[count], &index(count, n)).ok()?)?;

@@ -150,7 +150,7 @@ fn attention_grouped_masked_and_causal() {
     }
     check(&[], |b| {
         let (q, k, v) = (input(b, "q", [1, 2, 3, 2]), input(b, "k", [1, 2, 3, 2]), input(b, "v", [1, 2, 3, 2]));
-        b.push(Op::Attention { causal: true, scale: Some(Float(0.3)) }, &[q, k, v])
+        b.push(Op::Attention { causal: true, scale: Some(Float(0.3)), positions: false }, &[q, k, v])
     });
 }
 

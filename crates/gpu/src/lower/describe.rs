@@ -99,6 +99,7 @@ pub(super) fn kernel(graph: &Graph, node: &Node, bindings: &Bindings, looped: Op
         }
         Op::Concat { axis } => Kernel::Move(Move::Join { axis: *axis }),
         Op::Pad { .. } => Kernel::Move(Move::IntoPadding),
+        Op::Put { axis } => Kernel::Move(Move::Put { axis: *axis }),
         Op::Custom { name } => Kernel::other(format!("custom {name}")),
         op if op.is_elementwise()
             && node.outs[0].dtype.is_float()

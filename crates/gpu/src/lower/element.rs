@@ -134,6 +134,7 @@ pub(crate) fn element(s: &mut Site<'_>, call: &Call<'_>, at: &[Expr]) -> Result<
         }
         Op::Concat { axis } => concat(s, call, *axis, at)?,
         Op::Gather { axis } => gather(s, call, *axis, at)?,
+        Op::Put { axis } => put(s, call, *axis, at)?,
         Op::SegmentSum { axis, .. } => segment_sum(s, call, *axis, at)?,
         Op::SynapseSum { activation, axis, sums, .. } => {
             let start = 5 + sums;
@@ -619,6 +620,35 @@ fn gather(s: &mut Site<'_>, call: &Call<'_>, axis: usize, at: &[Expr]) -> Result
         let value = as_word(&value);
         s.maker.set(result, value);
         Ok(())
+    })?;
+    Ok(from_word(&s.maker.get(result), call.dtypes[0]))
+}
+
+fn put(s: &mut Site<'_>, call: &Call<'_>, axis: usize, at: &[Expr]) -> Result<Expr> {
+    let [data, part, indices] = [0, 1, 2].map(|i| &call.inputs[i]);
+    let (count, size) = (s.size(&indices.dims[0])?, s.size(&data.dims[axis])?);
+    let value = s.load(data, at)?;
+    let result = s.maker.variable("found", as_word(&value));
+    // One more than the index before, so that the first may be 0.
+    let least = s.maker.variable("least", 0u32);
+    s.counted("j", 0u32, count, |s, j| {
+        let index = s.load(indices, std::slice::from_ref(&j))?.bits(Ty::U32);
+        let index = s.maker.name("index", index);
+        if let Some(fault) = call.fault {
+            let (faults, number) = (s.faults, s.number("fault", fault));
+            let early = index.lt(s.maker.get(least));
+            let inside = s.maker.name("inside", early.select(false, index.lt(&size)));
+            s.maker.either(&inside, |_| (), |m| m.fault(faults, number));
+        }
+        s.maker.set(least, &index + 1u32);
+        let mut place = at.to_vec();
+        place[axis] = j;
+        s.guarded(index.eq(&at[axis]), |s| {
+            let value = s.load(part, &place)?;
+            let value = as_word(&value);
+            s.maker.set(result, value);
+            Ok(())
+        })
     })?;
     Ok(from_word(&s.maker.get(result), call.dtypes[0]))
 }

@@ -421,11 +421,16 @@ impl Lowering<'_> {
     fn fault(&mut self, node: &Node, known: bool) -> Result<Option<u32>> {
         let what = match &node.op {
             Op::Gather { .. } => "an index",
+            Op::Put { .. } => "an index",
+            Op::Attention { positions: true, .. } => "a position",
             Op::SegmentSum { .. } => "a segment",
             Op::SynapseSum { .. } | Op::SynapseRatio { .. } if !known => "a source or destination",
             _ => return Ok(None),
         };
-        let problem = format!("{what} is out of range");
+        let problem = match &node.op {
+            Op::Put { .. } => format!("{what} is out of range, or not after the one before it"),
+            _ => format!("{what} is out of range"),
+        };
         self.faults.push(Fault { node: node.name.clone(), problem });
         word(self.faults.len() - 1).map(Some)
     }

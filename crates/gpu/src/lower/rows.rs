@@ -54,7 +54,9 @@ impl Lowering<'_> {
                 self.tiled(call, [*transpose_a, *transpose_b], &outs[0], place)?;
             }
             Op::SegmentSum { axis, .. } => return self.segments(call, *axis, &outs[0], place),
-            Op::Attention { causal, scale } => self.attention(call, *causal, scale.map(|s| s.0), &outs[0], place)?,
+            Op::Attention { causal, scale, .. } => {
+                self.attention(call, *causal, scale.map(|s| s.0), &outs[0], place)?
+            }
             _ => return Ok(false),
         }
         Ok(true)
@@ -304,15 +306,18 @@ impl Lowering<'_> {
             }
         };
         let scale = site.maker.name("scale", scale);
-        // Keys that a query sees: all of them, or up to i + S − L.
-        let seen = |i: &Expr| {
-            if !causal {
-                return keys.clone();
+        let (mask, last) = call.op.attention_extras(call.inputs.len());
+        // Keys that a query sees: all of them, up to i + S − L, or up to its position.
+        let seen = |s: &mut Site<'_>, i: &Expr| match last {
+            Some(last) => {
+                let last = s.load(&call.inputs[last], std::slice::from_ref(i))?;
+                Ok(super::element::checked_index(s, call, &last, &keys) + 1u32)
             }
-            (i + &keys + 1u32).max(&length) - &length
+            None if causal => Ok((i + &keys + 1u32).max(&length) - &length),
+            None => Ok(keys.clone()),
         };
         let scores: Vec<Dim> = [&q.dims[0], &q.dims[1], &q.dims[2], &k.dims[2]].map(Clone::clone).to_vec();
-        let mask = call.inputs.get(3).map(|mask| mask.stretched(&scores));
+        let mask = mask.map(|at| call.inputs[at].stretched(&scores));
         let masked = |s: &mut Site<'_>, score: Expr, at: [&Expr; 4]| match &mask {
             Some(mask) => Ok(score + s.load(mask, &at.map(Clone::clone))?),
             None => Ok(score),
@@ -352,7 +357,8 @@ impl Lowering<'_> {
             })?;
             let most = s.maker.variable("most", f32::NEG_INFINITY);
             let sum = s.maker.variable("sum", 0.0f32);
-            let my_end = s.maker.name("my_end", seen(&own));
+            let my_end = seen(s, &own)?;
+            let my_end = s.maker.name("my_end", my_end);
             s.strided("first", 0u32, &keys, tile, |s, first| {
                 for (to, from, wide) in [(shared_keys, k, width), (shared_values, v, out_width)] {
                     let thread = s.maker.thread();
@@ -424,7 +430,7 @@ impl Lowering<'_> {
         call: &Call<'_>,
         mut site: Site<'_>,
         [width, scale, sharing]: [&Expr; 3],
-        seen: impl Fn(&Expr) -> Expr,
+        seen: impl Fn(&mut Site<'_>, &Expr) -> Result<Expr>,
         mask: &Option<View>,
         out: &View,
         place: &[usize],
@@ -437,7 +443,8 @@ impl Lowering<'_> {
             let at = grid::coordinates(s, &number, call.dims)?;
             let [b, h, i, e] = [0, 1, 2, 3].map(|axis| at[axis].clone());
             let g = s.maker.name("g", &h / sharing);
-            let end = s.maker.name("end", seen(&i));
+            let end = seen(s, &i)?;
+            let end = s.maker.name("end", end);
             let score = |s: &mut Site<'_>, j: &Expr| {
                 let dot = s.maker.variable("dot", 0.0f32);
                 s.counted("d", 0u32, width, |s, d| {

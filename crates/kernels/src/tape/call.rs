@@ -182,6 +182,8 @@ pub struct Attend {
     pub qkv: [Ref; 3],
     /// Added to scores.
     pub mask: Option<Ref>,
+    /// The last key that each query sees, instead of what the shape says.
+    pub positions: Option<Ref>,
     /// Result.
     pub out: Ref,
     /// Scratch memory.
@@ -223,6 +225,9 @@ pub enum Call {
     Zero { dst: Ref },
     /// The elements (of `elem` bytes) at `count` indices along the middle axis of `shape`.
     Gather { elem: usize, shape: [usize; 3], indices: Ref, count: usize, src: Ref, dst: Ref },
+    /// Elements (of `elem` bytes) written to `count` ascending indices along the middle axis of `shape`, which is what `dst`
+    /// has; its other elements stay.
+    Put { elem: usize, shape: [usize; 3], indices: Ref, count: usize, src: Ref, dst: Ref },
     /// Sums of floats along the middle axis of `shape`, each element into one of `count` segments.
     SegmentSum { shape: [usize; 3], segments: Ref, count: usize, src: Ref, dst: Ref },
     /// The same of integers.
@@ -476,7 +481,7 @@ impl Call {
                 }
             }
             Call::Attention(a) => {
-                a.qkv.iter_mut().chain(&mut a.mask).for_each(|r| f(r, false));
+                a.qkv.iter_mut().chain(&mut a.mask).chain(&mut a.positions).for_each(|r| f(r, false));
                 f(&mut a.out, true);
                 f(&mut a.scratch, true);
             }
@@ -490,6 +495,7 @@ impl Call {
                 f(dst, true);
             }
             Call::Gather { indices: extra, src, dst, .. }
+            | Call::Put { indices: extra, src, dst, .. }
             | Call::SegmentSum { segments: extra, src, dst, .. }
             | Call::IntSegmentSum { segments: extra, src, dst, .. } => {
                 f(extra, false);
@@ -595,17 +601,13 @@ impl Call {
                 Call::RmsNorm { rows, len, eps, gamma, src, dst } => {
                     norm::rms_norm(on, team, *rows, *len, *eps, maybe(gamma), f32s(src), f32s(dst));
                 }
-                Call::Attention(a) => attention::attention(
-                    on,
-                    team,
-                    &a.shape,
-                    f32s(&a.qkv[0]),
-                    f32s(&a.qkv[1]),
-                    f32s(&a.qkv[2]),
-                    maybe(&a.mask),
-                    f32s(&a.out),
-                    slots.at(&a.scratch),
-                ),
+                Call::Attention(a) => {
+                    let positions = maybe(&a.positions).cast::<i32>();
+                    let [q, k, v] = a.qkv.each_ref().map(|r| f32s(r).cast_const());
+                    let (mask, out, scratch) = (maybe(&a.mask), f32s(&a.out), slots.at(&a.scratch));
+                    attention::attention(on, team, &a.shape, q, k, v, mask, positions, out, scratch)
+                        .map_err(|at| bad_index("position", positions.add(at).read(), at, a.shape.keys))?;
+                }
                 Call::Copy { elem, dims, src, src_strides, dst, dst_strides } => {
                     copy::copy(on, team, *elem, dims, slots.at(src), src_strides, slots.at(dst), dst_strides);
                 }
@@ -616,6 +618,18 @@ impl Call {
                     let (src, dst) = (slots.at(src), slots.at(dst));
                     gather::gather(on, team, *elem, *outer, *axis, *inner, indices, *count, src, dst)
                         .map_err(|at| bad_index("index", indices.add(at).read(), at, *axis))?;
+                }
+                Call::Put { elem, shape: [outer, axis, inner], indices, count, src, dst } => {
+                    let indices = slots.at(indices).cast_const().cast::<i32>();
+                    let (src, dst) = (slots.at(src), slots.at(dst));
+                    gather::put(*elem, *outer, *axis, *inner, indices, *count, src, dst).map_err(|at| {
+                        let index = indices.add(at).read();
+                        if index >= 0 && (index as usize) < *axis {
+                            let problem = format!("index {index} at position {at} is not after the one before it");
+                            return Stopped::Value { call: vec![], problem };
+                        }
+                        bad_index("index", index, at, *axis)
+                    })?;
                 }
                 Call::SegmentSum { shape: [outer, n, inner], segments, count, src, dst } => {
                     let segments = slots.at(segments).cast_const().cast::<i32>();

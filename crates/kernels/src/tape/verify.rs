@@ -184,6 +184,14 @@ pub(super) fn check(call: &Call, memory: &Spaces, on: Machine<'_>, threads: usiz
             a.read(src, product(shape), *elem)?;
             a.write(dst, product(&[shape[0], *count, shape[2]]), *elem)?;
         }
+        Call::Put { elem, shape, indices, count, src, dst } => {
+            if !matches!(elem, 1 | 2 | 4) {
+                return Err(format!("elements of {elem} bytes"));
+            }
+            a.read(indices, Some(*count), 4)?;
+            a.read(src, product(&[shape[0], *count, shape[2]]), *elem)?;
+            a.write(dst, product(shape), *elem)?;
+        }
         Call::SegmentSum { shape, segments, count, src, dst }
         | Call::IntSegmentSum { shape, segments, count, src, dst } => {
             a.read(segments, Some(shape[1]), 4)?;
@@ -376,6 +384,9 @@ fn attend(t: &Attend, a: &mut Accesses<'_>, isa: Isa, threads: usize) -> Check {
     }
     if let (Some(r), Some(strides)) = (&t.mask, &s.mask) {
         a.read(r, reach(&[s.batch, s.heads, s.queries, s.keys], &forward(strides)?), 4)?;
+    }
+    if let Some(r) = &t.positions {
+        a.read(r, Some(s.queries), 4)?;
     }
     let mut strides = forward(&s.out)?;
     strides.push(1);

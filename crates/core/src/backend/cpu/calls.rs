@@ -107,7 +107,7 @@ pub(super) fn lower(l: &mut Lower<'_>, value: Value, node: &Node) -> Result<()> 
             let kernel = Kernel::Norm(Norm { centred, rows: Rows { rows, len } });
             l.call(value, call, Label { in_place, ..label(kernel) })
         }
-        Op::Attention { causal, scale } => {
+        Op::Attention { causal, scale, .. } => {
             let call = attention(l, value, node, *causal, scale.map(|s| s.0))?;
             let Call::Attention(a) = &call else { unreachable!("attention lowers to attention") };
             let s = &a.shape;
@@ -121,7 +121,7 @@ pub(super) fn lower(l: &mut Lower<'_>, value: Value, node: &Node) -> Result<()> 
                 dim: s.dim,
                 value_dim: s.value_dim,
                 pairs,
-                masked: s.mask.is_some(),
+                masked: s.mask.is_some() || a.positions.is_some(),
             };
             l.call(value, call, label(Kernel::Attention(kernel)))
         }
@@ -183,6 +183,28 @@ pub(super) fn lower(l: &mut Lower<'_>, value: Value, node: &Node) -> Result<()> 
             let count = indices.count();
             let call = Call::Gather { elem: x.dtype.size(), shape, indices: index, count, src, dst };
             l.call(value, call, label(Kernel::Gather(Gather { count, of: shape[1] })))
+        }
+        Op::Put { axis } => {
+            let (x, part, indices) = (input(l, 0)?, input(l, 1)?, input(l, 2)?);
+            let shape = around(&x, *axis);
+            let dst = l.write(value)?;
+            let in_place = l.placement.in_place.contains(&value);
+            if !in_place {
+                let (src, strides) = l.view(node.inputs[0])?;
+                let bytes = x.bytes() as u64;
+                let cost = crate::op::Cost { bytes_read: bytes, bytes_written: bytes, ..Default::default() };
+                let kernel = moved(Move::Copy { of: l.graph.node(node.inputs[0]).op.name().into() });
+                l.call(value, copy(&x, src, &strides, dst, &x.strides()), Label { cost, ..kernel })?;
+            }
+            let (src, index) = (l.read(node.inputs[1])?, l.read(node.inputs[2])?);
+            let call = Call::Put { elem: x.dtype.size(), shape, indices: index, count: indices.count(), src, dst };
+            let bytes = part.bytes() as u64;
+            let cost = crate::op::Cost {
+                bytes_read: bytes + indices.bytes() as u64,
+                bytes_written: bytes,
+                ..Default::default()
+            };
+            l.call(value, call, Label { cost, in_place, ..moved(Move::Put { axis: *axis }) })
         }
         Op::SegmentSum { axis, .. } => {
             let x = input(l, 0)?;
@@ -340,7 +362,9 @@ fn attention(l: &mut Lower<'_>, value: Value, node: &Node, causal: bool, scale: 
         [strides[0] as isize, strides[1] as isize, strides[2] as isize]
     };
     let scores = [q.shape[0], q.shape[1], q.shape[2], k.shape[2]];
-    let mask = node.inputs.get(3).map(|&m| {
+    let (mask, positions) = node.op.attention_extras(node.inputs.len());
+    let mask = mask.map(|at| {
+        let m = node.inputs[at];
         let strides = l.sized(m)?.strides_in(&scores);
         Ok::<_, Error>((l.read(m)?, [0, 1, 2, 3].map(|i| strides[i] as isize)))
     });
@@ -361,10 +385,11 @@ fn attention(l: &mut Lower<'_>, value: Value, node: &Node, causal: bool, scale: 
         out: three(&out),
         mask: mask.as_ref().map(|(_, strides)| *strides),
     };
+    let positions = positions.map(|at| l.read(node.inputs[at])).transpose()?;
     let qkv = [l.read(node.inputs[0])?, l.read(node.inputs[1])?, l.read(node.inputs[2])?];
     let scratch = l.scratch(attention_scratch_bytes(l.target.isa, l.target.threads, &shape));
     let out = l.write(value)?;
-    Ok(Call::Attention(Box::new(Attend { shape, qkv, mask: mask.map(|(r, _)| r), out, scratch })))
+    Ok(Call::Attention(Box::new(Attend { shape, qkv, mask: mask.map(|(r, _)| r), positions, out, scratch })))
 }
 
 /// Merges neighbouring axes that are contiguous in every operand; gives sizes and each operand's strides.

@@ -12,6 +12,7 @@ use super::known::{Data, Known};
 use super::packs::Packs;
 use super::place::Placement;
 use super::{scan, synapse};
+use crate::backend::state_places;
 use crate::error::{Error, Result};
 use crate::graph::{Graph, Node, Value};
 use crate::op::{Cost, Op};
@@ -48,6 +49,8 @@ impl<'a> Target<'a> {
 pub(super) struct Lowered {
     pub(super) plan: Arc<Plan>,
     pub(super) tape: Arc<Tape>,
+    /// For states that are changed where they are, their places among the inputs and among the outputs.
+    pub(super) in_place: Vec<(usize, usize)>,
 }
 
 /// Buffers that have no offset yet are slots from here on.
@@ -634,6 +637,11 @@ impl Lower<'_> {
         });
         let buffers: Vec<Buffer> = buffers.collect();
         let constants: usize = self.memory.consts.iter().map(Const::bytes).sum();
+        let in_place = state_places(self.graph);
+        let in_place = in_place
+            .into_iter()
+            .filter(|(_, output)| self.placement.in_place.contains(&self.graph.outputs()[*output].value))
+            .collect();
         let target @ Target { isa, threads, .. } = self.target;
         let bodies = self.steps.iter().filter_map(|s| s.looped.as_ref());
         let in_bodies: usize = bodies.map(|l| l.body.weight_bytes).sum();
@@ -650,6 +658,6 @@ impl Lower<'_> {
         };
         let tape = Tape::new(target.machine(), threads, self.memory, self.calls).map_err(Error::Internal)?;
         debug_assert_eq!(ARENA_ALIGN, memory::ALIGN);
-        Ok(Lowered { plan: Arc::new(plan), tape: Arc::new(tape) })
+        Ok(Lowered { plan: Arc::new(plan), tape: Arc::new(tape), in_place })
     }
 }

@@ -194,6 +194,12 @@ impl CpuStream {
             return Err(Error::Internal("a run on the CPU before its layout".into()));
         };
         memory.settle();
+        let in_place = &bound.lowered.in_place[..];
+        let held = |input: usize| match inputs.source(input) {
+            Source::Host(bytes) => Some(bytes),
+            Source::Kept => None,
+        };
+        in_place.iter().for_each(|&state| memory.lend(state, held(state.0)));
         let HostMemory { outputs, kept, .. } = &mut *memory;
         let count = bound.lowered.tape.inputs();
         let given = (0..count).map(|i| match inputs.source(i) {
@@ -209,15 +215,21 @@ impl CpuStream {
             Some(steps) => Some(Watching::Steps(steps)),
         };
         let tape = &bound.lowered.tape;
-        tape.run(frame, &bound.team, arena, given, taken, watch, cancel.flag()).map_err(|stopped| match stopped {
+        let outcome = tape.run(frame, &bound.team, arena, given, taken, watch, cancel.flag());
+        let Err(stopped) = outcome else {
+            memory.written();
+            return Ok(());
+        };
+        for &state in in_place.iter().filter(|state| held(state.0).is_none()) {
+            memory.lend(state, None);
+        }
+        Err(match stopped {
             Stopped::Cancelled => Error::Cancelled,
             Stopped::Buffer(problem) => Error::Internal(problem),
             Stopped::Value { call, problem } => {
                 Error::Value { node: step_name(&bound.lowered.plan, &call).unwrap_or_default(), problem }
             }
-        })?;
-        memory.written();
-        Ok(())
+        })
     }
 }
 

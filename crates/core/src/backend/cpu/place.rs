@@ -7,13 +7,14 @@
 use super::gated::Cells;
 use super::known::Known;
 use super::lower::{Sized, Target, sized};
+use crate::backend::state_places;
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::graph::{Graph, Value};
 use crate::op::Op;
 use crate::shape::Bindings;
 use schwann_kernels::gemm::takes_parts;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 /// Where values go, and until when their memory is read.
 #[derive(Default)]
@@ -24,6 +25,9 @@ pub(super) struct Placement {
     pub(super) within: HashMap<Value, (Value, usize)>,
     /// Gated cells that are written to an output and also to their place in a concatenation.
     pub(super) also: HashMap<Value, (Value, usize)>,
+    /// Results of `put` that are the next value of the state that they put something into, which nothing else reads: they
+    /// are written where that state is.
+    pub(super) in_place: HashSet<Value>,
     /// Concatenations that are never made: their readers read the two parts.
     pub(super) split: HashMap<Value, [Value; 2]>,
     /// For each value that is in the memory of another one (as a reshape, view or part): that other value.
@@ -47,6 +51,7 @@ impl Placement {
     ) -> Result<Placement> {
         let mut place = Placement::default();
         place.outputs(graph);
+        place.states(graph);
         place.concatenations(graph, bindings, target, known, cells)?;
         place.shared_memory(graph);
         place.last_reads(graph, order);
@@ -65,6 +70,23 @@ impl Placement {
             let root = *renamed.get(&output.value).unwrap_or(&output.value);
             if !graph.node(root).op.is_source() {
                 self.direct.entry(root).or_insert(i);
+            }
+        }
+    }
+
+    /// Finds states that can be changed where they are.
+    fn states(&mut self, graph: &Graph) {
+        let readers = graph.readers();
+        for (input, output) in state_places(graph) {
+            let value = graph.outputs()[output].value;
+            let node = graph.node(value);
+            let Op::Put { .. } = node.op else { continue };
+            let state = node.inputs[0];
+            let is_state = graph.inputs().nth(input).is_some_and(|(_, v)| v == state);
+            let alone = readers[state.node as usize] == [value.node] && !node.inputs[1..].contains(&state);
+            let result = graph.outputs().iter().any(|o| o.value == state);
+            if is_state && alone && !result && self.direct.get(&value) == Some(&output) {
+                self.in_place.insert(value);
             }
         }
     }

@@ -122,7 +122,7 @@ impl Lowering<'_> {
                 }
                 Op::SynapseRatio { times, .. } if *times > UNFOLDED_MOST => return Ok(None),
                 // Indices that are wrong would have to be told of from inside.
-                Op::Gather { .. } | Op::SegmentSum { .. } => return Ok(None),
+                Op::Gather { .. } | Op::Put { .. } | Op::SegmentSum { .. } => return Ok(None),
                 _ => {}
             }
         }

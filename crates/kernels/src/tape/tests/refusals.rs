@@ -235,14 +235,19 @@ fn an_index_out_of_range_stops_the_run_and_indices_are_not_overwritten() {
     let mut board = Board::default();
     let (x, indices, y) = (board.floats(&ramp(16)), board.ints(&[0, 1, 4, 0]), board.room(64));
     let gather = |indices, dst| Call::Gather { elem: 4, shape: [1, 4, 4], indices, count: 4, src: x, dst };
+    let put = |indices, dst| Call::Put { elem: 4, shape: [1, 4, 4], indices, count: 4, src: x, dst };
     let sum = |segments, dst| Call::SegmentSum { shape: [1, 4, 4], segments, count: 4, src: x, dst };
     board.accepted(gather(indices, y));
     board.refused(gather(y, y));
     board.refused(gather(indices, x));
     board.refused(sum(y, y));
+    board.refused(put(y, y));
+    board.refused(put(indices, x));
+    board.refused(Call::Put { elem: 3, shape: [1, 4, 1], indices, count: 4, src: x, dst: y });
     board.refused(gather(Ref { len: 12, ..indices }, y));
     board.refused(Call::Gather { elem: 8, shape: [1, 4, 1], indices, count: 4, src: x, dst: y });
-    for call in [gather(indices, y), sum(indices, y)] {
+    let twice = board.ints(&[0, 1, 1, 2]);
+    for call in [gather(indices, y), sum(indices, y), put(indices, y), put(twice, y)] {
         let tape = Tape::new(on(Isa::detect()), 1, board.memory(), vec![call]).unwrap();
         let mut arena = Aligned::new(&board.data);
         let cancel = AtomicBool::new(false);
@@ -355,8 +360,9 @@ fn attention_of_heads_strides_or_scratch_that_do_not_fit_is_refused() {
     let mut board = Board::default();
     let (x, out, scratch) = (board.floats(&ramp(64)), board.room(256), board.room(SCRATCH));
     let fine = Attention::dense(1, 2, 4, 4, 8);
-    let attend =
-        |shape, mask, out, scratch| Call::Attention(Box::new(Attend { shape, qkv: [x, x, x], mask, out, scratch }));
+    let attend = |shape, mask, out, scratch| {
+        Call::Attention(Box::new(Attend { shape, qkv: [x, x, x], mask, positions: None, out, scratch }))
+    };
     let shaped = |shape| attend(shape, None, out, scratch);
     board.accepted(shaped(fine));
     board.refused(shaped(Attention { kv_heads: 0, ..fine }));

@@ -465,7 +465,8 @@ fn attention_is_the_plain_loops() {
             }),
         );
     }
-    let calls = |_, _| vec![Call::Attention(Box::new(Attend { shape, qkv, mask: None, out, scratch }))];
+    let calls =
+        |_, _| vec![Call::Attention(Box::new(Attend { shape, qkv, mask: None, positions: None, out, scratch }))];
     board.run(calls, |memory| memory.floats(&out, &want));
 }
 
