@@ -124,10 +124,8 @@ fn measure(args: &Args) -> Result<Curve> {
         (Box::new(file), about.is_file().then_some(about.len()))
     };
     let windows = Windows { window: args.window, step: args.step.unwrap_or(args.window) };
-    // Counting goes in order: more threads would wait for each other most of the time.
-    let backend = args.on.make(1)?;
-    let mut stream = Entropy::new(&*backend, windows)?;
-    let backend = stream.program().backend().to_owned();
+    let mut stream = Entropy::new(&args.on.choice()?, windows)?;
+    let backend = stream.backend().to_owned();
     let (mut entropy, mut counts, mut piece) = (vec![], [0u64; 256], vec![0; PIECE_BYTES]);
     let begun = Instant::now();
     let mut bar: Option<ProgressBar> = None;

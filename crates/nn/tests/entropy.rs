@@ -4,16 +4,25 @@ use schwann_core::Tensor;
 use schwann_core::backend::Choice;
 use schwann_core::backend::reference::{self, Precision};
 use schwann_core::cases::random::Random;
-use schwann_nn::entropy::{Entropy, MOST_WINDOW, Windows, count, graph, of_counts};
+use schwann_nn::entropy::{Entropy, MOST_WINDOW, Patches, Rule, Windows, count, graph, of_counts};
 use std::collections::BTreeMap;
 
 /// All windows' entropies, the stream given in pieces of `piece` bytes.
 fn of(bytes: &[u8], window: usize, step: usize, piece: usize) -> Vec<f32> {
     let cpu = Choice::default().make(1).unwrap();
-    let mut stream = Entropy::new(&*cpu, Windows { window, step }).unwrap();
-    let mut found = vec![];
-    bytes.chunks(piece).for_each(|piece| stream.feed(piece, &mut found).unwrap());
-    stream.finish(&mut found).unwrap();
+    let windows = Windows { window, step };
+    let run = |mut stream: Entropy| {
+        let mut found = vec![];
+        bytes.chunks(piece).for_each(|piece| stream.feed(piece, &mut found).unwrap());
+        stream.finish(&mut found).unwrap();
+        found
+    };
+    let found = run(Entropy::new(&Choice::default(), windows).unwrap());
+    let by_graph = run(Entropy::by_graph(&*cpu, windows).unwrap());
+    assert_eq!(found.len(), by_graph.len());
+    for (a, b) in found.iter().zip(&by_graph) {
+        assert!((a - b).abs() < 1e-6 && (*a == 0.0) == (*b == 0.0) && (*a == 1.0) == (*b == 1.0), "{a} and {b}");
+    }
     found
 }
 
@@ -120,7 +129,72 @@ fn windows_that_cannot_be_are_refused() {
     let cpu = Choice::default().make(1).unwrap();
     for (window, step, words) in [(0, 1, "`window` is 0"), (MOST_WINDOW + 1, 1, "1 to 16777216"), (1, 0, "`step` is 0")]
     {
-        let error = Entropy::new(&*cpu, Windows { window, step }).unwrap_err().to_string();
+        let error = Entropy::new(&Choice::default(), Windows { window, step }).unwrap_err().to_string();
+        assert!(error.contains(words), "{error}");
+    }
+}
+
+/// Where patches begin, straight from the rule.
+fn patches(bytes: &[u8], rule: &Rule) -> Vec<u64> {
+    let mut starts = vec![];
+    let (mut start, mut before) = (0, 0.0f64);
+    for at in 0..bytes.len() {
+        let mut counts = [0; 256];
+        count(&bytes[(at + 1).saturating_sub(rule.window)..=at], &mut counts);
+        let entropy = of_counts(&counts);
+        let rises = rule.rise.is_some_and(|rise| entropy - before > f64::from(rise));
+        let unexpected = entropy > f64::from(rule.threshold) || rises;
+        if at == 0 || at - start >= rule.most || (at - start >= rule.least && unexpected) {
+            starts.push(at as u64);
+            start = at;
+        }
+        before = entropy;
+    }
+    starts
+}
+
+#[test]
+fn patches_begin_where_the_rule_says_however_the_stream_is_given() {
+    let bytes = drawn(9, 3000);
+    // Numbers that no entropy of so few bytes is near to, so that rounding decides nothing.
+    for (window, threshold, rise, least, most) in [
+        (32, 0.4512, None, 4, 64),
+        (1, 0.1, Some(0.1), 1, 5),
+        (2, 0.0612, None, 1, 3),
+        (100, 1.0, Some(0.0123), 2, 50),
+        (4000, 0.6543, Some(0.0211), 8, 100),
+        (70_000, 0.6543, None, 8, 8),
+        (16, 0.0, None, 1, 1),
+    ] {
+        let rule = Rule { window, threshold, rise, least, most };
+        let want = patches(&bytes, &rule);
+        for piece in [1, 7, 31, 32, 33, 3000] {
+            let mut cut = Patches::new(rule.clone()).unwrap();
+            let mut starts = vec![];
+            bytes.chunks(piece).for_each(|piece| cut.feed(piece, &mut starts));
+            assert_eq!(starts, want, "{rule:?} in pieces of {piece}");
+            assert_eq!(cut.bytes(), 3000);
+        }
+        let lengths = want.windows(2).map(|w| (w[1] - w[0]) as usize);
+        assert!(lengths.clone().all(|n| n >= least && n <= most), "{rule:?}");
+    }
+    let mut none = vec![];
+    Patches::new(Rule::default()).unwrap().feed(&[], &mut none);
+    assert!(none.is_empty());
+}
+
+#[test]
+fn a_rule_that_cannot_be_is_refused() {
+    let rule = Rule::default();
+    for (rule, words) in [
+        (Rule { window: 0, ..rule.clone() }, "`window` is 0"),
+        (Rule { threshold: 1.5, ..rule.clone() }, "`threshold` is 1.5; expected from 0 to 1"),
+        (Rule { threshold: f32::NAN, ..rule.clone() }, "`threshold` is NaN"),
+        (Rule { rise: Some(-0.1), ..rule.clone() }, "`rise` is -0.1"),
+        (Rule { least: 0, ..rule.clone() }, "0 and 64"),
+        (Rule { least: 9, most: 8, ..rule }, "9 and 8"),
+    ] {
+        let error = Patches::new(rule).unwrap_err().to_string();
         assert!(error.contains(words), "{error}");
     }
 }

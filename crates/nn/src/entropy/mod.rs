@@ -5,10 +5,17 @@
 //! p = c/n, it is −Σ p·log₂ p / 8. Divisions and logarithms differ by a little from device to device. So the two ends are
 //! told by the counts, which are exact everywhere: where the largest count is n, the entropy is 0; where it is n/256, all
 //! values occur equally often, and the entropy is 1. [`Entropy`] cuts a stream of bytes into windows and runs the graph
-//! on many at a time. [`of_counts`] is the formula in plain `f64`.
+//! on many at a time; on the CPU it keeps a histogram of the moving window instead, which is faster. [`of_counts`] is the
+//! formula in plain `f64`. [`Patches`] cuts a stream where its entropy is high or rises.
+
+mod histogram;
+mod patches;
+
+pub use patches::{Patches, Rule};
 
 use crate::error::{Error, Result};
-use schwann_core::backend::Backend;
+use histogram::Histogram;
+use schwann_core::backend::{Backend, Choice};
 use schwann_core::{CompileOptions, DType, Dim, Graph, GraphBuilder, Program, Session, Tensor, shape};
 use std::ops::Range;
 
@@ -117,9 +124,8 @@ impl Windows {
 /// ```
 /// # use schwann_nn::entropy::{Entropy, Windows};
 /// # fn main() -> schwann_nn::Result<()> {
-/// let cpu = schwann_core::backend::Choice::default().make(1)?;
 /// let windows = Windows { window: 256, step: 256 };
-/// let mut stream = Entropy::new(&*cpu, windows)?;
+/// let mut stream = Entropy::new(&Default::default(), windows)?;
 /// let mut found = vec![];
 /// let bytes: Vec<u8> = (0..=255).chain([7; 300]).collect();
 /// stream.feed(&bytes, &mut found)?;
@@ -131,7 +137,7 @@ impl Windows {
 /// ```
 #[derive(Debug)]
 pub struct Entropy {
-    session: Session,
+    how: How,
     windows: Windows,
     /// Bytes that windows to come need, and where in the stream they begin.
     held: Vec<u8>,
@@ -141,6 +147,20 @@ pub struct Entropy {
     reached: u64,
     /// Bytes so far.
     bytes: u64,
+}
+
+/// What computes it.
+#[derive(Debug)]
+enum How {
+    /// A histogram of the bytes of the next window that were there so far: up to this place in the stream.
+    Histogram(Box<Histogram>, u64),
+    Graph(Box<Runs>),
+}
+
+/// Runs of the graph.
+#[derive(Debug)]
+struct Runs {
+    session: Session,
     /// What a run is given, and how many of its windows are there.
     batch: Tensor,
     first: Tensor,
@@ -148,20 +168,26 @@ pub struct Entropy {
 }
 
 impl Entropy {
-    /// A stream that is cut into these windows, on a backend.
-    pub fn new(backend: &dyn Backend, windows: Windows) -> Result<Entropy> {
-        let Windows { window, step } = windows;
-        if window == 0 || window > MOST_WINDOW {
-            return Err(Error::argument("window", window, format!("1 to {MOST_WINDOW} bytes")));
+    /// A stream that is cut into these windows: on the CPU by a histogram, on any other backend by the graph.
+    pub fn new(backend: &Choice, windows: Windows) -> Result<Entropy> {
+        if backend.is_cpu() {
+            check(windows)?;
+            return Ok(Entropy::by(How::Histogram(Box::new(Histogram::new(windows.window)), 0), windows));
         }
-        if step == 0 {
-            return Err(Error::argument("step", step, "1 byte or more"));
-        }
+        Entropy::by_graph(&*backend.make(1)?, windows)
+    }
+
+    /// The same by the graph, on any backend.
+    pub fn by_graph(backend: &dyn Backend, windows: Windows) -> Result<Entropy> {
+        check(windows)?;
         let program = Program::compile_for(&graph()?, backend, &CompileOptions::default())?;
-        let (batch, first) = inputs((RUN_BYTES / window).clamp(1, RUN_WINDOWS), window)?;
-        let (session, held) = (program.session(), vec![]);
-        let (held_from, next, reached, bytes, filled) = (0, 0, 0, 0, 0);
-        Ok(Entropy { session, windows, held, held_from, next, reached, bytes, batch, first, filled })
+        let (batch, first) = inputs((RUN_BYTES / windows.window).clamp(1, RUN_WINDOWS), windows.window)?;
+        let runs = Runs { session: program.session(), batch, first, filled: 0 };
+        Ok(Entropy::by(How::Graph(Box::new(runs)), windows))
+    }
+
+    fn by(how: How, windows: Windows) -> Entropy {
+        Entropy { how, windows, held: vec![], held_from: 0, next: 0, reached: 0, bytes: 0 }
     }
 
     /// Bytes so far.
@@ -169,26 +195,34 @@ impl Entropy {
         self.bytes
     }
 
-    /// What is computed, and on what.
-    pub fn program(&self) -> &Program {
-        self.session.program()
+    /// What computes it.
+    pub fn backend(&self) -> &str {
+        match &self.how {
+            How::Histogram(..) => "cpu (a histogram of the moving window)",
+            How::Graph(runs) => runs.session.program().backend(),
+        }
     }
 
     /// Takes more of the stream, and adds the entropy of windows that are done. Some are kept back until a run is full.
     pub fn feed(&mut self, bytes: &[u8], found: &mut Vec<f32>) -> Result<()> {
-        let Windows { window, step } = self.windows;
         for piece in bytes.chunks(RUN_BYTES) {
             self.bytes += piece.len() as u64;
             self.held.extend_from_slice(piece);
-            while self.next.saturating_add(window as u64) <= self.bytes {
-                let from = (self.next - self.held_from) as usize;
-                let row = self.filled * window..(self.filled + 1) * window;
-                self.batch.bytes_mut()[row].copy_from_slice(&self.held[from..from + window]);
-                self.filled += 1;
-                self.reached = self.next + window as u64;
-                self.next = self.next.saturating_add(step as u64);
-                if self.filled == self.batch.shape()[0] {
-                    self.run(found)?;
+            match &mut self.how {
+                How::Histogram(histogram, counted) => {
+                    let held = Held { bytes: &self.held, from: self.held_from };
+                    while self.next.saturating_add(self.windows.window as u64) <= self.bytes {
+                        self.reached = held.windows(self.windows, &mut self.next, histogram, counted, found);
+                    }
+                }
+                How::Graph(runs) => {
+                    let Windows { window, step } = self.windows;
+                    while self.next.saturating_add(window as u64) <= self.bytes {
+                        let from = (self.next - self.held_from) as usize;
+                        runs.add(&self.held[from..from + window], found)?;
+                        self.reached = self.next + window as u64;
+                        self.next = self.next.saturating_add(step as u64);
+                    }
                 }
             }
             // No window to come needs what is before the next one.
@@ -201,30 +235,113 @@ impl Entropy {
 
     /// The stream ends: adds the entropy of the windows that are left, the last one perhaps a shorter one.
     pub fn finish(mut self, found: &mut Vec<f32>) -> Result<()> {
-        if self.filled > 0 {
-            let full =
-                std::mem::replace(&mut self.batch, Tensor::zeros(DType::U8, &[self.filled, self.windows.window])?);
-            let used = self.filled * self.windows.window;
-            self.batch.bytes_mut().copy_from_slice(&full.bytes()[..used]);
-            self.first = places(self.filled)?;
-            self.run(found)?;
+        if let How::Graph(runs) = &mut self.how {
+            runs.finish(found)?;
         }
         if self.next < self.bytes && self.reached < self.bytes {
             let rest = &self.held[(self.next - self.held_from) as usize..];
-            (self.batch, self.first) = inputs(1, rest.len())?;
-            self.batch.bytes_mut().copy_from_slice(rest);
+            match &mut self.how {
+                How::Histogram(histogram, _) => {
+                    histogram.clear();
+                    histogram.add(rest);
+                    found.push(histogram.entropy());
+                }
+                How::Graph(runs) => {
+                    (runs.batch, runs.first) = inputs(1, rest.len())?;
+                    runs.add(rest, found)?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Bytes of the stream, and where they begin.
+struct Held<'a> {
+    bytes: &'a [u8],
+    from: u64,
+}
+
+impl Held<'_> {
+    fn get(&self, from: u64, to: u64) -> &[u8] {
+        &self.bytes[(from - self.from) as usize..(to - self.from) as usize]
+    }
+
+    /// The next window that is there, or all of them if each is one byte after the last: moves `next` on, and gives where the
+    /// last one ended. `counted` is up to where the histogram has the bytes from `next` on.
+    fn windows(
+        &self,
+        Windows { window, step }: Windows,
+        next: &mut u64,
+        histogram: &mut Histogram,
+        counted: &mut u64,
+        found: &mut Vec<f32>,
+    ) -> u64 {
+        let (window, end) = (window as u64, self.from + self.bytes.len() as u64);
+        if step == 1 {
+            // All but the last byte of the first window are in already, once this ran.
+            histogram.add(self.get((*counted).max(*next), (*next + window - 1).max(*counted)));
+            let many = end - (*next + window - 1);
+            let (coming, going) = (self.get(*next + window - 1, end), self.get(*next, *next + many));
+            histogram.slide(coming, going, found);
+            *next += many;
+            *counted = end;
+            return end;
+        }
+        let reached = *next + window;
+        histogram.add(self.get((*counted).max(*next), reached));
+        found.push(histogram.entropy());
+        *next = next.saturating_add(step as u64);
+        *counted = reached;
+        if *next < reached {
+            histogram.remove(self.get(reached - window, *next));
+        } else {
+            histogram.clear();
+        }
+        reached
+    }
+}
+
+impl Runs {
+    /// Adds a window; runs when there are enough.
+    fn add(&mut self, window: &[u8], found: &mut Vec<f32>) -> Result<()> {
+        let row = self.filled * window.len()..(self.filled + 1) * window.len();
+        self.batch.bytes_mut()[row].copy_from_slice(window);
+        self.filled += 1;
+        if self.filled == self.batch.shape()[0] {
             self.run(found)?;
         }
         Ok(())
     }
 
-    /// One run of the windows that are there.
+    /// Runs the windows that wait.
+    fn finish(&mut self, found: &mut Vec<f32>) -> Result<()> {
+        if self.filled == 0 {
+            return Ok(());
+        }
+        let window = self.batch.shape()[1];
+        let full = std::mem::replace(&mut self.batch, Tensor::zeros(DType::U8, &[self.filled, window])?);
+        self.batch.bytes_mut().copy_from_slice(&full.bytes()[..self.filled * window]);
+        self.first = places(self.filled)?;
+        self.run(found)
+    }
+
     fn run(&mut self, found: &mut Vec<f32>) -> Result<()> {
         let entropy = self.session.run(&[("bytes", &self.batch), ("first", &self.first)])?;
         found.extend_from_slice(entropy[0].values::<f32>()?);
         self.filled = 0;
         Ok(())
     }
+}
+
+fn check(Windows { window, step }: Windows) -> Result<()> {
+    if window == 0 || window > MOST_WINDOW {
+        return Err(Error::argument("window", window, format!("1 to {MOST_WINDOW} bytes")));
+    }
+    if step == 0 {
+        return Err(Error::argument("step", step, "1 byte or more"));
+    }
+    Ok(())
 }
 
 /// Room for a run's windows, and the place of each window's counts.
