@@ -4,7 +4,7 @@
     pip install ncps==1.0.1 numpy
     scripts/wiring-table.py > crates/nn/tests/golden/wirings.jsonl      the stored table
     scripts/wiring-table.py --random 500 --seed 1 > table.jsonl         more, of random options
-    WIRING_TABLE=$PWD/table.jsonl cargo test -p schwann-nn --test wiring_numpy
+    WIRING_TABLE=$PWD/table.jsonl cargo test -p schwann-nn --test nn_tests wiring_numpy::
 
 A line holds the options, the numbers of synapses, and a checksum (FNV-1a, 64 bits) over the polarities + 1 of the
 adjacency matrix and then of the sensory one, row by row.

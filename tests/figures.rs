@@ -1,8 +1,8 @@
 //! Each measured figure has one source: a file in `docs/figures`, written by the command that measured. Pages quote it.
 //!
 //! A page quotes a table between `<!-- table NAME -->` and `<!-- /table -->`, where NAME is a file of `docs/figures`, and a
-//! single figure as `<!-- figure NAME KEY -->1.57×<!-- /figure -->`. `SCHWANN_WRITE_DOCS=1 cargo test --test figures`
-//! writes both anew; without it the test fails where a page says something else.
+//! single figure as `<!-- figure NAME KEY -->1.57×<!-- /figure -->`. `SCHWANN_WRITE_DOCS=1 cargo test --workspace --test
+//! schwann_tests figures::` writes both anew; without it the test fails where a page says something else.
 
 use serde_json::Value;
 use std::collections::BTreeMap;

@@ -1,8 +1,6 @@
 //! `--backend`: the same answers from another backend, and what makes no sense is refused.
 
-mod common;
-
-use common::Place;
+use crate::common::Place;
 
 #[test]
 fn a_backend_is_chosen_by_name_and_gives_the_same_answers() {

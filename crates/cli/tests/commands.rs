@@ -1,9 +1,7 @@
 //! The command line itself: help by headings, completions, man pages, quiet, version, defaults from a file; and pictures
 //! that fit a page.
 
-mod common;
-
-use common::Place;
+use crate::common::Place;
 
 /// Writes the user's file of defaults.
 fn settings(place: &Place, text: &str) {

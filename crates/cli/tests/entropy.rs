@@ -1,8 +1,6 @@
 //! `schwann entropy` as people use it: the page, the other forms, and what it says to bad input.
 
-mod common;
-
-use common::Place;
+use crate::common::Place;
 use std::io::Write;
 use std::process::Stdio;
 

@@ -1,8 +1,6 @@
 //! `schwann quantize` as people use it: the page, JSON, the written network, a budget, and bad input.
 
-mod common;
-
-use common::Place;
+use crate::common::Place;
 use serde_json::Value;
 
 fn json(place: &Place, args: &[&str]) -> Value {

@@ -1,8 +1,6 @@
 //! GPUs of Macs in predictions, and reports of real ones.
 
-mod common;
-
-use common::Place;
+use crate::common::Place;
 use serde_json::{Value, json};
 
 fn calibrated(name: &str) -> Place {

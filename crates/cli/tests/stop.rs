@@ -2,9 +2,7 @@
 //! real signal.
 #![cfg(unix)]
 
-mod common;
-
-use common::Place;
+use crate::common::Place;
 use serde_json::Value;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};

@@ -1,9 +1,7 @@
 //! A whole study as people make it: calibrate, profile against a device, look at the report and the trace, keep it, hold
 //! it against another, and ask the doctor.
 
-mod common;
-
-use common::Place;
+use crate::common::Place;
 use serde_json::Value;
 
 fn read_json(place: &Place, name: &str) -> Value {

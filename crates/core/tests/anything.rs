@@ -1,12 +1,10 @@
 //! Random graphs of every operation, type and size: whatever builds compiles and runs, or is refused with an error, and
 //! gives what the reference gives, on every instruction set, fused and not, on one thread and two. `drawn` draws them.
 //!
-//! `cargo test -p schwann-core --test anything` runs 300 graphs, with `SCHWANN_LONG=n` n of them.
+//! `cargo test --workspace --test core_tests anything::` runs 300 graphs, with `SCHWANN_LONG=n` n of them.
 
-mod drawn;
-
-use drawn::judge::inputs;
-use drawn::{Compared, Expected, KINDS, expected, kind, make};
+use crate::drawn::judge::inputs;
+use crate::drawn::{Compared, Expected, KINDS, expected, kind, make};
 use proptest::collection::vec;
 use proptest::prelude::any;
 use proptest::test_runner::{Config, RngSeed, TestCaseError, TestRunner};

@@ -1,8 +1,7 @@
 //! Weights that change: after any change a program gives what one gives that is compiled with these weights, with the
 //! kernels that it would have if nothing could change, and in the same layout.
 
-mod strange;
-
+use crate::strange::Strange;
 use schwann_core::backend::Backend;
 use schwann_core::backend::cpu::Cpu;
 use schwann_core::backend::reference::Reference;
@@ -17,7 +16,6 @@ use schwann_kernels::Isa;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use strange::Strange;
 
 type Weights = BTreeMap<String, Tensor>;
 

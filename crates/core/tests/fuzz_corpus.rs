@@ -1,5 +1,6 @@
 //! Replays the fuzzers' corpora, found crashes among them, with the stable compiler.
 
+#[path = "fuzz_targets/mod.rs"]
 mod fuzz_targets;
 
 use schwann_core::io::gguf::Gguf;

@@ -1,10 +1,8 @@
 //! Files: round trips, other programs' files, and malformed ones.
 
+use crate::hostile::{self, Format, Zip, npy_bytes};
 #[allow(dead_code, reason = "shared with the test of memory")]
-mod hostile;
-
 use half::{bf16, f16};
-use hostile::{Format, Zip, npy_bytes};
 use schwann_core::io::{self, Kind, Limits, npy, npz, safetensors, safetensors::Reader};
 use schwann_core::{CompileOptions, DType, Graph, GraphBuilder, Program, Tensor, shape};
 use std::collections::BTreeMap;

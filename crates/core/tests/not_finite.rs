@@ -3,9 +3,7 @@
 //! Kernels choose by the number of rows what fills their lanes, and leave out masked weights where they can; 0 · ∞ is NaN
 //! all the same.
 
-mod cells;
-
-use cells::{Cell, Trained};
+use crate::cells::{Cell, Trained};
 use schwann_core::backend::cpu::Cpu;
 use schwann_core::backend::reference::{self, Precision};
 use schwann_core::cases::random::Random;

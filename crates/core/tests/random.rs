@@ -2,13 +2,11 @@
 //!
 //! 500 graphs in an ordinary run; `SCHWANN_LONG=1` (or any count of graphs in it) runs 20,000.
 
-mod cells;
-#[path = "drawn/choices.rs"]
-mod choices;
+#[path = "spread/mod.rs"]
 mod spread;
 
-use cells::{Cell, Trained};
-use choices::Choices;
+use crate::cells::{Cell, Trained};
+use crate::drawn::choices::Choices;
 use proptest::collection::vec;
 use proptest::prelude::any;
 use proptest::test_runner::{Config, RngSeed, TestCaseError, TestRunner};

@@ -1,8 +1,9 @@
 //! What a session promises holds on every backend: on the CPU, on the reference, and on one that is nothing like them.
 
+#[path = "promises/mod.rs"]
 mod promises;
-mod strange;
 
+use crate::strange::{self, Strange};
 use promises::{at, compile, every_case_agrees, leaky, numbers, row};
 use schwann_core::backend::cpu::Cpu;
 use schwann_core::backend::reference::Reference;
@@ -11,7 +12,6 @@ use schwann_core::cases::{Tolerance, compare};
 use schwann_core::{CompileOptions, Error, Program, Session};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
-use strange::Strange;
 
 const LOOPS_ARE_ONE_KERNEL: bool = false;
 

@@ -1,13 +1,10 @@
 //! Random graphs of every operation, type and size, lowered and run by the interpreter: nothing is found, and they give what
 //! the reference gives, with passes and without, by blocks of one row and of several.
 //!
-//! `cargo test -p schwann-gpu --test anything` runs 200 graphs, with `SCHWANN_LONG=n` n of them.
+//! `cargo test --workspace --test gpu_tests anything::` runs 200 graphs, with `SCHWANN_LONG=n` n of them.
 
-#[path = "../../core/tests/drawn/mod.rs"]
-mod drawn;
-mod interpreted;
-
-use drawn::{Compared, Expected, expected, make};
+use crate::drawn::{Compared, Expected, expected, make};
+use crate::interpreted;
 use proptest::collection::vec;
 use proptest::prelude::any;
 use proptest::test_runner::{Config, RngSeed, TestCaseError, TestRunner};

@@ -4,13 +4,8 @@
 //!
 //! Random graphs are 50, always the same; `SCHWANN_LONG=n` draws n of them anew.
 
-#[cfg(feature = "wgpu")]
-#[path = "../../core/tests/drawn/mod.rs"]
-mod drawn;
 #[path = "../../nn/tests/met/mod.rs"]
 mod met;
-#[cfg(feature = "wgpu")]
-mod opened;
 #[path = "../../nn/tests/stepped/mod.rs"]
 mod stepped;
 
@@ -149,8 +144,8 @@ fn streams_step_together_in_one_launch_on_a_simulated_device() {
 #[cfg(feature = "wgpu")]
 mod on_a_gpu {
     use super::*;
-    use drawn::{Compared, Expected, expected, make};
-    use opened::open;
+    use crate::drawn::{Compared, Expected, expected, make};
+    use crate::opened::open;
     use proptest::collection::vec;
     use proptest::prelude::any;
     use proptest::test_runner::{Config, RngSeed, TestCaseError, TestRunner};

@@ -1,10 +1,9 @@
 //! Operations of the user's own on devices: texts that are wrong are refused, and loops with kernels that look around run step
 //! by step.
 
-mod interpreted;
+use crate::interpreted;
 #[cfg(feature = "wgpu")]
-mod opened;
-
+use crate::opened;
 use schwann_core::backend::reference::{self, Precision};
 use schwann_core::op::custom::Place;
 use schwann_core::op::{Custom, Scan};

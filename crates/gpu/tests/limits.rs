@@ -1,9 +1,7 @@
 //! What kernels ask of a device: little enough for every one, and in languages that compilers read.
 
-mod backward;
-mod interpreted;
-
-use interpreted::{kernels, run};
+use crate::backward;
+use crate::interpreted::{kernels, run};
 use schwann_codegen::lang::Kernel;
 use schwann_codegen::print::{Options, cuda, entry, wgsl};
 use schwann_codegen::verify::verify;

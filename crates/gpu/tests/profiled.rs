@@ -1,8 +1,7 @@
 //! A profile of a device on which a loop is one kernel: what it says of the loop, of what is inside, and of moving data.
 
 #[cfg(feature = "wgpu")]
-mod opened;
-
+use crate::opened;
 use schwann_core::backend::{Choice, Known, LeftOut, Timeline, register};
 use schwann_core::pass::PassOptions;
 use schwann_core::plan::RowsLimit;

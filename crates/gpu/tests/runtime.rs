@@ -2,9 +2,8 @@
 //! the device fails. The failures that a GPU can be brought to are tried there as well, where there is one.
 
 #[cfg(feature = "wgpu")]
+#[path = "losing/mod.rs"]
 mod losing;
-#[cfg(feature = "wgpu")]
-mod opened;
 
 use schwann_codegen::lang::{Maker, Ty};
 use schwann_core::backend::cpu::Cpu;
@@ -406,8 +405,8 @@ fn what_is_over_the_limits_is_refused_with_words_and_the_rest_goes_on() {
 #[cfg(feature = "wgpu")]
 mod on_a_gpu {
     use super::*;
+    use crate::opened::open;
     use losing::Losing;
-    use opened::open;
     use schwann_gpu::wgpu_device::Wgpu;
 
     #[test]
@@ -433,7 +432,8 @@ mod on_a_gpu {
             return println!("skipped: {name} has memory of its own");
         }
         if std::env::var_os(AGAIN).is_none() {
-            let test = "on_a_gpu::a_gpu_whose_memory_is_used_up_says_so_and_the_session_goes_on_with_what_fits";
+            let test =
+                "runtime::on_a_gpu::a_gpu_whose_memory_is_used_up_says_so_and_the_session_goes_on_with_what_fits";
             let mut little = std::process::Command::new("sh");
             little.args(["-c", "ulimit -v 4000000; exec \"$0\" --exact \"$1\""]).env(AGAIN, "1");
             let output = little.arg(std::env::current_exe().unwrap()).arg(test).output().unwrap();

@@ -1,11 +1,11 @@
 //! Every schedule, run by the interpreter: the case list agrees with the reference, and no thread reads or writes what it
 //! should not.
 
-mod backward;
-mod interpreted;
+#[path = "mistakes/mod.rs"]
 mod mistakes;
 
-use interpreted::{kernels, run, run_close, run_watched};
+use crate::backward;
+use crate::interpreted::{kernels, run, run_close, run_watched};
 use mistakes::Ledger;
 use mistakes::graphs::{self, Tried};
 use schwann_core::backend::reference::{self, Precision};

@@ -1,9 +1,14 @@
 //! What a session promises holds on devices: on a simulated one, with a clock of its launches and without, and on a GPU, where
 //! there is one. Without, that part is skipped, unless `SCHWANN_REQUIRE_GPU` is set.
 
+#[cfg(feature = "wgpu")]
+#[path = "gpu/mod.rs"]
+mod gpu;
 #[path = "../../core/tests/promises/mod.rs"]
 mod promises;
 
+#[cfg(feature = "wgpu")]
+use crate::opened;
 use schwann_core::backend::Backend;
 use schwann_gpu::Gpu;
 use schwann_gpu::device::Limits;
@@ -25,10 +30,3 @@ fn backends() -> Vec<Box<dyn Backend>> {
 fn every_case_agrees_with_the_reference_on_a_simulated_device() {
     promises::every_case_agrees(&Gpu::new(Arc::new(Simulated::default())));
 }
-
-#[cfg(feature = "wgpu")]
-mod backward;
-#[cfg(feature = "wgpu")]
-mod gpu;
-#[cfg(feature = "wgpu")]
-mod opened;

@@ -1,9 +1,7 @@
 //! Long lists that are summed by segment, and what is built on that: the entropy of bytes, from the definition that the
 //! CPU has.
 
-mod interpreted;
-
-use interpreted::run;
+use crate::interpreted::run;
 use schwann_core::backend::reference::{self, Precision};
 use schwann_core::cases::random::Random;
 use schwann_core::pass::{PassOptions, optimize};

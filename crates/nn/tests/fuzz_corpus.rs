@@ -1,5 +1,6 @@
 //! Replays the corpora of wirings and models, and files that lie about their sizes, with the stable compiler.
 
+#[path = "fuzz_targets/mod.rs"]
 mod fuzz_targets;
 
 use schwann_core::Tensor;

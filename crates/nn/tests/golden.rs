@@ -3,12 +3,8 @@
 //!
 //! `SCHWANN_GOLDEN` names another folder of files, such as `scripts/make_golden.py` writes.
 
-#[path = "../../core/tests/strange/mod.rs"]
-mod strange;
-
-mod met;
-
-use met::{FOLDER, files, off};
+use crate::met::{FOLDER, files, off};
+use crate::strange::Strange;
 use schwann_core::backend::cpu::Cpu;
 use schwann_core::backend::reference::Reference;
 use schwann_core::io::safetensors::{self, Reader};
@@ -23,7 +19,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Every path there is through the compiler.
 fn engines() -> Vec<Engine> {
-    let strange = || strange::Strange::new().unwrap();
+    let strange = || Strange::new().unwrap();
     let mut engines = vec![
         Engine::new(Reference, PassOptions::none()),
         Engine::new(strange(), PassOptions::default()),

@@ -1,6 +1,7 @@
 //! Operations of layers in all their modes, and of networks from PyTorch, are called by the parts of the network they
 //! belong to.
 
+#[path = "named/mod.rs"]
 mod named;
 
 use named::check_model;

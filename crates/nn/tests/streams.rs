@@ -1,17 +1,13 @@
 //! Streams: step by step is the whole sequence bit for bit, together is each alone, and mistakes are named.
 
-#[path = "../../core/tests/strange/mod.rs"]
-mod strange;
-
-mod stepped;
-
+use crate::stepped::{INPUTS, all_step_by_step, models, step_by_step, ways};
+use crate::strange::Strange;
 use schwann_core::backend::cpu::Cpu;
 use schwann_core::cases::random::Random;
 use schwann_core::{CompileOptions, Program, Tensor, io};
 use schwann_kernels::Isa;
 use schwann_nn::{Cfc, GraphOptions, InitialState, Ltc, Model, NotFinite, Result, Runner, Timespans};
 use std::sync::Arc;
-use stepped::{INPUTS, all_step_by_step, models, step_by_step, ways};
 
 fn compile(model: &Model, timespans: Timespans, isa: Isa) -> Arc<Program> {
     let options = GraphOptions::default().timespans(timespans);
@@ -34,7 +30,7 @@ fn step_by_step_is_the_whole_sequence_bit_for_bit() {
 
 #[test]
 fn step_by_step_is_the_whole_sequence_on_a_backend_nothing_like_the_cpu() {
-    all_step_by_step(&strange::Strange::new().unwrap());
+    all_step_by_step(&Strange::new().unwrap());
 }
 
 #[test]

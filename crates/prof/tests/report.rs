@@ -1,7 +1,6 @@
 //! The report, the plots, the trace and the stacks of made-up profiles, hostile and empty ones among them.
 
-mod sample;
-
+use crate::sample;
 use schwann_prof::plot::{PLOTS, Size};
 use schwann_prof::trace::{Event, Trace, Track};
 use schwann_prof::{flame, report};

@@ -3,8 +3,7 @@
 //! Chromium is looked for in `SCHWANN_CHROMIUM` and under its usual names; without one the test says that it was
 //! skipped, and fails instead where `SCHWANN_REQUIRE_CHROMIUM=1`.
 
-mod sample;
-
+use crate::sample;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 

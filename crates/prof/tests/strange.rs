@@ -1,8 +1,9 @@
 //! A profile of a backend that is nothing like the CPU: every operation is there under its own name, with its own times.
 
 #[path = "../../core/tests/strange/mod.rs"]
-mod strange;
+mod backend;
 
+use backend::Strange;
 use schwann_core::backend::Choice;
 use schwann_core::plan::Plan;
 use schwann_core::{Figure, Provenance};
@@ -12,7 +13,6 @@ use schwann_prof::models::{Sizes, built_in};
 use schwann_prof::profile::{Named, Roof};
 use schwann_prof::profiler::{Ceiling, Options, Profiler};
 use std::collections::BTreeMap;
-use strange::Strange;
 
 fn model(name: &str) -> Model {
     built_in(name, &Sizes::default()).unwrap().unwrap()

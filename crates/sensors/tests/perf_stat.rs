@@ -39,7 +39,7 @@ fn hardware_counters_agree_with_perf_stat() {
     let this = std::env::current_exe().unwrap();
     let mut perf = Command::new("perf");
     perf.args(["stat", "-x", ",", "-e", "instructions:u,branches:u"]).arg(this);
-    perf.args(["--exact", "hardware_counters_agree_with_perf_stat", "--nocapture"]).env(INNER, "1");
+    perf.args(["--exact", "perf_stat::hardware_counters_agree_with_perf_stat", "--nocapture"]).env(INNER, "1");
     let Ok(output) = perf.output() else {
         eprintln!("skipped: `perf` is not installed");
         return;

@@ -4,7 +4,7 @@
 //! stand between products, products are shared, loops have fixed inputs, and axes are empty, as in no network.
 #![allow(dead_code, reason = "each test uses a part")]
 
-mod choices;
+pub(crate) mod choices;
 mod compare;
 pub(crate) mod judge;
 

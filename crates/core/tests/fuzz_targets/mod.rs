@@ -5,6 +5,7 @@
 //! nothing could be read.
 #![allow(dead_code, reason = "each fuzzer uses one of these")]
 
+#[expect(clippy::duplicate_mod, reason = "the fuzzers take this file alone")]
 #[path = "../drawn/compare.rs"]
 mod compare;
 

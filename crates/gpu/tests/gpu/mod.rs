@@ -1,8 +1,8 @@
 //! Tests that need a GPU; a driver that plays one on the processor will do.
 
+use super::promises::{at, compile, every_case_agrees, leaky, numbers, row};
 use crate::backward;
 use crate::opened::open;
-use crate::promises::{at, compile, every_case_agrees, leaky, numbers, row};
 use schwann_core::backend::Choice;
 use schwann_core::backend::reference::{self, Precision};
 use schwann_core::cases::{self, compare};

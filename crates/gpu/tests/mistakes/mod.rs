@@ -10,7 +10,7 @@
 
 pub(crate) mod graphs;
 
-use super::interpreted::Ran;
+use crate::interpreted::Ran;
 use schwann_codegen::interpret::{Options, Program, Words};
 use schwann_codegen::lang::{Expr, Kernel, Kind, Memory, Stmt};
 use schwann_codegen::mutate::{Mistake, Mutant, bounds, mutants};
