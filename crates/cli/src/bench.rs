@@ -2,6 +2,7 @@
 
 mod cases;
 mod circuits;
+mod decoder;
 
 use crate::{Outcome, load, out, stop};
 use anyhow::{Context, Result, bail};
@@ -23,7 +24,8 @@ use std::sync::Arc;
   schwann bench ops --isa avx2 --seconds 1
   schwann bench ops --list
   schwann bench circuits                three neural circuits, four shapes
-  schwann bench circuits --model wired-cfc --batch 32 --steps 16 --train --json")]
+  schwann bench circuits --model wired-cfc --batch 32 --steps 16 --train --json
+  schwann bench decoder                 100 million ternary weights")]
 pub(crate) struct Args {
     #[command(subcommand)]
     what: What,
@@ -35,6 +37,8 @@ enum What {
     Ops(Ops),
     /// Neural circuits: whole models, run or trained, for a batch of sequences.
     Circuits(circuits::Args),
+    /// A decoder of bytes with random weights: symbols a second, beside what reading its weights allows.
+    Decoder(decoder::Args),
 }
 
 #[derive(clap::Args)]
@@ -129,6 +133,7 @@ pub(crate) fn run(args: &Args) -> Result<Outcome> {
     match &args.what {
         What::Ops(ops) => run_ops(ops),
         What::Circuits(args) => circuits::run(args),
+        What::Decoder(args) => decoder::run(args),
     }
 }
 

@@ -3,6 +3,7 @@
 use crate::{Outcome, out};
 use anyhow::{Context, Result};
 use schwann::cases::random::Random;
+use schwann::nn::decoder::Decoder;
 use schwann::prelude::*;
 use schwann::{io, op::Scan};
 use std::io::Write;
@@ -40,6 +41,8 @@ pub(crate) enum Model {
     Transformer,
     /// 16 → 64 units, two heads mixed by a gate, as in closed-form continuous-time cells, → 4.
     Gated,
+    /// A decoder of bytes: 2 layers of 64, 4 heads of 16; for `schwann generate`.
+    Decoder,
 }
 
 pub(crate) fn run(args: &Args) -> Result<Outcome> {
@@ -66,7 +69,7 @@ pub(crate) fn run(args: &Args) -> Result<Outcome> {
     Ok(Outcome::Done)
 }
 
-/// A network and an input `x` for it.
+/// A network and an input for it.
 pub(crate) fn build(model: Model, seed: u64) -> Result<(Graph, Tensor)> {
     let mut random = Random::new(seed);
     let (graph, shape) = match model {
@@ -74,6 +77,11 @@ pub(crate) fn build(model: Model, seed: u64) -> Result<(Graph, Tensor)> {
         Model::Rnn => (rnn(&mut random)?, vec![4, 16, 8]),
         Model::Transformer => (transformer(&mut random)?, vec![2, 32, 64]),
         Model::Gated => (gated(&mut random)?, vec![32, 16]),
+        Model::Decoder => {
+            let decoder = Decoder { context: 1024, ..Decoder::tiny() };
+            let tokens: Vec<i32> = b"Once upon a time".iter().map(|byte| i32::from(*byte)).collect();
+            return Ok((decoder.graph(&decoder.draw(seed)?)?, Tensor::new(&[1, tokens.len()], &tokens)?));
+        }
     };
     Ok((graph, random.floats(&shape, -1.0, 1.0)))
 }

@@ -2,6 +2,7 @@
 //! data are high, and where the curve jumps, something else begins.
 
 mod page;
+mod patches;
 mod picture;
 
 use crate::{Outcome, load, out};
@@ -27,11 +28,17 @@ const MOST_WINDOWS: usize = 1 << 28;
   schwann entropy log.gz --step 64               windows that overlap
   schwann entropy firmware.bin --csv > curve.csv
   curl -s https://example.org/a | schwann entropy - --json
+  schwann entropy book.txt --patches --window 32 --threshold 0.45
 
 Entropy is that of Shannon: bits a byte, divided by 8. It is exactly 0 where one
 value is repeated, and exactly 1 where all 256 values occur equally often. A
 window of n < 256 bytes cannot be above log2(n)/8. A window begins every --step
-bytes until one reaches the end; the last one has what is left.")]
+bytes until one reaches the end; the last one has what is left.
+
+With --patches the file is cut into pieces for a network that reads bytes: the
+entropy at a byte is that of the --window bytes that end there, and a patch
+begins where it is above --threshold, or above that of the byte before by more
+than --rise, within --least and --most bytes.")]
 pub(crate) struct Args {
     /// Any file; `-` is stdin.
     file: PathBuf,
@@ -50,8 +57,23 @@ pub(crate) struct Args {
     #[arg(long, group = "form")]
     csv: bool,
     /// Write a picture of the curve; `-` is stdout.
-    #[arg(long, value_name = "OUT.svg")]
+    #[arg(long, value_name = "OUT.svg", conflicts_with = "patches")]
     svg: Option<PathBuf>,
+    /// Cut the file into patches that begin where something unexpected comes.
+    #[arg(long, conflicts_with_all = ["step", "backend", "isa"])]
+    patches: bool,
+    /// The entropy above which a patch begins.
+    #[arg(long, value_name = "0..1", default_value_t = 0.5, requires = "patches", allow_negative_numbers = true)]
+    threshold: f32,
+    /// By how much more than at the byte before it also does.
+    #[arg(long, value_name = "0..1", requires = "patches", allow_negative_numbers = true)]
+    rise: Option<f32>,
+    /// The fewest bytes of a patch; the last one may have fewer.
+    #[arg(long, value_name = "BYTES", default_value_t = 4, requires = "patches")]
+    least: usize,
+    /// The most bytes of a patch.
+    #[arg(long, value_name = "BYTES", default_value_t = 64, requires = "patches")]
+    most: usize,
 }
 
 fn window(text: &str) -> Result<usize, String> {
@@ -96,6 +118,9 @@ pub(crate) fn run(args: &Args) -> Result<Outcome> {
     if prints && args.svg.as_deref().is_some_and(out::is_stdout) {
         bail!("--svg is on stdout, where --json or --csv goes too; give the picture a file");
     }
+    if args.patches {
+        return patches::run(args);
+    }
     let curve = measure(args)?;
     if let Some(path) = &args.svg {
         out::deliver(path, &picture::draw(&curve).file())?;
@@ -110,23 +135,40 @@ pub(crate) fn run(args: &Args) -> Result<Outcome> {
 }
 
 fn measure(args: &Args) -> Result<Curve> {
-    let stdin = args.file == Path::new("-");
-    let name = if stdin { "stdin".to_owned() } else { out::printable(&args.file.display().to_string()) };
+    let windows = Windows { window: args.window, step: args.step.unwrap_or(args.window) };
+    let mut stream = Entropy::new(&args.on.choice()?, windows)?;
+    let backend = stream.backend().to_owned();
+    let (mut entropy, mut counts) = (vec![], [0u64; 256]);
+    let begun = Instant::now();
+    let (name, bytes) = read(&args.file, |name, piece| {
+        count(piece, &mut counts);
+        stream.feed(piece, &mut entropy)?;
+        if entropy.len() > MOST_WINDOWS {
+            bail!("{name} has more than {MOST_WINDOWS} windows; a larger --step gives fewer");
+        }
+        Ok(())
+    })?;
+    stream.finish(&mut entropy)?;
+    let seconds = begun.elapsed().as_secs_f64();
+    Ok(Curve { name, bytes, windows, whole: of_counts(&counts), entropy, backend, seconds })
+}
+
+/// Reads a file (or stdin) in pieces, with progress where it takes long; gives its name for people, and how many bytes it has.
+fn read(path: &Path, mut take: impl FnMut(&str, &[u8]) -> Result<()>) -> Result<(String, u64)> {
+    let stdin = path == Path::new("-");
+    let name = if stdin { "stdin".to_owned() } else { out::printable(&path.display().to_string()) };
     let cannot = || format!("cannot read {name}");
     let (mut from, expected): (Box<dyn Read>, Option<u64>) = if stdin {
         (Box::new(std::io::stdin()), None)
     } else {
-        let file = File::open(&args.file).with_context(cannot)?;
+        let file = File::open(path).with_context(cannot)?;
         let about = file.metadata().with_context(cannot)?;
         if about.is_dir() {
             bail!("{name} is a folder; expected a file");
         }
         (Box::new(file), about.is_file().then_some(about.len()))
     };
-    let windows = Windows { window: args.window, step: args.step.unwrap_or(args.window) };
-    let mut stream = Entropy::new(&args.on.choice()?, windows)?;
-    let backend = stream.backend().to_owned();
-    let (mut entropy, mut counts, mut piece) = (vec![], [0u64; 256], vec![0; PIECE_BYTES]);
+    let (mut piece, mut bytes) = (vec![0; PIECE_BYTES], 0u64);
     let begun = Instant::now();
     let mut bar: Option<ProgressBar> = None;
     loop {
@@ -137,13 +179,10 @@ fn measure(args: &Args) -> Result<Curve> {
         if read == 0 {
             break;
         }
-        count(&piece[..read], &mut counts);
-        stream.feed(&piece[..read], &mut entropy)?;
-        if entropy.len() > MOST_WINDOWS {
-            bail!("{name} has more than {MOST_WINDOWS} windows; a larger --step gives fewer");
-        }
+        take(&name, &piece[..read])?;
+        bytes += read as u64;
         if begun.elapsed() > PATIENCE {
-            let done = stream.bytes() >> 20;
+            let done = bytes >> 20;
             let all = expected.map_or(done, |all| all >> 20).max(done);
             let bar = bar.get_or_insert_with(|| out::progress(all).with_message("MiB"));
             bar.set_length(all);
@@ -153,13 +192,10 @@ fn measure(args: &Args) -> Result<Curve> {
     if let Some(bar) = bar {
         bar.finish_and_clear();
     }
-    let bytes = stream.bytes();
-    stream.finish(&mut entropy)?;
     if bytes == 0 {
         bail!("{name} is empty: there are no bytes to look at");
     }
-    let seconds = begun.elapsed().as_secs_f64();
-    Ok(Curve { name, bytes, windows, whole: of_counts(&counts), entropy, backend, seconds })
+    Ok((name, bytes))
 }
 
 fn json(curve: &Curve) -> Result<()> {

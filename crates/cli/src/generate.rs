@@ -98,8 +98,7 @@ pub(crate) fn run(args: &Args) -> Result<Outcome> {
         "-" => std::io::read_to_string(std::io::stdin()).context("cannot read the prompt from stdin")?,
         text => text.to_owned(),
     };
-    let sampling =
-        Sampling { temperature: args.temperature, top_k: args.top_k, top_p: args.top_p, seed: args.seed };
+    let sampling = Sampling { temperature: args.temperature, top_k: args.top_k, top_p: args.top_p, seed: args.seed };
     let mut sampler = Sampler::new(sampling).context("--temperature, --top-p")?;
     let (graph, text) = read(args)?;
     let vocabulary = vocabulary(&graph, &args.model)?;
@@ -210,9 +209,7 @@ fn summary(told: &Told) -> String {
 }
 
 fn page(args: &Args, prompt: &str, tokens: &[i32], told: &Told) -> serde_json::Value {
-    let part = |of: (usize, Duration)| {
-        json!({ "tokens": of.0, "seconds": of.1.as_secs_f64(), "tokens_per_second": rate(of), "origin": "measured" })
-    };
+    let part = |of: (usize, Duration)| json!({ "tokens": of.0, "seconds": of.1.as_secs_f64(), "tokens_per_second": rate(of), "origin": "measured" });
     let end = match told.end {
         End::Length => "length",
         End::Stop => "stop",

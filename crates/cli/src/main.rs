@@ -13,6 +13,7 @@ mod devices;
 mod doctor;
 mod entropy;
 mod gate;
+mod generate;
 mod graph;
 mod import;
 mod info;
@@ -117,6 +118,8 @@ enum Command {
     Devices(devices::Args),
     /// Predict how long a model takes on another device, operation by operation.
     Predict(predict::Args),
+    /// Text from a decoder, symbol after symbol, and how fast it comes.
+    Generate(generate::Args),
     /// Weights in few bits: how small, how fast and how exact a network then is.
     Quantize(quantize::Args),
     /// Show a saved profile: one HTML page, plots, flame graphs.
@@ -140,7 +143,7 @@ enum Command {
 /// The commands by what one wants, as `--help` lists them.
 const GROUPS: [(&str, &[&str]); 6] = [
     ("Look at networks and files", &["info", "graph", "wiring", "entropy"]),
-    ("Run it", &["run", "import", "demo", "verify", "quantize"]),
+    ("Run it", &["run", "import", "demo", "verify", "quantize", "generate"]),
     ("Measure it", &["profile", "report", "bench"]),
     ("Compare measurements", &["baseline", "compare", "gate"]),
     ("Machines", &["devices", "predict", "validate", "doctor"]),
@@ -234,6 +237,7 @@ fn obey(cli: Cli) -> ExitCode {
         Some(Command::Info(args)) => info::run(&args),
         Some(Command::Devices(args)) => devices::run(&args),
         Some(Command::Predict(args)) => predict::run(&args),
+        Some(Command::Generate(args)) => generate::run(&args),
         Some(Command::Quantize(args)) => quantize::run(&args),
         Some(Command::Report(args)) => report::run(&args),
         Some(Command::Validate(args)) => validate::run(&args),

@@ -10,6 +10,7 @@ mod strange;
 
 mod agree;
 mod anything;
+mod caches;
 mod cases;
 mod changing;
 mod coverage;

@@ -7,6 +7,7 @@
 pub mod entropy;
 pub mod error;
 mod file;
+pub mod generate;
 pub mod guard;
 mod info;
 mod init;

@@ -12,6 +12,7 @@ mod changing;
 mod circuits;
 mod entropy;
 mod fuzz_corpus;
+mod generate;
 mod golden;
 mod model;
 mod networks;

@@ -126,7 +126,6 @@ fn the_reference_and_the_cpu_agree_on_the_graph() {
 
 #[test]
 fn windows_that_cannot_be_are_refused() {
-    let cpu = Choice::default().make(1).unwrap();
     for (window, step, words) in [(0, 1, "`window` is 0"), (MOST_WINDOW + 1, 1, "1 to 16777216"), (1, 0, "`step` is 0")]
     {
         let error = Entropy::new(&Choice::default(), Windows { window, step }).unwrap_err().to_string();

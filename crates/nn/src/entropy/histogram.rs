@@ -79,7 +79,11 @@ impl Histogram {
         if self.growth.is_empty() {
             return of_counts(&self.counts.map(u64::from)) as f32;
         }
-        if self.bytes == self.window { self.full.of(self.sum) } else { Scale::new(&self.growth, self.bytes).of(self.sum) }
+        if self.bytes == self.window {
+            self.full.of(self.sum)
+        } else {
+            Scale::new(&self.growth, self.bytes).of(self.sum)
+        }
     }
 
     /// The entropies as each byte of `coming` comes in and then the byte of `going` in the same place goes: those of a window

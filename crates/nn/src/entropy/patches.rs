@@ -67,7 +67,11 @@ impl Patches {
             return Err(Error::argument("rise", rise, "from 0 to 1"));
         }
         if least == 0 || most < least {
-            return Err(Error::argument("least and most", format!("{least} and {most}"), "1 or more, and no less than it"));
+            return Err(Error::argument(
+                "least and most",
+                format!("{least} and {most}"),
+                "1 or more, and no less than it",
+            ));
         }
         let histogram = Histogram::new(window);
         Ok(Patches { rule, histogram, held: vec![], found: vec![], before: 0.0, at: 0, start: 0 })

@@ -254,6 +254,11 @@ pub fn copy_bytes_per_s(threads: usize, set_bytes: usize, seconds: f64) -> Resul
     together(threads, set_bytes, seconds, Way::Copy)
 }
 
+/// Bytes a second that are read with a working set of so many bytes in all.
+pub fn read_bytes_per_s(threads: usize, set_bytes: usize, seconds: f64) -> Result<f64> {
+    together(threads, set_bytes, seconds, Way::Read)
+}
+
 /// Measures each place; what the system refuses memory for is left out, with the reason.
 pub(super) fn measure(
     places: Vec<Place>,

@@ -10,7 +10,7 @@
 
 use super::cpu::Processor;
 use super::levels::{self, at_once, least_seconds};
-pub use super::levels::{Level, copy_bytes_per_s};
+pub use super::levels::{Level, copy_bytes_per_s, read_bytes_per_s};
 use super::{Progress, Result, cpu};
 use crate::measure;
 use schwann_core::backend::Backend;
