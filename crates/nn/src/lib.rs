@@ -4,6 +4,7 @@
 //! [`Model`] is layers with their weights.
 #![forbid(unsafe_code)]
 
+pub mod decoder;
 pub mod entropy;
 pub mod error;
 mod file;

@@ -111,10 +111,12 @@ fn check(groups: Groups) -> Result<(), String> {
     }
 }
 
-/// An opened file of quantized weights.
+/// Opened files of quantized weights: one, or several that a large model is split into.
 #[derive(Clone, Debug)]
 pub struct Mlx {
-    reader: Reader,
+    readers: Vec<Reader>,
+    /// In which of them each tensor is.
+    places: BTreeMap<String, usize>,
     config: Config,
 }
 
@@ -128,36 +130,56 @@ impl Mlx {
 
     /// A file whose configuration is known.
     pub fn new(reader: Reader, config: Config) -> Mlx {
-        Mlx { reader, config }
+        let places = reader.entries().iter().map(|entry| (entry.name.clone(), 0)).collect();
+        Mlx { readers: vec![reader], places, config }
     }
 
-    /// The file itself, for tensors that are not weights of a layer.
-    pub fn reader(&self) -> &Reader {
-        &self.reader
+    /// Several files, each with some of the tensors; one that two files have is refused.
+    pub fn sharded(readers: Vec<Reader>, config: Config) -> Result<Mlx> {
+        let mut places = BTreeMap::new();
+        for (place, reader) in readers.iter().enumerate() {
+            for entry in reader.entries() {
+                if places.insert(entry.name.clone(), place).is_some() {
+                    return Err(reader.named(bad(format!("tensor {} is in another file too", excerpt(&entry.name)))));
+                }
+            }
+        }
+        Ok(Mlx { readers, places, config })
+    }
+
+    /// The file that has a tensor, for those that are not weights of a layer.
+    pub fn file_of(&self, name: &str) -> Result<&Reader> {
+        self.places.get(name).map(|place| &self.readers[*place]).ok_or_else(|| Error::Unknown {
+            kind: "tensor",
+            name: name.into(),
+            // Enough to see a misspelling; a model may have thousands.
+            known: self.places.keys().take(20).cloned().collect(),
+        })
     }
 
     /// The names of all matrices that are quantized.
     pub fn names(&self) -> impl Iterator<Item = &str> {
-        self.reader.entries().iter().filter_map(|entry| entry.name.strip_suffix(".scales"))
+        self.places.keys().filter_map(|name| name.strip_suffix(".scales"))
     }
 
     /// The weight of a layer: codes and scales if it is quantized, else floats.
     pub fn tensor(&self, name: &str) -> Result<Stored> {
         let weight = format!("{name}.weight");
-        self.reader.entry(&weight)?;
+        let file = self.file_of(&weight)?;
         let [scales, biases] = ["scales", "biases"].map(|part| format!("{name}.{part}"));
-        if self.reader.entry(&scales).is_err() {
-            return self.reader.tensor(&weight).map(Stored::Floats);
+        if !self.places.contains_key(&scales) {
+            return file.tensor(&weight).map(Stored::Floats);
         }
         self.quantized(&weight, &scales, &biases, self.config.of(name)).map(Stored::LowBit)
     }
 
     fn quantized(&self, weight: &str, scales: &str, biases: &str, groups: Groups) -> Result<Quantized> {
-        let refuse = |problem: String| self.reader.named(bad(problem));
+        let file = self.file_of(weight)?;
+        let refuse = |problem: String| file.named(bad(problem));
         check(groups).map_err(|e| refuse(format!("tensor {}: {e}", excerpt(weight))))?;
         let described = |e: &Entry| format!("tensor {} is {}{:?}", excerpt(&e.name), e.kind, e.shape);
-        let codes = self.reader.entry(weight)?;
-        let [first, second] = [self.reader.entry(scales)?, self.reader.entry(biases)?];
+        let codes = file.entry(weight)?;
+        let [first, second] = [self.file_of(scales)?.entry(scales)?, self.file_of(biases)?.entry(biases)?];
         let (Kind::U32, [.., words]) = (codes.kind, &codes.shape[..]) else {
             return Err(refuse(format!("{}; expected u32 [rows, words]", described(codes))));
         };
@@ -182,18 +204,18 @@ impl Mlx {
         let code = if bits <= 4 { Code::Bits4 } else { Code::Bits8 };
         let shape = [rows, code.row_bytes(len)];
         let packed = match bits {
-            4 | 8 => self.reader.as_bytes(weight, &shape)?,
+            4 | 8 => file.as_bytes(weight, &shape)?,
             _ => {
                 let mut to = Tensor::zeros(DType::U8, &shape)?;
-                let bytes = self.reader.bytes(weight)?;
+                let bytes = file.bytes(weight)?;
                 for (from, to) in bytes.chunks_exact(row_bytes).zip(to.bytes_mut().chunks_exact_mut(shape[1])) {
                     widen(bits, code, from, to);
                 }
-                self.reader.release(weight)?;
+                file.release(weight)?;
                 to
             }
         };
-        let floats = |name: &str| self.reader.tensor(name)?.reshaped(&[rows, len / size]);
+        let floats = |name: &str| self.file_of(name)?.tensor(name)?.reshaped(&[rows, len / size]);
         let format = LowBit { code, len, block: size, offsets: true };
         Ok(Quantized { format, codes: packed, scales: floats(scales)?, offsets: Some(floats(biases)?) })
     }
