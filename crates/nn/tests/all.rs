@@ -10,6 +10,7 @@ mod strange;
 
 mod changing;
 mod circuits;
+mod decoder;
 mod entropy;
 mod fuzz_corpus;
 mod generate;

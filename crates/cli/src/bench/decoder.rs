@@ -177,7 +177,7 @@ pub(super) fn run(args: &Args) -> Result<Outcome> {
     let parameters = decoder.params()?.iter().map(|p| p.shape.iter().product::<usize>()).sum();
     let graph = decoder.graph(&draw(&decoder, args.to)?)?;
     // The tables of angles are read row by row; everything else is read whole.
-    let bytes = graph.weights().iter().filter(|(name, _)| !name.starts_with("rope.")).map(|(_, t)| t.size()).sum();
+    let bytes = graph.weights().iter().filter(|(name, _)| !name.starts_with("rope.")).map(|(_, t)| t.bytes().len()).sum();
     let mut out = out::stdout();
     if !args.json {
         let size = plan::bytes(bytes as u64);

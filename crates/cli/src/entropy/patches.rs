@@ -11,13 +11,8 @@ use std::time::Instant;
 const ROWS: usize = 8;
 
 pub(super) fn run(args: &Args) -> Result<Outcome> {
-    let rule = Rule {
-        window: args.window,
-        threshold: args.threshold,
-        rise: args.rise,
-        least: args.least,
-        most: args.most,
-    };
+    let rule =
+        Rule { window: args.window, threshold: args.threshold, rise: args.rise, least: args.least, most: args.most };
     let mut patches = Patches::new(rule).context("--threshold, --rise, --least, --most")?;
     let mut starts = vec![];
     let begun = Instant::now();

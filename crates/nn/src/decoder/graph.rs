@@ -177,7 +177,7 @@ impl Build<'_> {
             let b = &mut build.b;
             // 0, 1, 2 …, and after the last position −1, which no table has: a sequence beyond the context is refused.
             let numbers: Vec<i32> = (0..context as i32).collect();
-            let within = b.weight("rope.positions", Tensor::new(&[context], &numbers)?)?;
+            let within = b.weight("rope.numbers", Tensor::new(&[context], &numbers)?)?;
             let none = b.named("none").constant(Tensor::scalar(-1i32))?;
             let beyond = b.named("beyond_context").broadcast(none, shape![length.clone()])?;
             let all = b.named("all").concat(&[within, beyond], 0)?;

@@ -38,7 +38,7 @@ pub fn cached(graph: &Graph) -> Result<Graph> {
     let mut positions = None;
     for (id, node) in (0u32..).zip(graph.nodes()) {
         let own = Value { node: id, slot: 0 };
-        if node.name == POSITIONS {
+        if node.name == POSITIONS && !node.op.is_source() {
             let ty = Type::new(DType::I32, vec![length.clone()]);
             if node.outs != [ty.clone()] {
                 return Err(refuse(&format!("`{POSITIONS}` is {}; expected {ty}", node.outs[0])));
