@@ -158,7 +158,7 @@ fn show_totals(out: &mut dyn Write, info: &Info) -> Result<()> {
 }
 
 /// A graph's page, or its JSON. Sizes that are left open are taken as 1.
-fn show_graph(graph: &Graph, path: &Path, json: bool) -> Result<()> {
+pub(crate) fn show_graph(graph: &Graph, path: &Path, json: bool) -> Result<()> {
     let size = file_bytes(path);
     let symbols: Vec<String> = graph.symbols().into_iter().collect();
     let weights: usize = graph.weights().values().map(|t| t.bytes().len()).sum();

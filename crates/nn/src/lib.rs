@@ -26,7 +26,8 @@ pub use guard::{Guard, NotFinite};
 pub use info::{Info, LayerInfo};
 pub use init::{Init, Param};
 pub use layer::{
-    Activation, Affine, Cfc, CfcMode, Embedding, Gru, Layer, LayerNorm, Linear, Lstm, Ltc, Mapping, Rnn, Softmax, Units,
+    Activation, Affine, BitLinear, Cfc, CfcMode, Embedding, Gru, Layer, LayerNorm, Linear, Lstm, Ltc, Mapping, Rnn,
+    Softmax, Units,
 };
 pub use model::{Model, Sequential};
 pub use optim::Adam;

@@ -4,7 +4,9 @@ use crate::guard;
 use crate::init::{Param, Random};
 use crate::layer::{Layer, POSITIVE};
 use crate::scope::{GraphOptions, Outer, Scope, Timespans};
-use crate::{Activation, Affine, Cfc, Embedding, Error, Gru, LayerNorm, Linear, Lstm, Ltc, Result, Rnn, Softmax};
+use crate::{
+    Activation, Affine, BitLinear, Cfc, Embedding, Error, Gru, LayerNorm, Linear, Lstm, Ltc, Result, Rnn, Softmax,
+};
 use schwann_core::grad::gradient;
 use schwann_core::{CompileOptions, DType, Dim, Graph, Program, Shape, Tensor, shape};
 use std::collections::{BTreeMap, BTreeSet};
@@ -37,7 +39,7 @@ macro_rules! from_one {
         }
     )* };
 }
-from_one!(Cfc, Ltc, Lstm, Gru, Rnn, Linear, Affine, LayerNorm, Softmax, Embedding, Activation);
+from_one!(Cfc, Ltc, Lstm, Gru, Rnn, Linear, BitLinear, Affine, LayerNorm, Softmax, Embedding, Activation);
 
 impl Sequential {
     fn prefix(&self, layer: usize) -> String {

@@ -14,7 +14,7 @@ enum Matrix {
     LowBit { format: LowBit, codes: Value, scales: Value, offsets: Option<Value> },
 }
 
-/// cos and sin of the angles by which the pairs of each position turn, `[L, head_size/2]`.
+/// cos and sin of the angles by which the pairs of each position turn, `[T, head_size/2]`.
 type Rotation = [Value; 2];
 
 struct Build<'a> {
@@ -25,13 +25,13 @@ struct Build<'a> {
 }
 
 impl Decoder {
-    /// The network: from `tokens` i32 `[B, L]` to `logits` f32 `[B, L, vocabulary]`, where L is at most the context.
+    /// The network: from `tokens` i32 `[B, T]` to `logits` f32 `[B, T, vocabulary]`, where T is at most the context.
     /// Position i sees positions up to i.
     pub fn graph(&self, weights: &Weights) -> Result<Graph> {
         self.check_weights(weights)?;
         let mut build = Build { decoder: self, weights, b: GraphBuilder::new(), matrices: BTreeMap::new() };
-        let tokens = build.b.input("tokens", DType::I32, shape!["B", "L"])?;
-        let rotation = build.rotation(Dim::symbol("L"))?;
+        let tokens = build.b.input("tokens", DType::I32, shape!["B", "T"])?;
+        let rotation = build.rotation(Dim::symbol("T"))?;
         let mut x = build.embedded(tokens)?;
         for layer in 0..self.layers {
             let outside = build.b.enter(&format!("layers.{layer}"));
@@ -212,8 +212,8 @@ impl Build<'_> {
         Ok(self.b.named("sum").add(x, out)?)
     }
 
-    /// Attention of queries `[B, heads, L, head_size]` to keys and values `[B, key_heads, L, head_size]`, as
-    /// `[B, L, heads · head_size]`.
+    /// Attention of queries `[B, heads, T, head_size]` to keys and values `[B, key_heads, T, head_size]`, as
+    /// `[B, T, heads · head_size]`.
     fn attend(&mut self, [q, k, v]: [Value; 3], rotation: Rotation) -> Result<Value> {
         let (q, k) = (self.turned("q.turned", q, rotation)?, self.turned("k.turned", k, rotation)?);
         let attended = self.b.named("attend").attention(q, k, v, None, true)?;
@@ -223,7 +223,7 @@ impl Build<'_> {
         Ok(self.b.named("joined").reshape(by_position, shape)?)
     }
 
-    /// x `[B, heads, L, head_size]` with its pairs turned. The first numbers of all pairs come first then, which is another
+    /// x `[B, heads, T, head_size]` with its pairs turned. The first numbers of all pairs come first then, which is another
     /// order for neighbours: queries and keys have the same, so that their products stay as they are.
     fn turned(&mut self, name: &str, x: Value, [cos, sin]: Rotation) -> Result<Value> {
         let pairs = self.decoder.head_size / 2;

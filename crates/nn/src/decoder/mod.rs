@@ -2,7 +2,7 @@
 //!
 //! A [`Decoder`] says how large one is and which of its kinds; [`Weights`] are its tensors, dense or in few bits. Both
 //! come from other people's files ([`open`]), and [`Decoder::graph`] makes the network of them: from `tokens`
-//! i32 `[B, L]` to `logits` f32 `[B, L, vocabulary]`.
+//! i32 `[B, T]` to `logits` f32 `[B, T, vocabulary]`.
 //!
 //! ```
 //! use schwann_core::{CompileOptions, Program, Tensor};

@@ -4,6 +4,7 @@
 //! parameters have the names of their state dicts, so that a model trained there is a model here.
 
 mod activation;
+mod bit_linear;
 mod cfc;
 mod dense;
 mod ltc;
@@ -11,6 +12,7 @@ mod pytorch;
 mod recurrent;
 
 pub use activation::Activation;
+pub use bit_linear::BitLinear;
 pub use cfc::{Cfc, CfcMode};
 pub use dense::{Affine, Embedding, LayerNorm, Linear, Softmax};
 pub(crate) use ltc::POSITIVE;
@@ -136,6 +138,8 @@ pub enum Layer {
     Rnn(Rnn),
     /// See [`Linear`].
     Linear(Linear),
+    /// See [`BitLinear`].
+    BitLinear(BitLinear),
     /// See [`Affine`].
     Affine(Affine),
     /// See [`LayerNorm`].
@@ -160,7 +164,7 @@ macro_rules! from_layer {
         }
     )* };
 }
-from_layer!(Cfc, Ltc, Lstm, Gru, Rnn, Linear, Affine, LayerNorm, Softmax, Embedding);
+from_layer!(Cfc, Ltc, Lstm, Gru, Rnn, Linear, BitLinear, Affine, LayerNorm, Softmax, Embedding);
 impl From<Activation> for Layer {
     fn from(function: Activation) -> Layer {
         Layer::Activation { function }
@@ -185,6 +189,7 @@ impl Layer {
             Layer::Rnn(_) => "RNN",
             Layer::Linear(_) => "Linear",
             Layer::Affine(_) => "Affine",
+            Layer::BitLinear(_) => "BitLinear",
             Layer::LayerNorm(_) => "LayerNorm",
             Layer::Softmax(_) => "Softmax",
             Layer::Embedding(_) => "Embedding",
@@ -198,6 +203,7 @@ impl Layer {
         match self {
             Layer::Activation { function } => function.word(),
             Layer::LayerNorm(_) => "layer_norm".to_owned(),
+            Layer::BitLinear(_) => "bit_linear".to_owned(),
             other => other.class().to_ascii_lowercase(),
         }
     }
@@ -211,6 +217,7 @@ impl Layer {
             Layer::Gru(layer) => layer.params(),
             Layer::Rnn(layer) => layer.params(),
             Layer::Linear(layer) => layer.params(),
+            Layer::BitLinear(layer) => layer.params(),
             Layer::Affine(layer) => layer.params(),
             Layer::LayerNorm(layer) => layer.params(),
             Layer::Softmax(_) => Ok(vec![]),
@@ -228,6 +235,7 @@ impl Layer {
             Layer::Gru(layer) => widths(layer.input_size, layer.hidden_size),
             Layer::Rnn(layer) => widths(layer.input_size, layer.hidden_size),
             Layer::Linear(layer) => widths(layer.in_features, layer.out_features),
+            Layer::BitLinear(layer) => widths(layer.in_features, layer.out_features),
             Layer::Affine(layer) => widths(layer.features, layer.features),
             Layer::LayerNorm(layer) => widths(layer.normalized_shape, layer.normalized_shape),
             Layer::Embedding(layer) => Widths { input: None, output: Some(layer.embedding_dim) },
@@ -244,6 +252,7 @@ impl Layer {
             Layer::Gru(layer) => Some((layer.batch_first, layer.return_sequences)),
             Layer::Rnn(layer) => Some((layer.batch_first, layer.return_sequences)),
             Layer::Linear(_)
+            | Layer::BitLinear(_)
             | Layer::Affine(_)
             | Layer::LayerNorm(_)
             | Layer::Softmax(_)
@@ -278,6 +287,7 @@ impl Layer {
             Layer::Gru(layer) => layer.build(outer, x),
             Layer::Rnn(layer) => layer.build(outer, x),
             Layer::Linear(layer) => layer.build(outer, x),
+            Layer::BitLinear(layer) => layer.build(outer, x),
             Layer::Affine(layer) => layer.build(outer, x),
             Layer::LayerNorm(layer) => layer.build(outer, x),
             Layer::Softmax(layer) => layer.build(outer, x),

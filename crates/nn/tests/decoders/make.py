@@ -308,3 +308,10 @@ for name, arch, act, kind in [
 # MLX.
 grouped = {"hidden_size": 64, "intermediate_size": 64, "num_hidden_layers": 1, "tie_word_embeddings": True}
 write_mlx("mlx", draw("Llama", **grouped), 4, 32)
+
+# One product of BitNet alone, with a norm and a bias.
+layer = bitnet.AutoBitLinear(30, 17, bias=True, online_quant=True, use_rms_norm=True, rms_norm_eps=1e-5)
+layer.rms_norm.weight.data.uniform_(0.5, 1.5)
+x = torch.randn(5, 30)
+tensors = {"weight": layer.weight, "bias": layer.bias, "norm.weight": layer.rms_norm.weight, "x": x, "y": layer(x)}
+save_file({name: tensor.detach() for name, tensor in tensors.items()}, "bit_linear.safetensors")
