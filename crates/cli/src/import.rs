@@ -3,6 +3,7 @@
 use crate::{Outcome, info, out};
 use anyhow::{Context, Result, bail};
 use schwann::io;
+use schwann::nn::generate::cached;
 use schwann::nn::{self, decoder};
 use std::path::PathBuf;
 
@@ -57,6 +58,9 @@ struct Decoder {
     /// positions become smaller.
     #[arg(long, value_name = "N")]
     context: Option<usize>,
+    /// Write it as `schwann generate` runs it: with a cache of keys and values.
+    #[arg(long)]
+    cached: bool,
     /// Print JSON.
     #[arg(long)]
     json: bool,
@@ -97,7 +101,10 @@ fn from_decoder(args: &Decoder) -> Result<Outcome> {
         }
         decoder.context = context;
     }
-    let graph = decoder.graph(&weights).with_context(failed)?;
+    let mut graph = decoder.graph(&weights).with_context(failed)?;
+    if args.cached {
+        graph = cached(&graph)?;
+    }
     io::save(&args.output, &graph).with_context(|| format!("cannot write {}", args.output.display()))?;
     info::show_graph(&graph, &args.output, args.json)?;
     Ok(Outcome::Done)

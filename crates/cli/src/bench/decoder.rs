@@ -5,15 +5,16 @@
 
 use crate::{Outcome, load, out, stop};
 use anyhow::{Context, Result};
-use schwann::io::Stored;
+use schwann::io::{self, Stored};
 use schwann::nn::decoder::{Decoder, FeedForward, Weights};
-use schwann::nn::generate::Generator;
+use schwann::nn::generate::{Generator, cached};
 use schwann::prof::device::roof::{read_bytes_per_s, share};
 use schwann::prof::measure::Samples;
 use schwann::quant::{Scheme, quantize};
 use schwann::{CompileOptions, Graph, plan};
 use serde::Serialize;
 use std::io::Write;
+use std::path::PathBuf;
 use std::time::Instant;
 
 /// Seconds of each turn of reading.
@@ -62,6 +63,9 @@ pub(super) struct Args {
     threads: Vec<usize>,
     #[command(flatten)]
     on: load::On,
+    /// Also write the decoder, with its cache, for `schwann profile` and others.
+    #[arg(long, value_name = "OUT.safetensors")]
+    save: Option<PathBuf>,
     /// Print one JSON object per line.
     #[arg(long)]
     json: bool,
@@ -172,12 +176,18 @@ fn draw(decoder: &Decoder, to: To) -> Result<Weights> {
 
 pub(super) fn run(args: &Args) -> Result<Outcome> {
     stop::listen();
+    args.save.as_ref().map_or(Ok(()), |path| out::not_stdout(path, "--save", "a file's name"))?;
     let decoder = args.decoder();
     decoder.check().context("the sizes of the decoder")?;
     let parameters = decoder.params()?.iter().map(|p| p.shape.iter().product::<usize>()).sum();
     let graph = decoder.graph(&draw(&decoder, args.to)?)?;
     // The tables of angles are read row by row; everything else is read whole.
-    let bytes = graph.weights().iter().filter(|(name, _)| !name.starts_with("rope.")).map(|(_, t)| t.bytes().len()).sum();
+    let bytes =
+        graph.weights().iter().filter(|(name, _)| !name.starts_with("rope.")).map(|(_, t)| t.bytes().len()).sum();
+    if let Some(path) = &args.save {
+        io::save(path, &cached(&graph)?).with_context(|| format!("cannot write {}", path.display()))?;
+        out::note(&format!("wrote {}", path.display()));
+    }
     let mut out = out::stdout();
     if !args.json {
         let size = plan::bytes(bytes as u64);
