@@ -5,7 +5,7 @@ use schwann_core::io::gguf::Gguf;
 use schwann_core::io::safetensors::Reader;
 use schwann_core::pass::PassOptions;
 use schwann_core::{CompileOptions, Graph, Program, Tensor};
-use schwann_nn::decoder::{self, Decoder, FeedForward};
+use schwann_nn::decoder::{self, Decoder, FeedForward, Pairing};
 use std::path::{Path, PathBuf};
 
 fn data(name: &str) -> PathBuf {
@@ -250,4 +250,34 @@ fn truncated_files_are_refused() {
     }
     let error = Gguf::from_bytes(&bytes[..bytes.len() - 64]).unwrap_err().to_string();
     assert!(error.contains("truncated at tensor"), "{error}");
+}
+
+#[test]
+fn a_gguf_file_says_which_numbers_turn_together_and_how_fast() {
+    let (llama, _) = decoder::open(data("llama_mixed.gguf")).unwrap();
+    assert_eq!(llama.rope.pairing, Pairing::Neighbours);
+    // Of another size of heads, the first pair turns as fast, and the last four times slower too.
+    let (other, _) = decoder::open(data("llama3")).unwrap();
+    let [from_file, computed] = [llama.rope.factors, other.rope.factors];
+    assert_eq!((from_file.len(), computed.len()), (4, 5));
+    assert!((from_file[0] - computed[0]).abs() < 1e-6 && computed[0] < 1.1, "{from_file:?} {computed:?}");
+    assert!((from_file[3] - 4.0).abs() < 1e-5 && computed[4] == 4.0, "{from_file:?} {computed:?}");
+    let (qwen, _) = decoder::open(data("qwen3.gguf")).unwrap();
+    assert_eq!(qwen.rope.pairing, Pairing::Halves);
+}
+
+/// Whichever byte is wrong: what comes of it is a decoder or an error.
+#[test]
+fn files_with_any_byte_changed_are_read_or_refused() {
+    let bytes = std::fs::read(data("llama_mixed.gguf")).unwrap();
+    let mut refused = 0;
+    for at in 0..bytes.len().min(3000) {
+        for new in [0, 1, 0x7f, 0xff] {
+            let mut changed = bytes.clone();
+            changed[at] = new;
+            let read = Gguf::from_bytes(changed).map_err(schwann_nn::Error::from);
+            refused += usize::from(read.and_then(|file| decoder::from_gguf(&file)).is_err());
+        }
+    }
+    assert!(refused > 1000, "{refused}");
 }

@@ -170,6 +170,10 @@ def write_gguf(name, model, arch, kinds, scaled=False):
     writer.add_key_length(head_size)
     writer.add_value_length(head_size)
     writer.add_vocab_size(config.vocab_size)
+    if config.rope_parameters["rope_type"] == "llama3":
+        own = config.rope_parameters["rope_theta"] ** (-np.arange(0, head_size, 2) / head_size)
+        slower = own / model.model.rotary_emb.inv_freq.numpy()
+        writer.add_tensor("rope_freqs.weight", slower.astype(np.float32))
     style = next((a for a, n in gguf.MODEL_ARCH_NAMES.items() if n == arch), gguf.MODEL_ARCH.BITNET)
     names = gguf.get_tensor_name_map(style, config.num_hidden_layers)
     state = model.state_dict()
@@ -286,7 +290,7 @@ halves = {"_proj.weight": Type.F16, "embed_tokens.weight": Type.F16, "lm_head.we
 write_gguf("llama", llama, "llama", halves)
 mixed = {"q_proj.weight": Type.Q8_0, "up_proj.weight": Type.Q4_0, "embed_tokens.weight": Type.Q8_0}
 mixed |= {"lm_head.weight": Type.F16, "v_proj.weight": Type.BF16, "k_proj.weight": Type.Q4_0}
-model = draw("Llama", num_hidden_layers=1)
+model = draw("Llama", num_hidden_layers=1, rope_parameters=scaling)
 write_gguf("llama_mixed", model, "llama", mixed)
 expect("llama_mixed", model)
 for kind in ("Qwen2", "Qwen3"):
