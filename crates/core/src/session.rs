@@ -83,6 +83,8 @@ pub struct Session {
     held: Vec<Held>,
     /// For each input that is a state, its value on the host, if the caller wrote it.
     host: Vec<Option<Tensor>>,
+    /// Sizes of symbols that no input shows, if the caller chose them.
+    chosen: Bindings,
     /// The shape of each input that was uploaded.
     resident: Vec<Option<Vec<usize>>>,
     /// For each state, its place among the inputs and among the outputs.
@@ -147,6 +149,7 @@ impl Session {
             given: vec![None; inputs],
             held: vec![Held::Nowhere; inputs],
             host: vec![None; inputs],
+            chosen: Bindings::new(),
             resident: vec![None; inputs],
             ran: false,
             under_way: false,
@@ -377,6 +380,23 @@ impl Session {
         Ok(())
     }
 
+    /// Gives a symbol a size for runs in which no input that is given shows it, such as the room in a cache. States that are
+    /// held and have another size are refused by the next run.
+    pub fn set_size(&mut self, symbol: &str, size: usize) -> Result<()> {
+        if self.under_way {
+            return Err(Error::UnderWay { what: "changing a size" });
+        }
+        let symbols = self.program.graph().symbols();
+        if !symbols.contains(symbol) {
+            let known = symbols.into_iter().collect();
+            return Err(Error::Unknown { kind: "symbol", name: symbol.into(), known });
+        }
+        self.chosen = std::mem::take(&mut self.chosen).with(symbol, size);
+        // Sizes are looked at again.
+        self.uploaded = true;
+        Ok(())
+    }
+
     /// Forgets every state: the next run starts from zero. A run that is under way ends first, well or not.
     pub fn reset(&mut self) {
         if self.under_way {
@@ -505,6 +525,9 @@ impl Session {
         let shown = graph.inputs().enumerate().filter(|(index, _)| given(*index));
         let shown: HashSet<&str> =
             shown.flat_map(|(_, (_, v))| graph.ty(v).shape.dims()).filter_map(Dim::as_symbol).collect();
+        for (symbol, size) in self.chosen.iter().filter(|(symbol, _)| !shown.contains(symbol)) {
+            let _ = self.scratch.bind(symbol, size);
+        }
         for (index, (_, value)) in graph.inputs().enumerate().filter(|(index, _)| !given(*index)) {
             let dims = graph.ty(value).shape.dims();
             let held = match (self.held[index], &self.host[index]) {

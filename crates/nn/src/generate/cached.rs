@@ -8,10 +8,10 @@ use std::collections::HashMap;
 /// The node whose value says which position each symbol has.
 const POSITIONS: &str = "rope.positions";
 
-/// The graph of a decoder, from `tokens` `[B, L]` to `logits` `[B, L, vocabulary]`, as one that goes on where the last run
+/// The graph of a decoder, from `tokens` `[B, T]` to `logits` `[B, T, vocabulary]`, as one that goes on where the last run
 /// ended:
 ///
-/// - `positions` i32 `[L]` is an input: the places of the new symbols in the sequence, one after the other.
+/// - `positions` i32 `[T]` is an input: the places of the new symbols in the sequence, one after the other.
 /// - Every attention has two states, `cache.0.keys` and `cache.0.values` `[B, heads, S, head_size]` with room for S
 ///   symbols. New keys and values are put into them where they are, and a symbol sees those up to its own place.
 /// - `logits` `[B, 1, vocabulary]` are those after the last symbol alone.
@@ -20,7 +20,7 @@ pub fn cached(graph: &Graph) -> Result<Graph> {
     let tokens = graph.inputs().find(|(name, _)| *name == "tokens").map(|(_, value)| graph.ty(value));
     let length = match tokens.map(|ty| (ty.dtype, ty.shape.dims())) {
         Some((DType::I32, [_, length])) if length.as_symbol().is_some() => length.clone(),
-        Some(_) => return Err(refuse("its input `tokens` is no i32 [B, L]")),
+        Some(_) => return Err(refuse("its input `tokens` is no i32 [B, T]")),
         None => return Err(refuse("it has no input `tokens`")),
     };
     if graph.inputs().len() != 1 || !graph.states().is_empty() {
@@ -29,7 +29,7 @@ pub fn cached(graph: &Graph) -> Result<Graph> {
     let [logits] = graph.outputs() else { return Err(refuse("it has other outputs than `logits`")) };
     let shape = &graph.ty(logits.value).shape;
     if logits.name != "logits" || shape.rank() != 3 || shape[1] != length {
-        return Err(refuse("its output is no `logits` [B, L, vocabulary]"));
+        return Err(refuse("its output is no `logits` [B, T, vocabulary]"));
     }
 
     let mut new = Graph::default();

@@ -69,15 +69,7 @@ impl Generator {
         let vocabulary = logits.and_then(|ty| ty.shape.dims().last()?.as_fixed());
         let vocabulary = vocabulary.ok_or_else(|| refuse("without `logits`"))?;
         let mut session = program.session();
-        for state in source.states() {
-            let ty = source.inputs().find(|(name, _)| *name == state.input).map(|(_, value)| source.ty(value));
-            let dims = ty.map(|ty| (ty.dtype, ty.shape.dims()));
-            let Some((DType::F32, [_, heads, _, width])) = dims else { return Err(refuse("with another state")) };
-            let (Some(heads), Some(width)) = (heads.as_fixed(), width.as_fixed()) else {
-                return Err(refuse("with a state of no fixed size"));
-            };
-            session.set_state(&state.input, Tensor::zeros(DType::F32, &[1, heads, room, width])?)?;
-        }
+        session.set_size("S", room)?;
         let one = [Tensor::zeros(DType::I32, &[1, 1])?, Tensor::zeros(DType::I32, &[1])?];
         Ok(Generator { session, vocabulary, room, at: 0, one })
     }

@@ -163,7 +163,7 @@ impl Profiler<'_> {
             Ok(None) => return Ok(Err("this backend has no kernels with parts left out".into())),
             Err(why) => return Ok(Err(format!("its kernel could not be made for measuring: {why}"))),
         };
-        let mut usual = rig.afresh();
+        let mut usual = rig.afresh()?;
         let first = start.elapsed().as_secs_f64();
         let mut timeline = Timeline::default();
         let mut run = |rig: &mut Rig| -> Result<f64> {

@@ -89,6 +89,28 @@ fn numbers(dtype: DType, shape: &[usize]) -> Result<Tensor> {
     Ok(Tensor::from_f64(dtype, shape, &values)?)
 }
 
+/// A session of these sizes, also of those that only states have.
+fn sized(program: &Arc<Program>, sizes: &Bindings) -> Result<Session> {
+    let mut session = program.session();
+    for symbol in program.graph().symbols() {
+        if let Some(size) = sizes.get(&symbol) {
+            session.set_size(&symbol, size)?;
+        }
+    }
+    Ok(session)
+}
+
+/// Whether a value says where others are put: such places ascend.
+fn is_places(graph: &Graph, value: Value) -> bool {
+    graph.nodes().iter().any(|node| matches!(node.op, Op::Put { .. }) && node.inputs[2] == value)
+}
+
+/// 0, 1, 2 …
+fn places(shape: &[usize]) -> Result<Tensor> {
+    let count = tensor::count(shape).unwrap_or(0);
+    Ok(Tensor::new(shape, &(0..count as i32).collect::<Vec<i32>>())?)
+}
+
 impl Rig {
     pub(crate) fn new(subject: &Subject, options: &Options) -> Result<Rig> {
         options.check()?;
@@ -109,7 +131,10 @@ impl Rig {
                 let shape = ty.shape.eval(&sizes)?;
                 let bytes = tensor::count(&shape).and_then(|n| ty.dtype.bytes_for(n)).unwrap_or(usize::MAX);
                 reserved.push(budget.reserve(bytes, "an input")?);
-                inputs.push((name.to_owned(), numbers(ty.dtype, &shape)?));
+                inputs.push((
+                    name.to_owned(),
+                    if is_places(&graph, value) { places(&shape)? } else { numbers(ty.dtype, &shape)? },
+                ));
             }
         }
         let passes = if options.fused { PassOptions::default() } else { PassOptions::none() };
@@ -121,14 +146,14 @@ impl Rig {
         let program = Program::compile(&graph, &compile)?;
         let threads = program.threads();
         let inputs = Arc::new(Given { tensors: inputs, _memory: reserved });
-        let mut rig = Rig { session: program.session(), inputs, budget, threads };
+        let mut rig = Rig { session: sized(&program, &sizes)?, inputs, budget, threads };
         rig.run(1)?;
         Ok(rig)
     }
 
     /// The same program on the same inputs, with states and memory of its own.
-    pub(crate) fn afresh(&self) -> Rig {
-        self.with(self.session.program().session())
+    pub(crate) fn afresh(&self) -> Result<Rig> {
+        Ok(self.with(sized(self.session.program(), &self.plan().bindings)?))
     }
 
     /// Likewise with part of a loop left out; none where the backend cannot do that.
