@@ -1,5 +1,6 @@
 //! The integration tests of this package as one program, which is far less to compile and link than one for each file.
-//! `cargo test --workspace --test cli_tests streams::` runs those of one file.
+//! `cargo test --workspace --test cli_tests streams::` runs those of one file. Those that must measure enough
+//! within some seconds are programs of their own, with no other tests beside them: `Cargo.toml` lists them.
 
 // What the tests below share.
 mod common;
@@ -19,7 +20,5 @@ mod profile;
 mod quantize;
 mod report;
 mod reports;
-mod stop;
 mod streams;
-mod study;
 mod wiring;

@@ -2,7 +2,9 @@
 //! real signal.
 #![cfg(unix)]
 
-use crate::common::Place;
+mod common;
+
+use common::Place;
 use serde_json::Value;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};

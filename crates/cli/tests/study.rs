@@ -1,7 +1,9 @@
 //! A whole study as people make it: calibrate, profile against a device, look at the report and the trace, keep it, hold
 //! it against another, and ask the doctor.
 
-use crate::common::Place;
+mod common;
+
+use common::Place;
 use serde_json::Value;
 
 fn read_json(place: &Place, name: &str) -> Value {
