@@ -13,6 +13,8 @@ mod commands;
 mod devices;
 mod docs;
 mod entropy;
+mod generate;
+mod import_decoder;
 mod names;
 mod outputs;
 mod paths;

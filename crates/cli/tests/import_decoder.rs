@@ -1,8 +1,6 @@
 //! `schwann import decoder` as people use it: what it writes is a network that the other commands take.
 
-mod common;
-
-use common::Place;
+use crate::common::Place;
 use schwann::io::safetensors::Reader;
 use schwann::{DType, Tensor, io};
 use std::path::Path;

@@ -8,6 +8,7 @@ mod stepped;
 #[path = "../../core/tests/strange/mod.rs"]
 mod strange;
 
+mod bit_linear;
 mod changing;
 mod circuits;
 mod decoder;

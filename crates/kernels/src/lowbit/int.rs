@@ -34,8 +34,6 @@ pub(super) struct Tile<'a> {
     pub(super) rows: &'a Rounded,
     /// The first row.
     pub(super) row: usize,
-    /// For a single row, how many bytes before they are needed codes are asked for.
-    pub(super) ahead: usize,
 }
 
 /// Writes the sums of a tile, steps applied, to the first columns of `Sums`.
@@ -152,7 +150,6 @@ unsafe fn tile<D: Dot, const BITS: usize, const M: usize, const N: usize>(
                             let x = s.splat_int(unsafe { q.add(4 * half).cast::<i32>().read_unaligned() });
                             for v in 0..N {
                                 let at = codes.wrapping_add(half * step + v * D::S::LANES * 4);
-                                s.prefetch(at.wrapping_add(t.ahead));
                                 // SAFETY: likewise.
                                 let c = unsafe { s.load_int(at.cast()) };
                                 parts[v][half] = d.dot8(parts[v][half], c, x);
@@ -177,7 +174,6 @@ unsafe fn tile<D: Dot, const BITS: usize, const M: usize, const N: usize>(
                     for _ in 0..groups {
                         for v in 0..N {
                             let at = codes.wrapping_add(v * D::S::LANES * 4);
-                            s.prefetch(at.wrapping_add(t.ahead));
                             // SAFETY: likewise.
                             let c = unsafe { s.load_int(at.cast()) };
                             for f in 0..fields {

@@ -155,8 +155,6 @@ impl Each<'_> {
             Way::Floats(kernels) => kernels.tiles[index].len(),
         };
         let tallest = tuning.gemm_tile_rows().min(tallest);
-        // Weights are read one after the other, once for each row: from far away if they are many.
-        let ahead = tuning.gemm_prefetch_bytes_ahead();
         let mut sums: Sums = [[0.0; MAX_WIDTH]; MR];
         for first in rows.clone().step_by(group) {
             let rows = first..rows.end.min(first + group);
@@ -193,7 +191,7 @@ impl Each<'_> {
                             unsafe {
                                 match self.way {
                                     Way::Integers(kernels) => {
-                                        let tile = int::Tile { b, from: panel, register, rows: &rounded, row, ahead };
+                                        let tile = int::Tile { b, from: panel, register, rows: &rounded, row };
                                         kernels.tiles[index][height - 1][narrow](&tile, &mut sums);
                                     }
                                     Way::Floats(kernels) => {
