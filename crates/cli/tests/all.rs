@@ -12,6 +12,7 @@ mod commands;
 mod devices;
 mod docs;
 mod entropy;
+mod generate;
 mod names;
 mod outputs;
 mod paths;
