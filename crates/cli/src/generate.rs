@@ -3,8 +3,9 @@
 use crate::load::{self, Network};
 use crate::{Outcome, out, stop};
 use anyhow::{Context, Result, bail};
+use schwann::io::gguf::Gguf;
 use schwann::nn::decoder;
-use schwann::nn::generate::{Generator, Sampler, Sampling, Text};
+use schwann::nn::generate::{Generator, Sampler, Sampling, Text, stops};
 use schwann::{CompileOptions, Graph};
 use serde_json::json;
 use std::io::Write;
@@ -30,6 +31,9 @@ pub(crate) struct Args {
     /// What the text begins with; `-` reads it from stdin.
     #[arg(long, short)]
     prompt: String,
+    /// The decoder's tokenizer.json; a folder and a .gguf file have their own.
+    #[arg(long, value_name = "FILE")]
+    tokenizer: Option<PathBuf>,
     /// The most symbols to add.
     #[arg(long, short = 'n', value_name = "N", default_value_t = 128, value_parser = load::size)]
     tokens: usize,
@@ -58,19 +62,44 @@ pub(crate) struct Args {
     json: bool,
 }
 
-/// A decoder, and how its symbols are text.
-fn read(args: &Args) -> Result<(Graph, Option<Text>)> {
+fn read(args: &Args) -> Result<Graph> {
     let path = &args.model;
-    let gguf = path.extension().is_some_and(|e| e.eq_ignore_ascii_case("gguf"));
-    if path.is_dir() || gguf {
+    if path.is_dir() || is_gguf(path) {
         out::detail(&format!("reading {}", path.display()));
         let (decoder, weights) = decoder::open(path)?;
-        return Ok((decoder.graph(&weights)?, None));
+        return Ok(decoder.graph(&weights)?);
     }
     match load::network(path)? {
-        Network::Graph(graph) => Ok((*graph, None)),
+        Network::Graph(graph) => Ok(*graph),
         Network::Model(_) => bail!("{} is a model of layers; expected a decoder's graph", path.display()),
     }
+}
+
+fn is_gguf(path: &Path) -> bool {
+    path.extension().is_some_and(|e| e.eq_ignore_ascii_case("gguf"))
+}
+
+/// How a decoder's symbols are text: by the tokenizer that is given, by its own, or as bytes.
+fn text(args: &Args, vocabulary: usize) -> Result<Text> {
+    let path = &args.model;
+    let own = path.join("tokenizer.json");
+    let found = match &args.tokenizer {
+        Some(file) => Some(Text::open(file).context("--tokenizer")?),
+        None if own.is_file() => Some(Text::open(own)?),
+        None if is_gguf(path) => {
+            let file = Gguf::open(path)?;
+            Text::of_gguf(&file).with_context(|| format!("the tokenizer of {}", path.display()))?
+        }
+        None => None,
+    };
+    let Some(text) = found else {
+        let Some(bytes) = Text::of_vocabulary(vocabulary) else {
+            bail!("{} has {vocabulary} symbols and no tokenizer; expected --tokenizer FILE", path.display());
+        };
+        return Ok(if path.is_dir() { bytes.stopping_at(&stops(path)?) } else { bytes });
+    };
+    text.fits(vocabulary).with_context(|| format!("the tokenizer does not fit {}", path.display()))?;
+    Ok(text)
 }
 
 /// How the text ended.
@@ -100,12 +129,8 @@ pub(crate) fn run(args: &Args) -> Result<Outcome> {
     };
     let sampling = Sampling { temperature: args.temperature, top_k: args.top_k, top_p: args.top_p, seed: args.seed };
     let mut sampler = Sampler::new(sampling).context("--temperature, --top-p")?;
-    let (graph, text) = read(args)?;
-    let vocabulary = vocabulary(&graph, &args.model)?;
-    let text = match text.or_else(|| Text::of_vocabulary(vocabulary)) {
-        Some(text) => text,
-        None => bail!("{} has {vocabulary} symbols and no tokenizer", args.model.display()),
-    };
+    let graph = read(args)?;
+    let text = text(args, vocabulary(&graph, &args.model)?)?;
     let tokens = text.encode(&prompt)?;
     if tokens.is_empty() {
         bail!("--prompt is empty; expected some text to begin with");
@@ -159,7 +184,7 @@ fn tell(
     let prefill = (tokens.len(), began.elapsed());
     let began = Instant::now();
     let mut told = Told { text: String::new(), tokens: vec![], end: End::Length, prefill, decode: (0, Duration::ZERO) };
-    let mut reader = text.reader();
+    let mut reader = text.reader(tokens)?;
     loop {
         if text.is_stop(next) && !args.no_stop {
             told.end = End::Stop;
@@ -180,7 +205,7 @@ fn tell(
         told.decode.0 += 1;
     }
     told.decode.1 = began.elapsed();
-    let rest = reader.end();
+    let rest = reader.end()?;
     write(&rest)?;
     told.text += &rest;
     write("\n")?;

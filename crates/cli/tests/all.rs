@@ -23,4 +23,5 @@ mod quantize;
 mod report;
 mod reports;
 mod streams;
+mod tokenized;
 mod wiring;

@@ -273,6 +273,7 @@ fn every_command_is_accounted_for() {
         ("validate", "its names go through `out::printable` or `out::Table`, which cleans its cells"),
         ("doctor", "its names go through `out::printable` or `out::Table`, which cleans its cells"),
         ("entropy", "shows numbers of a file, and its path through `out::printable`"),
+        ("generate", "all that it writes goes through `out::stdout`, which cleans it; the model's path through errors"),
         ("completions", "reads no file"),
         ("man", "reads no file"),
         ("help", "reads no file"),

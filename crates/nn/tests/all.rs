@@ -20,6 +20,8 @@ mod model;
 mod networks;
 mod paths;
 mod streams;
+#[cfg(feature = "tokenizers")]
+mod tokenizers;
 mod wiring;
 mod wiring_numpy;
 mod wiring_picture;

@@ -25,10 +25,12 @@
 mod cached;
 mod sample;
 mod text;
+#[cfg(feature = "tokenizers")]
+mod tokens;
 
 pub use cached::cached;
 pub use sample::{Sampler, Sampling};
-pub use text::{Reader, Text};
+pub use text::{Reader, Text, stops};
 
 use crate::{Error, Result};
 use schwann_core::{CompileOptions, DType, Graph, Program, Session, Tensor};
