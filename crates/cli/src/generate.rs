@@ -198,7 +198,8 @@ fn tell(
             told.end = End::Interrupted;
             break;
         }
-        if told.tokens.len() == args.tokens || generator.len() == generator.room() {
+        // The last symbol is not computed with, so there is always room for it.
+        if told.tokens.len() == args.tokens.min(generator.room() - tokens.len()) {
             break;
         }
         next = sampler.pick(generator.feed(&[next])?)?;

@@ -6,7 +6,7 @@ use serde_json::Value;
 /// A place with a decoder of bytes.
 fn place(name: &str) -> Place {
     let place = Place::new(name);
-    place.run(0, &["demo", "bytes.safetensors", "--model", "decoder", "--seed", "3"]);
+    place.run(0, &["demo", "bytes.safetensors", "--model", "decoder", "--seed", "3", "--input", "tokens.npy"]);
     place
 }
 
@@ -48,6 +48,8 @@ fn quantized_decoders_and_other_backends_generate_too() {
             "int8",
             "--activations",
             "int8",
+            "--calibrate",
+            "tokens=tokens.npy",
             "--seconds",
             "0",
             "-o",
