@@ -180,6 +180,22 @@ pub(crate) fn all() -> Vec<Tried> {
         let y = m.b.segment_sum(x, segments, 0, 2)?;
         m.result(y)
     });
+    add("a place that is one too large".into(), true, &|m| {
+        let (x, part, places) = (m.uniform(&[4, 2])?, m.uniform(&[3, 2])?, m.given(indices(4)?)?);
+        let y = m.b.put(x, part, places, 0)?;
+        m.result(y)
+    });
+    // Heads of 140 numbers do not fit registers.
+    for (width, keys, last) in [(3, 4, 4), (140, 4, 4), (3, 1, 0)] {
+        add(format!("a query of {width} numbers that sees keys up to {last} of {keys}"), last >= keys, &|m| {
+            let shape = |rows: usize, width: usize| [1, 1, rows, width];
+            let q = m.uniform(&shape(1, width))?;
+            let (k, v) = (m.uniform(&shape(keys as usize, width))?, m.uniform(&shape(keys as usize, 3))?);
+            let last = m.given(Tensor::new(&[1], &[last])?)?;
+            let y = m.b.attention_until(q, k, v, last)?;
+            m.result(y)
+        });
+    }
     // A thread has four sums, 64 apart, of the 256 of its workgroup: the last sum is the first, second, third and fourth of
     // some thread. One number more than all threads look at in a round; and one segment that is too large.
     for (sums, last) in [(300, 299), (330, 0), (400, 399), (500, 7), (500, 500)] {
