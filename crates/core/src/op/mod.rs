@@ -283,7 +283,7 @@ pub enum Op {
         causal: bool,
         /// What to multiply scores by; 1/√D if absent.
         scale: Option<Float>,
-        /// Whether there is one more input, the last: `i32` [L], the last key that each query sees. Keys after it are not
+        /// Whether there is one more input, the last: `i32 [L]`, the last key that each query sees. Keys after it are not
         /// read, so that K and V may have room for keys to come. Not together with `causal`.
         #[serde(default, skip_serializing_if = "is_false")]
         positions: bool,

@@ -34,8 +34,8 @@ impl Default for Rule {
 /// let mut patches = Patches::new(rule)?;
 /// let mut starts = vec![];
 /// patches.feed(b"aaaaaaaaaaaabcd", &mut starts);
-/// // After eight equal bytes the next begins; then where three of four bytes differ.
-/// assert_eq!(starts, [0, 8, 13]);
+/// // After eight equal bytes the next begins; then where the last four bytes all differ.
+/// assert_eq!(starts, [0, 8, 14]);
 /// # Ok(())
 /// # }
 /// ```
