@@ -41,7 +41,7 @@
 //! * [`memory`]: budget, pool, cache, batches, leak detector; [`io`]: safetensors, `.npy`, `.npz`.
 //! * [`nn`]: neural circuits: wirings, CfC and LTC layers, whole models, streams, import from ncps.
 //! * `prof`: the profiler, devices and predictions, baselines, reports; `sensors`: what the machine tells.
-//! * `gpu`: networks on GPUs, with the feature of this name; call `gpu::register()` once, and `wgpu` is a backend by name.
+//! * `gpu`: networks on GPUs, with the feature of this name; call [`register_backends`] once, and `wgpu` is a backend by name.
 //! * [`cases`]: the list of cases that every backend is tested and timed on.
 //!
 //! With `default-features = false` there is the runtime alone: everything above but `prof` and `sensors`, which are
@@ -61,6 +61,16 @@ pub use schwann_nn as nn;
 pub use schwann_prof as prof;
 #[cfg(feature = "sensors")]
 pub use schwann_sensors as sensors;
+
+/// Whether this build can use GPUs: the feature `gpu`.
+pub const HAS_GPU: bool = cfg!(feature = "gpu");
+
+/// Makes the backends known by name that this build has beside the processor's and the reference.
+pub fn register_backends() -> Result<()> {
+    #[cfg(feature = "gpu")]
+    gpu::register()?;
+    Ok(())
+}
 
 /// What most programs need: `use schwann::prelude::*;`.
 pub mod prelude {

@@ -279,7 +279,7 @@ fn runs_on(out: &mut impl Write) -> Result<()> {
             say("    ", &format!("{}:{variant}", known.name))?;
         }
     }
-    if !load::HAS_GPU {
+    if !schwann::HAS_GPU {
         say("  ", "GPUs are not in this build: `cargo install --path crates/cli --features gpu`")?;
     }
     writeln!(out)?;

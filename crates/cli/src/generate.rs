@@ -39,13 +39,13 @@ pub(crate) struct Args {
     tokens: usize,
     /// How much chance there is: 0 takes the likeliest symbol every time.
     #[arg(long, value_name = "T", default_value_t = 0.8, allow_negative_numbers = true)]
-    temperature: f32,
+    temperature: f64,
     /// Consider only so many of the likeliest symbols; 0 is all.
     #[arg(long, value_name = "K", default_value_t = 40)]
     top_k: usize,
     /// Consider only the likeliest symbols that together have this probability.
     #[arg(long, value_name = "P", default_value_t = 0.95, allow_negative_numbers = true)]
-    top_p: f32,
+    top_p: f64,
     /// Another seed, another text.
     #[arg(long, default_value_t = 0)]
     seed: u64,
@@ -109,8 +109,10 @@ enum End {
     Length,
     /// The decoder ended it.
     Stop,
-    /// Ctrl-C, or nobody reads any more.
+    /// Ctrl-C.
     Interrupted,
+    /// Nobody reads any more.
+    Unread,
 }
 
 struct Told {
@@ -127,7 +129,8 @@ pub(crate) fn run(args: &Args) -> Result<Outcome> {
         "-" => std::io::read_to_string(std::io::stdin()).context("cannot read the prompt from stdin")?,
         text => text.to_owned(),
     };
-    let sampling = Sampling { temperature: args.temperature, top_k: args.top_k, top_p: args.top_p, seed: args.seed };
+    let (temperature, top_p) = (args.temperature as f32, args.top_p as f32);
+    let sampling = Sampling { temperature, top_k: args.top_k, top_p, seed: args.seed };
     let mut sampler = Sampler::new(sampling).context("--temperature, --top-p")?;
     let graph = read(args)?;
     let text = text(args, vocabulary(&graph, &args.model)?)?;
@@ -195,7 +198,7 @@ fn tell(
         write(&piece)?;
         told.text += &piece;
         if stop::asked() || out::is_closed() {
-            told.end = End::Interrupted;
+            told.end = if stop::asked() { End::Interrupted } else { End::Unread };
             break;
         }
         // The last symbol is not computed with, so there is always room for it.
@@ -230,6 +233,7 @@ fn summary(told: &Told) -> String {
         End::Length => "",
         End::Stop => "; the decoder ended the text",
         End::Interrupted => "; interrupted",
+        End::Unread => "; nobody reads it any more",
     };
     format!("{}; {} (measured){end}", part("prompt", told.prefill), part("text", told.decode))
 }
@@ -240,6 +244,7 @@ fn page(args: &Args, prompt: &str, tokens: &[i32], told: &Told) -> serde_json::V
         End::Length => "length",
         End::Stop => "stop",
         End::Interrupted => "interrupted",
+        End::Unread => "unread",
     };
     json!({
         "model": args.model.display().to_string(),

@@ -217,22 +217,12 @@ pub(crate) fn cpu(isa: Option<Isa>, threads: usize) -> Result<Processor> {
     Ok(Processor::new(isa, threads)?)
 }
 
-/// Whether this build can use GPUs.
-pub(crate) const HAS_GPU: bool = cfg!(any(feature = "gpu", target_os = "macos"));
-
-/// Makes the backends known that this build has beside the processor's.
-pub(crate) fn register_backends() -> Result<()> {
-    #[cfg(any(feature = "gpu", target_os = "macos"))]
-    schwann::gpu::register()?;
-    Ok(())
-}
-
 /// Reads a backend's name, with a variant after a colon.
 pub(crate) fn backend(text: &str) -> Result<Choice, String> {
     text.parse().map_err(|problem| {
         let known = backend::known();
         let name = text.split_once(':').map_or(text, |(name, _)| name);
-        if !HAS_GPU && ["wgpu", "gpu", "metal", "vulkan"].contains(&name) {
+        if !schwann::HAS_GPU && ["wgpu", "gpu", "metal", "vulkan"].contains(&name) {
             return format!("{problem}; GPUs are not in this build: build with `--features gpu`");
         }
         format!("{problem}{}", did_you_mean(name, known.iter().map(|k| k.name).filter(|k| *k != name)))

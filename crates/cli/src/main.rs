@@ -190,7 +190,7 @@ enum Outcome {
 fn main() -> ExitCode {
     let started = std::time::Instant::now();
     stop::outlive_file_limits();
-    if let Err(e) = load::register_backends() {
+    if let Err(e) = schwann::register_backends() {
         out::complain(&e, "schwann");
         return ExitCode::from(2);
     }

@@ -35,7 +35,6 @@ fn a_backend_is_chosen_by_name_and_gives_the_same_answers() {
     assert!(said.contains("reference, in a machine with") && !said.contains("peak:"), "{said}");
 }
 
-#[cfg(feature = "gpu")]
 #[test]
 fn a_gpus_peak_is_measured_and_what_is_inside_of_loops_is_told_apart() {
     let place = Place::new("backends-gpu");

@@ -37,6 +37,19 @@ fn the_same_seed_gives_the_same_text_and_speeds_are_told_apart() {
 }
 
 #[test]
+fn a_reader_that_goes_away_is_no_error() {
+    let place = place("generate-unread");
+    let mut child = place
+        .command(&["generate", "bytes.safetensors", "-p", "a", "-n", "1000"])
+        .stdout(std::process::Stdio::piped())
+        .stderr(std::process::Stdio::null())
+        .spawn()
+        .unwrap();
+    drop(child.stdout.take());
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+}
+
+#[test]
 fn quantized_decoders_and_other_backends_generate_too() {
     let place = place("generate-small");
     place.run(

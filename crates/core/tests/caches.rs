@@ -105,6 +105,30 @@ fn given_kept_and_zeroed_states_all_reach_the_run() {
 }
 
 #[test]
+fn a_size_that_only_states_have_can_be_chosen() {
+    let program = Program::compile(&cached().unwrap(), &CompileOptions::default().threads(1)).unwrap();
+    let mut session = program.session();
+    let (x, at) = (rows(0, 1), places(0, 1));
+    let run = |session: &mut schwann_core::Session| {
+        session.run(&[("x", &x), ("at", &at)]).map(|outputs| outputs[1].shape().to_vec())
+    };
+    assert!(run(&mut session).unwrap_err().to_string().contains("`S` is not bound"));
+    session.set_size("S", 3).unwrap();
+    assert_eq!(run(&mut session).unwrap(), [1, 2, 3, 4]);
+    // What is held has another size than what is chosen now: that is said, and a reset helps.
+    session.set_size("S", 5).unwrap();
+    let problem = run(&mut session).unwrap_err().to_string();
+    assert!(problem.contains("f32[1, 2, 5, 4] (or a reset)") && problem.contains("f32[1, 2, 3, 4]"), "{problem}");
+    session.reset();
+    assert_eq!(run(&mut session).unwrap(), [1, 2, 5, 4]);
+    // A size that an input shows is the input's.
+    session.set_size("L", 7).unwrap();
+    assert_eq!(run(&mut session).unwrap(), [1, 2, 5, 4]);
+    let problem = session.set_size("Q", 1).unwrap_err().to_string();
+    assert!(problem.contains('Q') && problem.contains('S'), "{problem}");
+}
+
+#[test]
 fn a_run_that_fails_leaves_the_rest_of_the_state() {
     let program = Program::compile(&cached().unwrap(), &CompileOptions::default().threads(1)).unwrap();
     let mut session = program.session();

@@ -111,6 +111,7 @@ impl Op {
             Op::Attention { causal, .. } => {
                 let (queries, keys) = (size(inputs[0], 2)?, size(inputs[1], 2)?);
                 let heads = size(inputs[0], 0)?.saturating_mul(size(inputs[0], 1)?);
+                // With positions, which are known only in the run, each query may see every key: that is the most.
                 let pairs = if *causal { visible_pairs(queries, keys) } else { queries.saturating_mul(keys) };
                 let scores = heads.saturating_mul(pairs);
                 let widths = size(inputs[0], 3)?.saturating_add(size(inputs[2], 3)?);
