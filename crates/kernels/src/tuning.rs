@@ -287,9 +287,6 @@ tuning! {
     loop_batch_last_registers_of_products_least = 3, "registers", 1..=64, by 1;
     /// From how much of a register of rows on it is, if its products are all gated cells.
     loop_batch_last_sixteenths_of_cells_least = 32, "sixteenths of a register", 1..=1024, by 1;
-    /// Up to how many rows a loop whose products are all gated cells takes one at a time: several need copies that one
-    /// does not.
-    loop_single_cell_rows_most = 3, "rows", 0..=65_536, by 1;
     /// The most rows, beyond one, of a batch-first gated cell.
     gated_few_rows_most = 64, "rows", 1..=MOST, by 1;
     /// The most bytes of weights of such a cell: they are read again for every few rows, and so must be near.

@@ -16,7 +16,7 @@
 
 #![expect(clippy::needless_range_loop, reason = "the indices name registers: each loop is unrolled away")]
 
-use super::{HEADS, Source};
+use super::{Apart, HEADS, Source};
 use crate::Isa;
 use crate::changing::Table;
 use crate::gemm::micro::Lanes;
@@ -48,9 +48,9 @@ pub(super) struct BatchFirst {
 
 /// A block, and where its numbers begin in the data, counted in floats.
 struct Block {
-    /// For one row, and for [`rows_together`].
-    run: [unsafe fn(&Task); 2],
-    /// How many rows the second takes.
+    /// For one row, for two, for three and for four, up to [`rows_together`].
+    run: [unsafe fn(&Task); 4],
+    /// The most rows that are taken together.
     together: u32,
     /// One shift for each lane.
     shifts: u32,
@@ -68,8 +68,11 @@ struct Block {
 
 struct Task {
     inputs: [usize; 2],
-    /// From row to row of the result.
+    /// From row to row of each part of the inputs.
+    apart: [usize; 2],
+    /// From row to row of the result, and of its second place.
     units: usize,
+    also_apart: usize,
     x: [*const f32; 2],
     shifts: *const f32,
     weights: *const f32,
@@ -128,7 +131,7 @@ impl BatchFirst {
             floats.resize(floats.len() + lanes, 0.0);
             let [shifts, weights, last, last_step] = [shifts, weights, last, last_step].map(|n| n as u32);
             let (start, left) = (first as u32, left as u32);
-            let run = [kernels.one[groups][tail], kernels.several[groups][tail]];
+            let run = kernels.each_ref().map(|loops| loops[groups][tail]);
             let together = rows_together(lanes, registers) as u32;
             blocks.push(Block { run, together, shifts, weights, last, last_step, first: start, left });
             first += whole + left as usize;
@@ -153,6 +156,7 @@ impl BatchFirst {
         inputs: [usize; 2],
         units: usize,
         rows: usize,
+        apart: &Apart,
         x: (*const f32, *const f32),
         out: *mut f32,
         also: *mut f32,
@@ -162,7 +166,9 @@ impl BatchFirst {
             let first = block.first as usize;
             let mut task = Task {
                 inputs,
+                apart: inputs,
                 units,
+                also_apart: units,
                 x: [x.0, x.1],
                 shifts: data.wrapping_add(block.shifts as usize),
                 weights: data.wrapping_add(block.weights as usize),
@@ -178,17 +184,17 @@ impl BatchFirst {
                 unsafe { (block.run[0])(&task) };
                 continue;
             }
+            (task.apart, task.also_apart) = (apart.x, apart.also);
             let mut left = rows;
             while left > 0 {
-                let several = left >= block.together as usize;
-                let taken = if several { block.together as usize } else { 1 };
+                let taken = left.min(block.together as usize);
                 // SAFETY: the caller's promise; the data holds what was packed for this block.
-                unsafe { (block.run[usize::from(several)])(&task) }
+                unsafe { (block.run[taken - 1])(&task) }
                 left -= taken;
-                task.x = [0, 1].map(|part| task.x[part].wrapping_add(taken * inputs[part]));
+                task.x = [0, 1].map(|part| task.x[part].wrapping_add(taken * apart.x[part]));
                 task.out = task.out.wrapping_add(taken * units);
                 if !task.also.is_null() {
-                    task.also = task.also.wrapping_add(taken * units);
+                    task.also = task.also.wrapping_add(taken * apart.also);
                 }
             }
         }
@@ -198,11 +204,8 @@ impl BatchFirst {
 /// By groups and registers of what is left.
 type Loops = [[unsafe fn(&Task); TAIL + 1]; GROUPS + 1];
 
-/// The loops for one row, and for several.
-struct Kernels {
-    one: Loops,
-    several: Loops,
-}
+/// The loops by how many rows they take, from one on.
+type Kernels = [Loops; 4];
 
 /// How many rows are taken together, with so many registers of sums each: enough sums that no multiply-add waits for another,
 /// and few enough that they stay in registers beside a weight and the rows' inputs.
@@ -211,6 +214,7 @@ const fn rows_together(lanes: usize, registers: usize) -> usize {
     match registers {
         0 => 1,
         n if 4 * n <= most => 4,
+        n if 3 * n <= most => 3,
         n if 2 * n <= most => 2,
         _ => 1,
     }
@@ -234,7 +238,7 @@ fn kernels(isa: Isa) -> &'static Kernels {
                 ]
             };
         }
-        Kernels { one: table!(one_row), several: table!(several_rows) }
+        [table!(one_row), table!(two_rows), table!(three_rows), table!(four_rows)]
     }
     static PORTABLE: Kernels = of::<Portable<4>>();
     match isa.level {
@@ -280,20 +284,39 @@ unsafe fn one_row<S: Lanes, const G: usize, const T: usize, const N: usize>(t: &
 }
 
 /// # Safety
-/// As [`one_row`], for as many rows as [`rows_together`] says.
-unsafe fn several_rows<S: Lanes, const G: usize, const T: usize, const N: usize>(t: &Task) {
+/// As [`one_row`], for two rows.
+unsafe fn two_rows<S: Lanes, const G: usize, const T: usize, const N: usize>(t: &Task) {
+    // SAFETY: the caller's promise.
+    unsafe { rows::<S, G, T, N, 2>(t) }
+}
+
+/// # Safety
+/// As [`one_row`], for three rows.
+unsafe fn three_rows<S: Lanes, const G: usize, const T: usize, const N: usize>(t: &Task) {
+    // SAFETY: the caller's promise.
+    unsafe { rows::<S, G, T, N, 3>(t) }
+}
+
+/// # Safety
+/// As [`one_row`], for four rows.
+unsafe fn four_rows<S: Lanes, const G: usize, const T: usize, const N: usize>(t: &Task) {
+    // SAFETY: the caller's promise.
+    unsafe { rows::<S, G, T, N, 4>(t) }
+}
+
+/// Several rows. Blocks that are never made, and numbers of rows that are never taken together, have no code.
+///
+/// # Safety
+/// As [`one_row`], for so many rows.
+#[inline(always)]
+unsafe fn rows<S: Lanes, const G: usize, const T: usize, const N: usize, const ROWS: usize>(t: &Task) {
     // SAFETY: the caller's promise.
     unsafe {
         S::enter(
             #[inline(always)]
             |s| {
-                if N == 0 || G > most_groups(S::LANES) {
-                } else {
-                    match rows_together(S::LANES, N) {
-                        4 => block::<S, G, T, N, 1, 4>(s, t),
-                        2 => block::<S, G, T, N, 1, 2>(s, t),
-                        _ => block::<S, G, T, N, 1, 1>(s, t),
-                    }
+                if N > 0 && G <= most_groups(S::LANES) && ROWS <= rows_together(S::LANES, N) {
+                    block::<S, G, T, N, 1, ROWS>(s, t)
                 }
             },
         )
@@ -320,11 +343,11 @@ unsafe fn block<S: Simd, const G: usize, const T: usize, const N: usize, const S
         }
         let (mut weights, mut last) = (t.weights, t.last);
         for part in [1, 0] {
-            let (x, inputs) = (t.x[part], t.inputs[part]);
+            let (x, inputs, apart) = (t.x[part], t.inputs[part], t.apart[part]);
             let mut add = |sums: &mut [[[S::F; N]; SETS]; ROWS], set: usize, i: usize| {
                 let mut xs = [s.splat(0.0); ROWS];
                 for row in 0..ROWS {
-                    xs[row] = s.splat(x.add(row * inputs + i).read());
+                    xs[row] = s.splat(x.add(row * apart + i).read());
                 }
                 for v in 0..N {
                     let weight = s.load(if v < N - 1 { weights.add(v * S::LANES) } else { last });
@@ -353,22 +376,22 @@ unsafe fn block<S: Simd, const G: usize, const T: usize, const N: usize, const S
             }
         }
         // SAFETY: the caller's promise.
-        unsafe { gates::<S, G, T, N>(s, t, row * t.units, &sums[row][0]) };
+        unsafe { gates::<S, G, T, N>(s, t, row, &sums[row][0]) };
     }
 }
 
-/// What the gates make of the sums, to be stored from float `to` of the results on.
+/// What the gates make of the sums of a row, stored there.
 ///
 /// # Safety
 /// As [`one_row`].
 #[inline(always)]
-unsafe fn gates<S: Simd, const G: usize, const T: usize, const N: usize>(s: S, t: &Task, to: usize, sums: &[S::F; N]) {
+unsafe fn gates<S: Simd, const G: usize, const T: usize, const N: usize>(s: S, t: &Task, row: usize, sums: &[S::F; N]) {
     let mut before = s.splat(0.0);
     for g in 0..G {
         let [a, b, of] = [0, 1, 2].map(|h| sums[HEADS * g + h]);
         before = math::gate_of_exp2(s, of, a, b);
         // SAFETY: the caller's promise, for a whole register of units.
-        unsafe { t.store(to + g * S::LANES, |p| s.store(p, before)) };
+        unsafe { t.store(row, g * S::LANES, |p| s.store(p, before)) };
     }
     if T > 0 {
         let head = |h: usize| {
@@ -387,24 +410,24 @@ unsafe fn gates<S: Simd, const G: usize, const T: usize, const N: usize>(s: S, t
             if G > 0 {
                 let lanes = s.add_int(s.load_int(IOTA.as_ptr()), s.splat_int(t.left as i32));
                 let y = s.lookup([before, y], lanes);
-                t.store(to + (G - 1) * S::LANES + t.left, |p| s.store(p, y));
+                t.store(row, (G - 1) * S::LANES + t.left, |p| s.store(p, y));
             } else {
-                t.store(to, |p| s.store_n(p, y, t.left));
+                t.store(row, 0, |p| s.store_n(p, y, t.left));
             }
         }
     }
 }
 
 impl Task {
-    /// Stores the results from unit `at` on to both places.
+    /// Stores the results of a row from unit `at` on to both places.
     ///
     /// # Safety
     /// `store` must be allowed to write there.
     #[inline(always)]
-    unsafe fn store(&self, at: usize, store: impl Fn(*mut f32)) {
-        store(self.out.wrapping_add(at));
+    unsafe fn store(&self, row: usize, at: usize, store: impl Fn(*mut f32)) {
+        store(self.out.wrapping_add(row * self.units + at));
         if !self.also.is_null() {
-            store(self.also.wrapping_add(at));
+            store(self.also.wrapping_add(row * self.also_apart + at));
         }
     }
 }

@@ -39,6 +39,15 @@ pub enum Batch {
     Last,
 }
 
+/// How far rows are apart, in floats, of batch-first values that are columns of something wider.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Apart {
+    /// Of each part of the inputs.
+    pub x: [usize; 2],
+    /// Of the second place of the result.
+    pub also: usize,
+}
+
 /// A cell's weights, packed for one instruction set and one of the loops.
 pub struct Gated {
     isa: Isa,
@@ -143,14 +152,6 @@ impl Gated {
         }
     }
 
-    /// How many inputs each part has.
-    pub(crate) fn inputs(&self) -> [usize; 2] {
-        self.inputs
-    }
-    /// How many units.
-    pub(crate) fn units(&self) -> usize {
-        self.units
-    }
     /// Which axis of its values is the batch.
     pub(crate) fn batch(&self) -> Batch {
         match self.packed {
@@ -177,20 +178,32 @@ impl Gated {
         }
     }
 
-    /// Computes the new state, `[units, rows]`, from inputs that lie as `[inputs, rows]` (if it is packed batch-first,
-    /// `[rows, units]` from `[rows, inputs]`), and writes it to `out`, and to `also` unless that is null. The two parts of
-    /// `x` are a pair, which comes in registers. An array would be written to memory pointer by pointer and then loaded as
+    /// Where rows lie side by side: values that are not columns of something wider.
+    pub fn dense(&self) -> Apart {
+        Apart { x: self.inputs, also: self.units }
+    }
+
+    /// Computes the new state, `[units, rows]`, from inputs that lie as `[inputs, rows]`, and writes it to `out`, and to
+    /// `also` unless that is null. If it is packed batch-first, they lie as `[rows, inputs]` and `[rows, units]`, and rows of
+    /// the inputs and of `also` are as far apart as `apart` says. The two parts of `x` are a pair, which comes in registers. An array would be written to memory pointer by pointer and then loaded as
     /// a whole, and such a load has to wait until both stores have reached the cache: some ten nanoseconds in every call.
     ///
     /// # Safety
     /// Each part of `x` must be readable for its inputs × `rows` floats, and `out` and `also` (if any) writable for
     /// `units · rows`, overlapping neither each other nor anything that is read.
     #[inline]
-    pub(crate) unsafe fn run(&self, rows: usize, x: (*const f32, *const f32), out: *mut f32, also: *mut f32) {
+    pub(crate) unsafe fn run(
+        &self,
+        rows: usize,
+        apart: &Apart,
+        x: (*const f32, *const f32),
+        out: *mut f32,
+        also: *mut f32,
+    ) {
         // SAFETY: the caller's promise.
         unsafe {
             match &self.packed {
-                Packed::BatchFirst(packed) => packed.run(self.inputs, self.units, rows, x, out, also),
+                Packed::BatchFirst(packed) => packed.run(self.inputs, self.units, rows, apart, x, out, also),
                 Packed::BatchLast(packed) => packed.run(self.isa, rows, [x.0, x.1], out, also),
             }
         }

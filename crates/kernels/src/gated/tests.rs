@@ -64,7 +64,10 @@ fn cells_match_on_every_path() {
                     let mut outs = [vec![f32::NAN; units * rows], vec![f32::NAN; units * rows]];
                     let [out, also] = &mut outs;
                     // SAFETY: all of them have the sizes of this cell and number of rows.
-                    unsafe { gated.run(rows, (first.as_ptr(), second.as_ptr()), out.as_mut_ptr(), also.as_mut_ptr()) };
+                    unsafe {
+                        let x = (first.as_ptr(), second.as_ptr());
+                        gated.run(rows, &gated.dense(), x, out.as_mut_ptr(), also.as_mut_ptr());
+                    }
                     assert_eq!(out, also);
                     for row in 0..rows {
                         let (one, two) = ((0..inputs[0]).map(|i| first[at(0, i, row)]), 0..inputs[1]);
@@ -93,7 +96,7 @@ fn a_row_has_the_same_bits_among_any_number_of_rows() {
             let mut out = vec![f32::NAN; 29 * rows];
             let parts = (x.as_ptr(), x[8 * rows..].as_ptr());
             // SAFETY: both parts lie one after the other, and there is room for all units.
-            unsafe { gated.run(rows, parts, out.as_mut_ptr(), std::ptr::null_mut()) };
+            unsafe { gated.run(rows, &gated.dense(), parts, out.as_mut_ptr(), std::ptr::null_mut()) };
             out
         };
         let all = of(most);
@@ -101,6 +104,45 @@ fn a_row_has_the_same_bits_among_any_number_of_rows() {
             for (i, y) in of(rows).into_iter().enumerate() {
                 let want = all[i / rows * most + i % rows];
                 assert_eq!(y.to_bits(), want.to_bits(), "{isa}, row {} of {rows}: {y}, not {want}", i % rows);
+            }
+        }
+    }
+}
+
+/// Columns of something wider give the bits that they give as matrices of their own, and what is beside them is left alone.
+#[test]
+fn batch_first_rows_may_be_columns_of_something_wider() {
+    for (inputs, units) in [([8, 29], 29), ([5, 2], 7), ([3, 0], 16), ([64, 64], 45)] {
+        let cell = Cell { inputs, units, masked: 2 };
+        for &isa in Isa::available() {
+            let gated = cell.pack(isa, Batch::First);
+            for rows in [1, 2, 3, 4, 5, 8, 13] {
+                let dense = inputs.map(|n| (0..n * rows).map(|i| number(i + 17)).collect::<Vec<f32>>());
+                let mut want = vec![f32::NAN; units * rows];
+                let x = (dense[0].as_ptr(), dense[1].as_ptr());
+                // SAFETY: all have the sizes of this cell and number of rows.
+                unsafe { gated.run(rows, &gated.dense(), x, want.as_mut_ptr(), std::ptr::null_mut()) };
+                let apart = Apart { x: [inputs[0] + 3, inputs[1] + 11], also: units + 5 };
+                let wide = [0, 1].map(|part| {
+                    let mut wide = vec![f32::NAN; apart.x[part] * rows];
+                    for row in 0..rows {
+                        let own = &dense[part][row * inputs[part]..][..inputs[part]];
+                        wide[row * apart.x[part]..][..inputs[part]].copy_from_slice(own);
+                    }
+                    wide
+                });
+                let (mut out, mut also) = (vec![f32::NAN; units * rows], vec![7.5f32; apart.also * rows]);
+                let x = (wide[0].as_ptr(), wide[1].as_ptr());
+                // SAFETY: the same, of rows that are further apart.
+                unsafe { gated.run(rows, &apart, x, out.as_mut_ptr(), also.as_mut_ptr()) };
+                assert_eq!(out, want, "{gated:?}, {rows} rows");
+                for (row, also) in also.chunks(apart.also).enumerate() {
+                    assert_eq!(&also[..units], &want[row * units..][..units], "{gated:?}, row {row} of {rows}");
+                    assert!(
+                        also[units..].iter().all(|v| *v == 7.5),
+                        "{gated:?}, row {row} of {rows}: beyond its units"
+                    );
+                }
             }
         }
     }
@@ -136,7 +178,10 @@ fn nan_reaches_the_result() {
                 let mut out = [0.0f32; 5];
                 let x = (x.as_ptr(), x[2..].as_ptr());
                 // SAFETY: one row of two and three inputs, five units.
-                unsafe { cell.pack(isa, batch).run(1, x, out.as_mut_ptr(), std::ptr::null_mut()) };
+                unsafe {
+                    let gated = cell.pack(isa, batch);
+                    gated.run(1, &gated.dense(), x, out.as_mut_ptr(), std::ptr::null_mut());
+                }
                 assert!(out.iter().all(|y| y.is_nan()), "{isa}, {batch:?}, input {at}: {out:?}");
             }
         }
@@ -167,7 +212,7 @@ fn infinities_give_what_the_definition_gives() {
                         let mut out = vec![0.0f32; units * rows];
                         let parts = (x.as_ptr(), x[inputs[0] * rows..].as_ptr());
                         // SAFETY: both parts lie one after the other, and there is room for all units.
-                        unsafe { gated.run(rows, parts, out.as_mut_ptr(), std::ptr::null_mut()) };
+                        unsafe { gated.run(rows, &gated.dense(), parts, out.as_mut_ptr(), std::ptr::null_mut()) };
                         for row in 0..rows {
                             let own: Vec<f32> = (0..all).map(|i| x[i * rows + row]).collect();
                             let special = own.iter().any(|x| !x.is_finite());

@@ -267,6 +267,20 @@ impl Simd for Avx512 {
         }
         p
     }
+    const SHARES_LANES: bool = true;
+    #[inline(always)]
+    fn repeat<const G: usize>(self, floats: &[f32; G]) -> __m512 {
+        let at: *const f32 = floats.as_ptr();
+        unsafe {
+            match G {
+                2 => _mm512_castpd_ps(_mm512_set1_pd(at.cast::<f64>().read_unaligned())),
+                4 => _mm512_broadcast_f32x4(_mm_loadu_ps(at)),
+                8 => _mm512_broadcast_f32x8(_mm256_loadu_ps(at)),
+                16 => _mm512_loadu_ps(at),
+                _ => _mm512_set1_ps(floats[0]),
+            }
+        }
+    }
     #[inline(always)]
     fn lookup<const N: usize>(self, table: [__m512; N], indices: __m512i) -> __m512 {
         unsafe {

@@ -154,6 +154,20 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
     /// `p` must be writable for `LANES` integers.
     unsafe fn store_int(self, p: *mut i32, v: Self::I);
 
+    /// Whether [`Self::repeat`] of two or four floats, and [`Self::select`] with a load, cost little more than a load.
+    const SHARES_LANES: bool = false;
+
+    /// `G` floats (a power of two, up to `LANES` of them), again and again.
+    #[inline(always)]
+    fn repeat<const G: usize>(self, floats: &[f32; G]) -> Self::F {
+        let mut all = [0.0; 16];
+        for (lane, float) in all.iter_mut().enumerate() {
+            *float = floats[lane % G];
+        }
+        // SAFETY: a register has at most 16 lanes.
+        unsafe { self.load(all.as_ptr()) }
+    }
+
     /// How many registers [`Self::lookup`] takes as its table where that is faster than [`Self::gather`]; 0 if it never is.
     const LOOKUP: usize = 0;
 
@@ -390,10 +404,20 @@ impl Isa {
         with_simd!(self, s => half_lanes(s))
     }
 
+    /// Whether rows of several destinations of synapses share lanes.
+    pub fn shares_lanes(self) -> bool {
+        with_simd!(self, s => shares_lanes(s))
+    }
+
     /// Whether the CPU multiplies pairs of bfloat16 in one instruction.
     pub fn has_bf16_dot(self) -> bool {
         self.bf16
     }
+}
+
+#[inline(always)]
+fn shares_lanes<S: Simd>(_: S) -> bool {
+    S::SHARES_LANES
 }
 
 #[inline(always)]

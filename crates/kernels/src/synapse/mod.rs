@@ -6,7 +6,8 @@
 //! way that the loops read them. There are two loops:
 //!
 //! - batch-last, values `[sources, rows]`: rows fill the lanes. Each number of a synapse is the same in all lanes, and the
-//!   values of its source are one load;
+//!   values of its source are one load. Rows that do not fill a register share its lanes with those of other destinations
+//!   (`shared`);
 //! - batch-first, values `[rows, sources]`: destinations fill the lanes. When they are packed, synapses are dealt to lanes
 //!   such that each slot of a table is one evaluation for a whole register (`deal` says how). Where the machine can, and
 //!   the sources lie close together, their values are looked up in registers. Results are written a register at a time,
@@ -22,14 +23,19 @@
 
 #![expect(clippy::needless_range_loop, reason = "the indices name registers: each loop is unrolled away")]
 
+mod batch_first;
+mod batch_last;
 mod deal;
+mod shared;
 
 use crate::changing::{Changing, Rewriting, Table};
 use crate::math;
 use crate::simd::{Isa, Simd, with_simd};
 use crate::team::Team;
 use crate::tuning::Machine;
-use deal::{Dealt, Group};
+use batch_last::Bundle;
+use deal::Dealt;
+use shared::Shared;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -80,8 +86,6 @@ pub(crate) enum Finish {
         terms: [Grid; 3],
         /// How many times the ratio is applied, each time to its previous result.
         times: usize,
-        /// Memory for a result in between, if it is applied more than once.
-        between: *mut f32,
     },
 }
 
@@ -102,55 +106,6 @@ struct Record {
     weights: [f32; 2],
 }
 
-/// How many batch-first rows take a ratio's times together: few enough that their values stay in the first-level cache.
-const ROWS: usize = 8;
-
-/// The most destinations of a [`Bundle`].
-const DESTINATIONS: usize = 4;
-
-/// Destinations whose synapses the batch-last loop evaluates together, since a single evaluation is a long chain of
-/// operations that wait for each other. Their lists of records lie side by side up to the length of the shortest (first
-/// record of each, second record of each, and so on), then what is left of each. The order of a destination's own synapses
-/// is as given.
-#[derive(Clone, PartialEq, Eq)]
-struct Bundle {
-    /// Which, and how many.
-    destinations: [u32; DESTINATIONS],
-    count: usize,
-    /// The length of the shortest list.
-    together: u32,
-    /// Where what each list has beyond that begins, counted from there on, and the end.
-    more: [u32; DESTINATIONS + 1],
-}
-
-impl Bundle {
-    /// Puts destinations with lists of like lengths together. Gives all records as they then lie, too.
-    fn all(lists: &[&[Record]]) -> (Vec<Bundle>, Vec<Record>) {
-        let mut order: Vec<usize> = (0..lists.len()).collect();
-        order.sort_by_key(|&d| lists[d].len());
-        let mut records = vec![];
-        let bundle = |own: &[usize]| {
-            let together = own.iter().map(|&d| lists[d].len()).min().unwrap_or(0);
-            let mut bundle = Bundle {
-                destinations: [0; DESTINATIONS],
-                count: own.len(),
-                together: together as u32,
-                more: [0; DESTINATIONS + 1],
-            };
-            for i in 0..together {
-                records.extend(own.iter().map(|&d| lists[d][i]));
-            }
-            for (i, &d) in own.iter().enumerate() {
-                bundle.destinations[i] = d as u32;
-                bundle.more[i + 1] = bundle.more[i] + (lists[d].len() - together) as u32;
-                records.extend(&lists[d][together..]);
-            }
-            bundle
-        };
-        (order.chunks(DESTINATIONS).map(bundle).collect(), records)
-    }
-}
-
 /// The synapses of a network, packed for one instruction set.
 pub struct Synapses {
     isa: Isa,
@@ -161,6 +116,8 @@ pub struct Synapses {
     /// For batch-last values: by bundle.
     records: Table<Record>,
     bundles: Vec<Bundle>,
+    /// For batch-last values of fewer rows than lanes, where the machine is fast at that.
+    shared: Option<Shared>,
     /// For batch-first values.
     dealt: Dealt,
     /// From how many evaluations on they are shared among threads.
@@ -233,6 +190,9 @@ impl Synapses {
             starts.windows(2).map(|ends| &records[ends[0] as usize..ends[1] as usize]).collect();
         let dealt = deal::deal(&lists, sources, weights.len(), lookup);
         let (bundles, records) = Bundle::all(&lists);
+        // Repeated synapses, which shared lanes need, must have finite activations.
+        let shares = isa.shares_lanes() && activation != Activation::Identity;
+        let shared = shares.then(|| Shared::pack(&lists));
         Ok(Synapses {
             isa,
             activation,
@@ -241,6 +201,7 @@ impl Synapses {
             sums: weights.len(),
             records: records.into(),
             bundles,
+            shared,
             dealt,
             threads_evaluations_least: tuning.synapse_threads_evaluations_least(),
         })
@@ -249,6 +210,7 @@ impl Synapses {
     /// The same, whose numbers its owner may rewrite.
     pub fn changing(mut self, owner: &Arc<Changing>) -> Synapses {
         self.records = self.records.owned_by(owner);
+        self.shared = self.shared.map(|shared| shared.owned_by(owner));
         self.dealt.tables = self.dealt.tables.owned_by(owner);
         self
     }
@@ -275,6 +237,10 @@ impl Synapses {
             return Err(format!("{with:?} in the place of {self:?}, which are wired otherwise"));
         }
         self.records.rewrite(by, &with.records)?;
+        if let (Some(shared), Some(with)) = (&self.shared, &with.shared) {
+            // The same wiring, so in the same order.
+            shared.rewrite(by, with)?;
+        }
         self.dealt.tables.rewrite(by, &with.dealt.tables)
     }
 
@@ -296,7 +262,11 @@ impl Synapses {
     }
     /// Bytes of the tables.
     pub fn bytes(&self) -> usize {
-        self.records.len() * size_of::<Record>() + self.bundles.len() * size_of::<Bundle>() + self.dealt.bytes()
+        let shared = self.shared.as_ref().map_or(0, Shared::bytes);
+        self.records.len() * size_of::<Record>()
+            + self.bundles.len() * size_of::<Bundle>()
+            + shared
+            + self.dealt.bytes()
     }
     /// How many evaluations of a whole register one batch-first row takes (at least as many as there are synapses over the
     /// number of lanes), and in how many of them values are gathered from memory.
@@ -310,6 +280,31 @@ impl Synapses {
         self.isa == isa
     }
 
+    /// Of so many batch-last rows, how many share lanes with other destinations: those after the last whole register, unless
+    /// they fill more than half of one.
+    fn shared_rows(&self, rows: usize, lanes: usize) -> usize {
+        let left = rows % lanes;
+        if self.shared.is_some() && left <= shared::rows_most(lanes) { left } else { 0 }
+    }
+
+    /// Bytes of working memory that a call needs, aligned to 64, which applies a ratio so many times (once, for sums);
+    /// `None` where that overflows.
+    pub fn scratch_bytes(&self, batch_last: bool, rows: usize, times: usize) -> Option<usize> {
+        let room = match &self.shared {
+            Some(shared) if batch_last && self.shared_rows(rows, self.isa.lanes()) > 0 => {
+                shared::room_floats(self.sources, shared.registers(), self.isa.lanes()).checked_mul(4)?
+            }
+            _ => 0,
+        };
+        self.between_bytes(rows, times)?.checked_add(room)
+    }
+
+    /// Bytes for a ratio's result in between, if it is applied more than once: whole lines.
+    fn between_bytes(&self, rows: usize, times: usize) -> Option<usize> {
+        let bytes = if times > 1 { rows.checked_mul(self.segments)?.checked_mul(4)? } else { 0 };
+        bytes.checked_next_multiple_of(64)
+    }
+
     /// Whether a ratio of the sums makes sense: there are two, and every destination is a source.
     pub(crate) fn has_ratio(&self) -> bool {
         self.sums == 2 && self.segments == self.sources
@@ -320,10 +315,17 @@ impl Synapses {
     /// # Safety
     /// `x` must be readable for `sources · rows` floats, and what `finish` names (as many sums as there are, or the
     /// ratio, if there [can be one](Self::has_ratio)) writable for `segments · rows`, none of them overlapping another or
-    /// anything that is read; so must the room between a ratio's times be, if there are several. A ratio's terms, or what
-    /// sums start from, must be readable for every row and destination; from row to row they lie 0 or 1 floats apart.
-    pub(crate) unsafe fn run_batch_last(&self, team: &Team, rows: usize, x: *const f32, finish: &Finish) {
-        let job = &Job::new(self, rows, x, finish);
+    /// anything that is read; `scratch` must be writable for [`Self::scratch_bytes`], for this call alone. A ratio's terms, or
+    /// what sums start from, must be readable for every row and destination; from row to row they lie 0 or 1 floats apart.
+    pub(crate) unsafe fn run_batch_last(
+        &self,
+        team: &Team,
+        rows: usize,
+        x: *const f32,
+        finish: &Finish,
+        scratch: *mut f32,
+    ) {
+        let job = &Job::new(self, rows, x, finish, scratch);
         let run = |part: Range<usize>| {
             // SAFETY: the rows of this part, which only this thread writes.
             with_simd!(self.isa, s => unsafe {
@@ -340,6 +342,7 @@ impl Synapses {
         if self.segments == 0 {
             // Nothing to do. Without destinations, memory does not limit the number of rows.
         } else if self.len().saturating_mul(rows).saturating_mul(finish.times()) >= self.threads_evaluations_least {
+            // Whole registers each, but for the last one.
             team.split(rows, 2 * self.isa.lanes(), &|_, part| run(part));
         } else {
             run(0..rows);
@@ -350,8 +353,15 @@ impl Synapses {
     ///
     /// # Safety
     /// As [`Self::run_batch_last`], but terms and starts lie 1 float apart from destination to destination.
-    pub(crate) unsafe fn run_batch_first(&self, team: &Team, rows: usize, x: *const f32, finish: &Finish) {
-        let job = &Job::new(self, rows, x, finish);
+    pub(crate) unsafe fn run_batch_first(
+        &self,
+        team: &Team,
+        rows: usize,
+        x: *const f32,
+        finish: &Finish,
+        scratch: *mut f32,
+    ) {
+        let job = &Job::new(self, rows, x, finish, scratch);
         let run = |part: Range<usize>| {
             // SAFETY: the rows of this part, which only this thread writes.
             with_simd!(self.isa, s => unsafe {
@@ -435,6 +445,8 @@ struct Job<'a> {
     x: *const f32,
     /// Where a ratio goes.
     out: *mut f32,
+    /// Room for a ratio's results in between, then room for rows that share lanes.
+    scratch: *mut f32,
     /// A reference and not a copy: the caller has just written it, word by word. Copying it would load several words at
     /// once, and such a load has to wait until all of these stores have reached the cache.
     finish: &'a Finish,
@@ -443,205 +455,23 @@ struct Job<'a> {
 unsafe impl Sync for Job<'_> {}
 
 impl<'a> Job<'a> {
-    fn new(synapses: &'a Synapses, rows: usize, x: *const f32, finish: &'a Finish) -> Job<'a> {
-        Job { synapses, rows, x, out: std::ptr::null_mut(), finish }
+    fn new(synapses: &'a Synapses, rows: usize, x: *const f32, finish: &'a Finish, scratch: *mut f32) -> Job<'a> {
+        Job { synapses, rows, x, out: std::ptr::null_mut(), scratch, finish }
     }
 
     /// Calls `once` for every time that a ratio is taken (or once, for sums). Values alternate between two buffers,
     /// chosen such that the last pass writes to the result.
     #[inline(always)]
     fn each(&self, once: impl Fn(Job<'a>)) {
-        let (out, times, between) = match *self.finish {
-            Finish::Ratio { out, times, between, .. } => (out, times, between),
-            _ => (self.out, 1, self.out),
+        let (out, times) = match *self.finish {
+            Finish::Ratio { out, times, .. } => (out, times),
+            _ => (self.out, 1),
         };
         let mut x = self.x;
         for time in 0..times {
-            let to = if (times - time) % 2 == 1 { out } else { between };
+            let to = if (times - time) % 2 == 1 { out } else { self.scratch };
             once(Job { x, out: to, ..*self });
             x = to;
-        }
-    }
-
-    /// # Safety
-    /// The part must lie within the rows; memory as [`Synapses::run_batch_last`] says.
-    #[inline(always)]
-    unsafe fn batch_last<S: Simd, const ACT: u8, const K: usize>(&self, s: S, part: Range<usize>) {
-        // A ratio is taken once for two registers of rows (and what is left after them), then again: while the last results of
-        // one register are waited for, the next one is computed.
-        let mut c = part.start;
-        while c < part.end {
-            let end = if part.end - c < 3 * S::LANES { part.end } else { c + 2 * S::LANES };
-            self.each(
-                #[inline(always)]
-                // SAFETY: the caller's promise.
-                |job| unsafe { job.batch_last_once::<S, ACT, K>(s, c..end) },
-            );
-            c = end;
-        }
-    }
-
-    /// The same for one time that a ratio is taken.
-    ///
-    /// # Safety
-    /// As [`Self::batch_last`].
-    #[inline(always)]
-    unsafe fn batch_last_once<S: Simd, const ACT: u8, const K: usize>(&self, s: S, part: Range<usize>) {
-        let mut c = part.start;
-        let half = s.half();
-        let lanes_of_half = <S::Half as Simd>::LANES;
-        // SAFETY: rows below `part.end`, whole registers of them but for the last.
-        unsafe {
-            while c + S::LANES <= part.end {
-                self.block::<S, ACT, K, false>(s, c, S::LANES);
-                c += S::LANES;
-            }
-            match part.end - c {
-                0 => {}
-                left if left > lanes_of_half || lanes_of_half == S::LANES => {
-                    self.block::<S, ACT, K, true>(s, c, left);
-                }
-                left if left == lanes_of_half => self.block::<S::Half, ACT, K, false>(half, c, left),
-                left => self.block::<S::Half, ACT, K, true>(half, c, left),
-            }
-        }
-    }
-
-    /// The sums of all destinations, for a register of rows from `c` on, or for `n` rows if `PARTIAL`.
-    ///
-    /// # Safety
-    /// As [`Self::batch_last`].
-    #[inline(always)]
-    unsafe fn block<S: Simd, const ACT: u8, const K: usize, const PARTIAL: bool>(&self, s: S, c: usize, n: usize) {
-        let mut record = self.synapses.records.as_ptr();
-        for bundle in &self.synapses.bundles {
-            // SAFETY: the caller's promise; the bundle has so many destinations and records.
-            unsafe {
-                // The sums of several take more registers than some instruction sets have.
-                if S::REGISTERS >= 32 && bundle.count == DESTINATIONS {
-                    self.destinations::<S, ACT, K, DESTINATIONS, PARTIAL>(s, bundle, 0, record, c, n);
-                } else {
-                    for first in 0..bundle.count {
-                        self.destinations::<S, ACT, K, 1, PARTIAL>(s, bundle, first, record, c, n);
-                    }
-                }
-                record = record.add(bundle.count * bundle.together as usize + bundle.more[bundle.count] as usize);
-            }
-        }
-    }
-
-    /// The same for `D` destinations of a bundle, from its `first` on, whose records begin at `record`.
-    ///
-    /// # Safety
-    /// As [`Self::batch_last`]; the bundle must have them.
-    #[inline(always)]
-    unsafe fn destinations<S: Simd, const ACT: u8, const K: usize, const D: usize, const PARTIAL: bool>(
-        &self,
-        s: S,
-        Bundle { destinations, count, together, more }: &Bundle,
-        first: usize,
-        mut record: *const Record,
-        c: usize,
-        n: usize,
-    ) {
-        let mut sums = [[s.splat(0.0); D]; K];
-        let mut own = [0; D];
-        // SAFETY: packing checked every source and destination; the rows are the caller's.
-        unsafe {
-            for _ in 0..*together {
-                self.add::<S, ACT, K, D, PARTIAL>(s, record.add(first), c, n, &mut sums);
-                record = record.add(*count);
-            }
-            record = record.add(more[first] as usize);
-            for d in 0..D {
-                own[d] = destinations[first + d] as usize;
-                for _ in more[first + d]..more[first + d + 1] {
-                    let mut one = [[s.splat(0.0)]; K];
-                    for k in 0..K {
-                        one[k] = [sums[k][d]];
-                    }
-                    self.add::<S, ACT, K, 1, PARTIAL>(s, record, c, n, &mut one);
-                    for k in 0..K {
-                        [sums[k][d]] = one[k];
-                    }
-                    record = record.add(1);
-                }
-            }
-            self.put_rows::<S, K, D, PARTIAL>(s, own, c, n, &sums)
-        }
-    }
-
-    /// Adds what one synapse of each of `D` destinations makes of rows from `c` on to their sums.
-    ///
-    /// # Safety
-    /// As [`Self::batch_last`]; there must be `D` records.
-    #[inline(always)]
-    unsafe fn add<S: Simd, const ACT: u8, const K: usize, const D: usize, const PARTIAL: bool>(
-        &self,
-        s: S,
-        records: *const Record,
-        c: usize,
-        n: usize,
-        sums: &mut [[S::F; D]; K],
-    ) {
-        let mut y = [s.splat(0.0); D];
-        for d in 0..D {
-            // SAFETY: the caller's promise.
-            y[d] = unsafe {
-                let record = &*records.add(d);
-                let x = self.x.add(record.source as usize * self.rows + c);
-                s.mul_add(s.splat(record.scale), get::<S, PARTIAL>(s, x, n), s.splat(record.shift))
-            };
-        }
-        add_up::<S, ACT, K, D>(
-            s,
-            y,
-            #[inline(always)]
-            // SAFETY: the caller's promise.
-            |k, d| s.splat(unsafe { (*records.add(d)).weights[k] }),
-            sums,
-        );
-    }
-
-    /// Writes what the sums of `N` destinations `d` become, for a register of rows from `c` on, or for `n` rows if `PARTIAL`.
-    ///
-    /// # Safety
-    /// As [`Self::batch_last`].
-    #[inline(always)]
-    unsafe fn put_rows<S: Simd, const K: usize, const N: usize, const PARTIAL: bool>(
-        &self,
-        s: S,
-        d: [usize; N],
-        c: usize,
-        n: usize,
-        sums: &[[S::F; N]; K],
-    ) {
-        let mut at = [0; N];
-        for i in 0..N {
-            at[i] = d[i] * self.rows + c;
-        }
-        // SAFETY: the caller's promise.
-        unsafe {
-            self.put::<S, K, N, PARTIAL>(
-                s,
-                at,
-                n,
-                sums,
-                #[inline(always)]
-                |grid| {
-                    let mut terms = [s.splat(0.0); N];
-                    if grid.row == 0 {
-                        for i in 0..N {
-                            terms[i] = s.splat(*grid.at.add(d[i] * grid.destination));
-                        }
-                    } else {
-                        for i in 0..N {
-                            terms[i] = get::<S, PARTIAL>(s, grid.at.add(d[i] * grid.destination + c), n);
-                        }
-                    }
-                    terms
-                },
-            );
         }
     }
 
@@ -691,159 +521,6 @@ impl<'a> Job<'a> {
                     }
                 }
             }
-        }
-    }
-
-    /// # Safety
-    /// The part must lie within the rows; memory as [`Synapses::run_batch_first`] says.
-    #[inline(always)]
-    unsafe fn batch_first<S: Simd, const ACT: u8, const K: usize>(&self, s: S, part: Range<usize>) {
-        // Of several rows, the next can begin while one before it still waits for its last results.
-        for first in part.clone().step_by(ROWS) {
-            self.each(
-                #[inline(always)]
-                |job| {
-                    for row in first..part.end.min(first + ROWS) {
-                        // SAFETY: the caller's promise.
-                        unsafe { job.row::<S, ACT, K>(s, row) }
-                    }
-                },
-            );
-        }
-    }
-
-    /// # Safety
-    /// It must be one of the rows; memory as [`Synapses::run_batch_first`] says.
-    #[inline(always)]
-    unsafe fn row<S: Simd, const ACT: u8, const K: usize>(&self, s: S, row: usize) {
-        let Synapses { sources, segments, dealt, .. } = self.synapses;
-        // SAFETY: row < rows, and the groups were made for these sizes.
-        unsafe {
-            let x = self.x.add(row * sources);
-            let tables = dealt.tables.as_ptr().cast::<f32>();
-            let mut shared = [s.splat(0.0); K];
-            for block in &dealt.blocks {
-                if let Some(group) = block.shared {
-                    shared = self.lanes::<S, ACT, K>(s, dealt.groups.get_unchecked(group), x);
-                }
-                let mut sums = [s.splat(0.0); K];
-                for piece in 0..block.pieces {
-                    let at = tables.add(block.at + 2 * piece * S::LANES);
-                    let (lane, mask) = (s.load_int(at.cast()), s.load_int(at.add(S::LANES).cast()));
-                    for (sum, shared) in sums.iter_mut().zip(shared) {
-                        let piece = s.bits(s.lookup([shared], lane));
-                        *sum = s.add(*sum, s.float_from_bits(s.and_int(piece, mask)));
-                    }
-                }
-                for group in dealt.groups.get_unchecked(block.groups.clone()) {
-                    let mask = s.load_int(tables.add(group.mask).cast());
-                    for (sum, mut more) in sums.iter_mut().zip(self.lanes::<S, ACT, K>(s, group, x)) {
-                        let mut half = S::LANES / 2;
-                        while half >= group.width {
-                            more = s.add(more, s.rotate(more, half));
-                            half /= 2;
-                        }
-                        *sum = s.add(*sum, s.float_from_bits(s.and_int(s.bits(more), mask)));
-                    }
-                }
-                match segments - block.first {
-                    n if n < S::LANES => self.put_row::<S, K, true>(s, row, block.first, n, sums),
-                    _ => self.put_row::<S, K, false>(s, row, block.first, S::LANES, sums),
-                }
-            }
-        }
-    }
-
-    /// Writes what the sums of a row's destinations from `d` on become.
-    ///
-    /// # Safety
-    /// There must be a register of them, or `n` if `PARTIAL`, and the row be one of the rows.
-    #[inline(always)]
-    unsafe fn put_row<S: Simd, const K: usize, const PARTIAL: bool>(
-        &self,
-        s: S,
-        row: usize,
-        d: usize,
-        n: usize,
-        sums: [S::F; K],
-    ) {
-        // SAFETY: the caller's promise; from destination to destination a grid's floats lie side by side.
-        unsafe {
-            self.put::<S, K, 1, PARTIAL>(
-                s,
-                [row * self.synapses.segments + d],
-                n,
-                &sums.map(|sum| [sum]),
-                #[inline(always)]
-                |grid| [get::<S, PARTIAL>(s, grid.at.add(row * grid.row + d), n)],
-            );
-        }
-    }
-
-    /// What each lane of a group of one row adds up to.
-    ///
-    /// # Safety
-    /// `x` must be one row of values.
-    #[inline(always)]
-    unsafe fn lanes<S: Simd, const ACT: u8, const K: usize>(&self, s: S, group: &Group, x: *const f32) -> [S::F; K] {
-        // SAFETY: the caller's promise.
-        unsafe {
-            match group.registers {
-                1 if S::LOOKUP >= 1 => self.group::<S, ACT, K, 1>(s, group, x),
-                2 if S::LOOKUP >= 2 => self.group::<S, ACT, K, 2>(s, group, x),
-                3 if S::LOOKUP >= 3 => self.group::<S, ACT, K, 3>(s, group, x),
-                4 if S::LOOKUP >= 4 => self.group::<S, ACT, K, 4>(s, group, x),
-                _ => self.group::<S, ACT, K, 0>(s, group, x),
-            }
-        }
-    }
-
-    /// The same as [`Self::lanes`], where values are looked up in `R` registers or, if that is 0, gathered from memory.
-    ///
-    /// # Safety
-    /// `x` must be one row of values.
-    #[inline(always)]
-    unsafe fn group<S: Simd, const ACT: u8, const K: usize, const R: usize>(
-        &self,
-        s: S,
-        group: &Group,
-        x: *const f32,
-    ) -> [S::F; K] {
-        let lanes = S::LANES;
-        let Synapses { sources, dealt, .. } = self.synapses;
-        // SAFETY: packing made a table of this many slots for every group, with indices below `sources`; registers of
-        // the lookup table read only what is left of the row from `base` on.
-        unsafe {
-            let slots = dealt.tables.as_ptr().cast::<f32>().add(group.at);
-            let left = sources - group.base;
-            let mut table = [s.splat(0.0); R];
-            for (i, register) in table.iter_mut().enumerate() {
-                let from = x.wrapping_add(group.base + i * lanes);
-                *register = match left.saturating_sub(i * lanes) {
-                    n if n < lanes => s.load_n(from, n),
-                    _ => s.load(from),
-                };
-            }
-            let row = lanes * (3 + K);
-            let mut sums = [[s.splat(0.0); 1]; K];
-            for e in 0..group.slots {
-                let slot = slots.add(e * row);
-                let indices = s.load_int(slot.cast());
-                let v = if R == 0 { s.gather(x, indices) } else { s.lookup(table, indices) };
-                let y = s.mul_add(s.load(slot.add(lanes)), v, s.load(slot.add(2 * lanes)));
-                add_up::<S, ACT, K, 1>(
-                    s,
-                    [y],
-                    #[inline(always)]
-                    |k, _| s.load(slot.add((3 + k) * lanes)),
-                    &mut sums,
-                );
-            }
-            let mut result = [s.splat(0.0); K];
-            for (result, [sum]) in result.iter_mut().zip(sums) {
-                *result = sum;
-            }
-            result
         }
     }
 }

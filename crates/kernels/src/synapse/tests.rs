@@ -88,6 +88,12 @@ fn into_rooms(len: usize, run: impl FnOnce([*mut f32; 2])) -> [Vec<f32>; 2] {
     })
 }
 
+/// Working memory of a call, of exactly the size that it needs.
+fn scratch(packed: &Synapses, rows: usize, times: usize) -> Vec<[f32; 16]> {
+    let bytes = packed.scratch_bytes(true, rows, times).unwrap();
+    vec![[f32::NAN; 16]; bytes.div_ceil(64)]
+}
+
 fn check(
     what: &str,
     table: &Table,
@@ -127,15 +133,27 @@ fn both_loops_are_the_definition_on_every_instruction_set() {
                 for sums in [1, 2] {
                     let packed = table.pack(isa, activation, sums).unwrap();
                     assert_eq!((packed.len(), packed.sums()), (count, sums));
-                    for rows in [0, 1, 3, 16, 24, 33, 50] {
+                    for rows in [0, 1, 3, 4, 7, 8, 12, 13, 16, 24, 28, 33, 50] {
                         let what = format!("{packed:?}, {rows} rows");
                         // SAFETY: the buffers have the sizes of the table.
                         check(&what, &table, activation, sums, rows, true, |x, outs| unsafe {
-                            packed.run_batch_first(&team, rows, x, &Finish::Plain(outs));
+                            packed.run_batch_first(
+                                &team,
+                                rows,
+                                x,
+                                &Finish::Plain(outs),
+                                scratch(&packed, rows, 1).as_mut_ptr().cast(),
+                            );
                         });
                         // SAFETY: as above.
                         check(&what, &table, activation, sums, rows, false, |x, outs| unsafe {
-                            packed.run_batch_last(&team, rows, x, &Finish::Plain(outs));
+                            packed.run_batch_last(
+                                &team,
+                                rows,
+                                x,
+                                &Finish::Plain(outs),
+                                scratch(&packed, rows, 1).as_mut_ptr().cast(),
+                            );
                         });
                     }
                 }
@@ -149,7 +167,7 @@ fn ratios_and_starts_are_made_of_the_sums_on_every_instruction_set() {
     let team = Team::new(2).unwrap();
     for (units, count, skip) in [(1, 3, 2), (15, 60, 3), (64, 424, 5), (100, 700, 4), (20, 0, 2)] {
         let table = Table::new(units, units, count, skip);
-        for rows in [0, 1, 3, 16, 24, 33, 50] {
+        for rows in [0, 1, 3, 4, 7, 8, 12, 13, 16, 24, 28, 33, 50] {
             let x = spread(9, rows * units, -2.0, 2.0);
             // p for every element, q for every destination, r alike but large enough to divide by.
             let (p, q) = (spread(4, rows * units, -1.0, 1.0), spread(5, units, -1.0, 1.0));
@@ -180,12 +198,14 @@ fn ratios_and_starts_are_made_of_the_sums_on_every_instruction_set() {
                     let terms = [each(&p), Grid { at: q.as_ptr(), row: 0, destination: 1 }, each(&r)];
                     for (times, want) in [(1, &want), (3, &repeated)] {
                         let [got, _] = into_rooms(rows * units, |outs| {
-                            let finish = Finish::Ratio { out: outs[0], terms, times, between: outs[1] };
+                            let finish = Finish::Ratio { out: outs[0], terms, times };
+                            let mut room = scratch(&packed, rows, times);
+                            let room = room.as_mut_ptr().cast();
                             // SAFETY: the buffers have the sizes of the table, and the grids are theirs.
                             unsafe {
                                 match batch_first {
-                                    true => packed.run_batch_first(&team, rows, x.as_ptr(), &finish),
-                                    false => packed.run_batch_last(&team, rows, x.as_ptr(), &finish),
+                                    true => packed.run_batch_first(&team, rows, x.as_ptr(), &finish, room),
+                                    false => packed.run_batch_last(&team, rows, x.as_ptr(), &finish, room),
                                 }
                             }
                         });
@@ -200,11 +220,13 @@ fn ratios_and_starts_are_made_of_the_sums_on_every_instruction_set() {
                     // The same loops with sums that start from something.
                     let rooms = into_rooms(rows * units, |outs| {
                         let finish = Finish::From { starts: [terms[1], terms[2]], outs };
+                        let mut room = scratch(&packed, rows, 1);
+                        let room = room.as_mut_ptr().cast();
                         // SAFETY: as above.
                         unsafe {
                             match batch_first {
-                                true => packed.run_batch_first(&team, rows, x.as_ptr(), &finish),
-                                false => packed.run_batch_last(&team, rows, x.as_ptr(), &finish),
+                                true => packed.run_batch_first(&team, rows, x.as_ptr(), &finish, room),
+                                false => packed.run_batch_last(&team, rows, x.as_ptr(), &finish, room),
                             }
                         }
                     });
@@ -248,7 +270,7 @@ fn every_width_of_lanes_deals_alike() {
                     let what = format!("{N} lanes, {packed:?}");
                     check(&what, table, activation, 2, rows, batch_first, |x, outs| {
                         let finish = Finish::Plain(outs);
-                        let job = Job::new(&packed, rows, x, &finish);
+                        let job = Job::new(&packed, rows, x, &finish, std::ptr::null_mut());
                         // SAFETY: the buffers have the sizes of the table.
                         unsafe {
                             match (activation, batch_first) {
@@ -286,9 +308,21 @@ fn a_row_has_the_same_bits_among_any_number_of_rows() {
                     // SAFETY: the buffers have the sizes of the table.
                     unsafe {
                         if batch_first {
-                            packed.run_batch_first(Team::solo(), rows, given.as_ptr(), &Finish::Plain(outs));
+                            packed.run_batch_first(
+                                Team::solo(),
+                                rows,
+                                given.as_ptr(),
+                                &Finish::Plain(outs),
+                                scratch(&packed, rows, 1).as_mut_ptr().cast(),
+                            );
                         } else {
-                            packed.run_batch_last(Team::solo(), rows, given.as_ptr(), &Finish::Plain(outs));
+                            packed.run_batch_last(
+                                Team::solo(),
+                                rows,
+                                given.as_ptr(),
+                                &Finish::Plain(outs),
+                                scratch(&packed, rows, 1).as_mut_ptr().cast(),
+                            );
                         }
                     }
                 });
@@ -320,7 +354,15 @@ fn the_sigmoid_is_within_a_millionth_and_right_at_its_ends() {
             let packed = Synapses::pack(on(isa), Activation::Sigmoid, n, n, &src, &src, &scale, &shift, &[&c]).unwrap();
             let [room, _] = into_rooms(n, |outs| {
                 // SAFETY: n values and n sums.
-                unsafe { packed.run_batch_last(Team::solo(), 1, xs.as_ptr(), &Finish::Plain(outs)) }
+                unsafe {
+                    packed.run_batch_last(
+                        Team::solo(),
+                        1,
+                        xs.as_ptr(),
+                        &Finish::Plain(outs),
+                        scratch(&packed, 1, 1).as_mut_ptr().cast(),
+                    )
+                }
             });
             for (x, y) in xs.iter().zip(room) {
                 let want = pair as f64 / (1.0 + (-f64::from(*x)).exp());
@@ -346,9 +388,21 @@ fn what_is_not_a_number_reaches_its_own_destinations_alone() {
                     // SAFETY: 6 values and 7 sums each.
                     unsafe {
                         if batch_first {
-                            packed.run_batch_first(Team::solo(), 1, special.as_ptr(), &Finish::Plain(outs));
+                            packed.run_batch_first(
+                                Team::solo(),
+                                1,
+                                special.as_ptr(),
+                                &Finish::Plain(outs),
+                                scratch(&packed, 1, 1).as_mut_ptr().cast(),
+                            );
                         } else {
-                            packed.run_batch_last(Team::solo(), 1, special.as_ptr(), &Finish::Plain(outs));
+                            packed.run_batch_last(
+                                Team::solo(),
+                                1,
+                                special.as_ptr(),
+                                &Finish::Plain(outs),
+                                scratch(&packed, 1, 1).as_mut_ptr().cast(),
+                            );
                         }
                     }
                 });

@@ -6,7 +6,7 @@ use super::{Changing, Ref, Rewriting, Slots, Stopped};
 use crate::attention::{self, Attention};
 use crate::each::{self, Function, Whole};
 use crate::exact::{IntOp, IntReduce};
-use crate::gated::Gated;
+use crate::gated::{Apart, Gated};
 use crate::gemm::{self, PackedB, Store};
 use crate::lowbit::PackedLowBit;
 use crate::map::{Elem, Layout, MAX_OPERANDS, Operand, OperandMut, Prepared, Program};
@@ -235,20 +235,22 @@ pub enum Call {
     /// Sums over synapses, of values that are batch-last or batch-first.
     ///
     /// Without `ratio`, `outs` has one place for each sum, and `terms` is empty or has what each sum starts from. With
-    /// it, `outs` has one place, for (p · x + q + second sum) / (r + first sum), and `terms` are p, q and r; the number
-    /// says how many times the ratio is applied, each time to its previous result, and if that is more than once, there
-    /// must be memory for a result in between. A term has strides from row to row and from destination to destination.
+    /// `ratio`, `outs` has one place and `terms` are p, q and r; it says how many times the ratio is applied, each time to
+    /// its previous result. A term has strides from row to row and from destination to destination.
     SynapseSum {
         synapses: Arc<Synapses>,
         batch_last: bool,
         rows: usize,
         src: Ref,
-        ratio: Option<(usize, Option<Ref>)>,
+        ratio: Option<usize>,
         terms: Vec<(Ref, [usize; 2])>,
         outs: Vec<Ref>,
+        /// [`Synapses::scratch_bytes`].
+        scratch: Ref,
     },
-    /// A step of a gated cell, whose inputs come in two parts; the result goes to one or two places.
-    Gated { gated: Arc<Gated>, rows: usize, x: [Ref; 2], out: Ref, also: Option<Ref> },
+    /// A step of a gated cell, whose inputs come in two parts; the result goes to one or two places. Batch-first inputs and
+    /// the second place may be columns of something wider.
+    Gated { gated: Arc<Gated>, rows: usize, apart: Apart, x: [Ref; 2], out: Ref, also: Option<Ref> },
     /// A loop.
     Scan(Box<Scan>),
 }
@@ -502,9 +504,9 @@ impl Call {
                 f(src, false);
                 f(dst, true);
             }
-            Call::SynapseSum { src, ratio, terms, outs, .. } => {
+            Call::SynapseSum { src, terms, outs, scratch, .. } => {
                 f(src, false);
-                ratio.iter_mut().filter_map(|(_, between)| between.as_mut()).for_each(|r| f(r, true));
+                f(scratch, true);
                 terms.iter_mut().for_each(|(r, _)| f(r, false));
                 outs.iter_mut().for_each(|r| f(r, true));
             }
@@ -642,7 +644,7 @@ impl Call {
                     exact::segment_sum((*outer, *n, *inner), segments, *count, src, dst)
                         .map_err(|at| bad_index("segment", segments.add(at).read(), at, *count))?;
                 }
-                Call::SynapseSum { synapses, batch_last, rows, src, ratio, terms, outs } => {
+                Call::SynapseSum { synapses, batch_last, rows, src, ratio, terms, outs, scratch } => {
                     let out = |k: usize| outs.get(k).map_or(std::ptr::null_mut(), f32s);
                     let nothing = Grid { at: std::ptr::null(), row: 0, destination: 0 };
                     let mut grids = [nothing; 3];
@@ -651,22 +653,19 @@ impl Call {
                     }
                     let outs = [out(0), out(1)];
                     let finish = match (ratio, terms.len()) {
-                        (Some((times, between)), _) => {
-                            let between = between.as_ref().map_or(std::ptr::null_mut(), f32s);
-                            Sums::Ratio { out: outs[0], terms: grids, times: *times, between }
-                        }
+                        (Some(times), _) => Sums::Ratio { out: outs[0], terms: grids, times: *times },
                         (None, 0) => Sums::Plain(outs),
                         (None, _) => Sums::From { starts: [grids[0], grids[1]], outs },
                     };
                     if *batch_last {
-                        synapses.run_batch_last(team, *rows, f32s(src), &finish);
+                        synapses.run_batch_last(team, *rows, f32s(src), &finish, f32s(scratch));
                     } else {
-                        synapses.run_batch_first(team, *rows, f32s(src), &finish);
+                        synapses.run_batch_first(team, *rows, f32s(src), &finish, f32s(scratch));
                     }
                 }
-                Call::Gated { gated, rows, x, out, also } => {
+                Call::Gated { gated, rows, apart, x, out, also } => {
                     let x = (f32s(&x[0]).cast_const(), f32s(&x[1]).cast_const());
-                    gated.run(*rows, x, f32s(out), also.as_ref().map_or(std::ptr::null_mut(), f32s));
+                    gated.run(*rows, apart, x, f32s(out), also.as_ref().map_or(std::ptr::null_mut(), f32s));
                 }
                 Call::Scan(_) => unreachable!("the tape runs scans itself"),
             }

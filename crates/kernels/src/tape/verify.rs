@@ -6,6 +6,7 @@ use super::{Ref, Spaces};
 use crate::Isa;
 use crate::attention::{Attention, attention_scratch_bytes};
 use crate::each;
+use crate::gated::Batch;
 use crate::gemm::{Store, takes_parts};
 use crate::map::{self, Elem};
 use crate::tuning::Machine;
@@ -198,13 +199,10 @@ pub(super) fn check(call: &Call, memory: &Spaces, on: Machine<'_>, threads: usiz
             a.read(src, product(shape), 4)?;
             a.write(dst, product(&[shape[0], *count, shape[2]]), 4)?;
         }
-        Call::SynapseSum { synapses, batch_last, rows, src, ratio, terms, outs } => {
+        Call::SynapseSum { synapses, batch_last, rows, src, ratio, terms, outs, scratch } => {
             let fits = match ratio {
                 None => outs.len() == synapses.sums() && (terms.is_empty() || terms.len() == synapses.sums()),
-                Some((times, between)) => {
-                    let repeats = *times == 1 || (*times > 1 && between.is_some());
-                    outs.len() == 1 && terms.len() == 3 && synapses.has_ratio() && repeats
-                }
+                Some(times) => outs.len() == 1 && terms.len() == 3 && synapses.has_ratio() && *times > 0,
             };
             if !fits || !synapses.is_for(isa) {
                 return Err(format!("{synapses:?} and {} terms into {} results on {isa}", terms.len(), outs.len()));
@@ -219,19 +217,29 @@ pub(super) fn check(call: &Call, memory: &Spaces, on: Machine<'_>, threads: usiz
                 }
                 a.read(term, reach(&[*rows, synapses.segments()], strides), 4)?;
             }
-            for out in outs.iter().chain(ratio.iter().filter_map(|(_, between)| between.as_ref())) {
+            for out in outs {
                 a.write(out, product(&[*rows, synapses.segments()]), 4)?;
             }
+            let bytes = synapses.scratch_bytes(*batch_last, *rows, ratio.unwrap_or(1));
+            a.scratch(scratch, bytes.ok_or("scratch memory overflows")?, 1)?;
         }
-        Call::Gated { gated, rows, x, out, also } => {
-            if !gated.is_for(isa) {
-                return Err(format!("{gated:?} for {rows} rows on {isa}"));
+        Call::Gated { gated, rows, apart, x, out, also } => {
+            let dense = gated.dense();
+            // Rows that are written must not overlap; batch-last, there are no others than dense ones.
+            let fits = match gated.batch() {
+                Batch::First => apart.also >= dense.also,
+                Batch::Last => *apart == dense,
+            };
+            if !gated.is_for(isa) || !fits {
+                return Err(format!("{gated:?} for {rows} rows, {apart:?}, on {isa}"));
             }
-            for (part, inputs) in x.iter().zip(gated.inputs()) {
-                a.read(part, product(&[inputs, *rows]), 4)?;
+            let extent = |width: usize, apart: usize| reach(&[*rows, width], &[apart, 1]);
+            for (i, part) in x.iter().enumerate() {
+                a.read(part, extent(dense.x[i], apart.x[i]), 4)?;
             }
-            for out in also.iter().chain([out]) {
-                a.write(out, product(&[gated.units(), *rows]), 4)?;
+            a.write(out, extent(dense.also, dense.also), 4)?;
+            if let Some(also) = also {
+                a.write(also, extent(dense.also, apart.also), 4)?;
             }
         }
         Call::Scan(s) => scan(s, &mut a, threads)?,

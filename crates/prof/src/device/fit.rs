@@ -489,7 +489,18 @@ impl Units<'_> {
                 self.add(Unit::SynapseRound, rows * all.saturating_sub(gathered) as f64);
                 self.add(Unit::SynapseGather, rows * gathered as f64);
             }
-            None => self.add(Unit::SynapseRow, rows * s.count as f64),
+            None => {
+                let lanes = self.target.lanes;
+                // A register takes the same time however many of its lanes hold rows. Half of them share it with another
+                // destination, where the instruction set can do that, which takes an eighth longer.
+                let last = match s.rows % lanes {
+                    0 => 0.0,
+                    left if lanes >= 16 && left <= lanes / 2 => 1.125 * (lanes / 2) as f64,
+                    _ => lanes as f64,
+                };
+                let whole = (s.rows / lanes * lanes) as f64;
+                self.add(Unit::SynapseRow, times * (whole + last) * s.count as f64);
+            }
         }
         None
     }

@@ -14,7 +14,7 @@ use crate::pass::cells;
 use crate::plan::Kernel;
 use crate::plan::kernel::{BatchAxis, GatedCell};
 use crate::shape::Bindings;
-use schwann_kernels::gated::{Batch, Gated};
+use schwann_kernels::gated::{Apart, Batch, Gated};
 use schwann_kernels::gemm::is_shared;
 use schwann_kernels::tape::{Call, Ref};
 use std::collections::HashMap;
@@ -28,9 +28,14 @@ pub(super) struct Cell {
 }
 
 impl Cell {
-    /// The axis of x along which its inputs lie.
+    /// The axis of x along which its inputs lie, and of its result along which its units do.
     pub(super) fn inputs_axis(&self) -> usize {
         usize::from(self.batch == Batch::First)
+    }
+
+    /// Whether a place in something wider can be written to: then rows are further apart than its units.
+    pub(super) fn can_be_columns(&self) -> bool {
+        self.batch == Batch::First
     }
 }
 
@@ -108,9 +113,19 @@ pub(super) fn lower(l: &mut Lower<'_>, value: Value, cell: Cell) -> Result<()> {
     let parts = l.parts(node.inputs[0]).map_or_else(|| vec![node.inputs[0]], |parts| parts.to_vec());
     let mut inputs = [0; 2];
     let mut at = [Ref { slot: 0, offset: 0, len: 0 }; 2];
+    let mut apart = [0; 2];
     for (i, &part) in parts.iter().enumerate() {
         inputs[i] = l.sized(part)?.count() / rows;
-        at[i] = l.read(part)?;
+        apart[i] = inputs[i];
+        at[i] = match batch {
+            // Columns of something wider are read where they are.
+            Batch::First => {
+                let (at, strides) = l.columns(part)?;
+                apart[i] = strides;
+                at
+            }
+            Batch::Last => l.read(part)?,
+        };
     }
     let lost = || Error::Internal(format!("`{}`: a cell's weights are no longer known", node.name));
     let fixed = |v: Value| l.known.data(v)?.ok_or_else(lost);
@@ -122,6 +137,8 @@ pub(super) fn lower(l: &mut Lower<'_>, value: Value, cell: Cell) -> Result<()> {
     // Weights that are skipped do not count as work.
     cost.flops = cost.flops.saturating_sub(2 * (gated.skipped() * rows) as u64);
     let (out, also) = (l.write(value)?, l.write_also(value)?);
+    let (also, also_apart) = also.map_or((None, units), |(at, apart)| (Some(at), apart));
+    let apart = Apart { x: apart, also: if batch == Batch::First { also_apart } else { units } };
     let kernel = Kernel::GatedCell(GatedCell {
         rows,
         units,
@@ -129,6 +146,6 @@ pub(super) fn lower(l: &mut Lower<'_>, value: Value, cell: Cell) -> Result<()> {
         skipped: gated.skipped(),
         batch: if batch == Batch::First { BatchAxis::First } else { BatchAxis::Last },
     });
-    let call = Call::Gated { gated, rows, x: at, out, also };
+    let call = Call::Gated { gated, rows, apart, x: at, out, also };
     l.call(value, call, Label { kernel, cost, in_place: false, looped: None })
 }

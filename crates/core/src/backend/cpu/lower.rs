@@ -370,6 +370,15 @@ impl Lower<'_> {
         Ok((self.reference(place, (last + 1) * sized.dtype.size()), strides))
     }
 
+    /// A matrix to read row by row: where, and how many elements rows are apart. Its columns are contiguous.
+    pub(super) fn columns(&mut self, value: Value) -> Result<(Ref, usize)> {
+        if self.views.get(&value).is_some_and(|strides| strides[1] != 1) {
+            self.settle(value)?;
+        }
+        let (at, strides) = self.view(value)?;
+        Ok((at, strides[0]))
+    }
+
     /// Copies a view to memory of its own.
     fn settle(&mut self, value: Value) -> Result<()> {
         let (src, strides) = self.view(value)?;
@@ -482,13 +491,15 @@ impl Lower<'_> {
         Ok(self.reference(place, bytes))
     }
 
-    /// A second place for a result, if it is wanted in two.
-    pub(super) fn write_also(&mut self, value: Value) -> Result<Option<Ref>> {
+    /// A second place for a result, if it is wanted in two, and how many elements its rows are apart there.
+    pub(super) fn write_also(&mut self, value: Value) -> Result<Option<(Ref, usize)>> {
         let Some(&(whole, at)) = self.placement.also.get(&value) else { return Ok(None) };
         self.write(whole)?;
         let mut place = self.place(whole)?;
         place.offset += at;
-        Ok(Some(self.reference(place, self.sized(value)?.bytes())))
+        let (own, apart) = (self.sized(value)?, self.sized(whole)?.strides()[0]);
+        let last = own.shape[0].saturating_sub(1) * apart + own.shape[1];
+        Ok(Some((self.reference(place, last * own.dtype.size()), apart)))
     }
 
     /// Memory for a result, which may overwrite one of `candidates` if nothing reads that one after this node. Also

@@ -23,7 +23,7 @@ pub(super) struct Placement {
     pub(super) direct: HashMap<Value, usize>,
     /// Values to be written straight into a concatenation that reads them, and at which byte of it.
     pub(super) within: HashMap<Value, (Value, usize)>,
-    /// Gated cells that are written to an output and also to their place in a concatenation.
+    /// Gated cells that are written to an output, or to memory of their own, and also to their place in a concatenation.
     pub(super) also: HashMap<Value, (Value, usize)>,
     /// Results of `put` that are the next value of the state that they put something into, which nothing else reads: they
     /// are written where that state is.
@@ -113,22 +113,25 @@ impl Placement {
                 self.split.insert(whole, [first, last]);
                 continue;
             }
-            if size.shape[..axis].iter().product::<usize>() != 1 {
-                continue;
-            }
+            let outer = size.shape[..axis].iter().product::<usize>();
             let mut at = 0;
             for &part in &node.inputs {
                 let op = &graph.node(part).op;
                 let made = !op.is_source() && !shares(op) && !matches!(op, Op::Concat { .. } | Op::Scan(_));
                 let bytes = sized(graph, bindings, part)?.bytes();
                 if made && bytes > 0 {
+                    let cell = cells.get(part);
                     match self.direct.contains_key(&part) {
-                        false => _ = self.within.entry(part).or_insert((whole, at)),
-                        true if cells.get(part).is_some() => _ = self.also.entry(part).or_insert((whole, at)),
-                        true => {}
+                        false if outer == 1 => _ = self.within.entry(part).or_insert((whole, at)),
+                        true if outer == 1 && cell.is_some() => _ = self.also.entry(part).or_insert((whole, at)),
+                        // Its part of each row is contiguous, though not all of it.
+                        _ if cell.is_some_and(|c| c.can_be_columns() && c.inputs_axis() == axis) => {
+                            _ = self.also.entry(part).or_insert((whole, at));
+                        }
+                        _ => {}
                     }
                 }
-                at += bytes;
+                at += bytes / outer.max(1);
             }
         }
         Ok(())

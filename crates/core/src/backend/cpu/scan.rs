@@ -115,11 +115,23 @@ impl Bodies {
     /// By how many rows a batch-last block grows: those that a register holds, or half of one.
     fn rows_more(&self, target: &Target<'_>) -> usize {
         match self.products {
-            Products::Synapses | Products::Cells if target.tuning.loop_batch_last_halves() == 1 => {
-                target.isa.half_lanes()
-            }
+            Products::Cells if target.tuning.loop_batch_last_halves() == 1 => target.isa.half_lanes(),
             _ => target.isa.lanes(),
         }
+    }
+
+    /// Of so many rows, how many a batch-last block takes, beyond whole registers, where rows of several destinations share
+    /// lanes: others are faster one by one.
+    fn rows_shared(&self, target: &Target<'_>, rows: usize) -> Option<usize> {
+        let lanes = target.isa.lanes();
+        let shares = self.products == Products::Synapses && target.isa.shares_lanes();
+        let left = rows % lanes;
+        // Half a register of rows, or one that is filled so far that its idle lanes cost less than rows one by one.
+        shares.then(|| match left * 16 / lanes {
+            0..=6 => 0,
+            8..=11 => lanes / 2,
+            _ => left,
+        })
     }
 
     /// From how many rows on a block is batch-last.
@@ -128,7 +140,8 @@ impl Bodies {
         match self.products {
             _ if self.batch_last.is_none() => usize::MAX,
             Products::None => lanes,
-            Products::Synapses => self.rows_more(target).min(self.rows_filled(target)),
+            Products::Synapses if target.isa.shares_lanes() => (lanes * 7).div_ceil(16),
+            Products::Synapses => lanes.min(self.rows_filled(target)),
             Products::Cells => (lanes * tuning.loop_batch_last_sixteenths_of_cells_least()).div_ceil(16),
             Products::Others => lanes * tuning.loop_batch_last_registers_of_products_least(),
         }
@@ -271,8 +284,8 @@ pub(super) fn lower(l: &mut Lower<'_>, id: u32, scan: &Scan) -> Result<()> {
             let most = tuning.loop_block_rows_most();
             let mut rows = batch.div_ceil(threads.min(worth)).clamp(1, most);
             let (wide, more) = (bodies.rows_batch_last(&l.target), bodies.rows_more(&l.target));
-            if rows <= tuning.loop_single_cell_rows_most() && bodies.products == Products::Cells {
-                rows = 1;
+            if let (Some(shared), true) = (bodies.rows_shared(&l.target, rows), rows >= wide) {
+                rows = rows / lanes * lanes + shared;
             } else if rows > wide.max(more) && rows % lanes < bodies.rows_filled(&l.target) {
                 // Whole registers of rows, and half of one where that pays; the remaining rows are the tail. (Or all rows,
                 // if the last register is nearly full.)

@@ -68,11 +68,10 @@ pub(super) fn lower(l: &mut Lower<'_>, id: u32) -> Result<()> {
         return Ok(());
     }
     let cost = l.graph.node_cost(node, l.bindings)?;
-    let ratio = match ratios {
-        0 => None,
-        1 => Some((1, None)),
-        n => Some((n, Some(l.scratch(result.bytes())))),
-    };
+    let scratch = synapses
+        .scratch_bytes(batch_last, rows, ratios.max(1))
+        .ok_or_else(|| fail("its working memory does not fit the address space".into()))?;
+    let scratch = l.scratch(scratch);
     let (all, gathered) = synapses.rounds();
     let kernel = Kernel::Synapses(kernel::Synapses {
         rows,
@@ -86,6 +85,15 @@ pub(super) fn lower(l: &mut Lower<'_>, id: u32) -> Result<()> {
         starts: if ratios > 0 { 0 } else { terms.len() },
         ratios,
     });
-    let call = Call::SynapseSum { synapses, batch_last, rows, src, ratio, terms: grids, outs };
+    let call = Call::SynapseSum {
+        synapses,
+        batch_last,
+        rows,
+        src,
+        ratio: (ratios > 0).then_some(ratios),
+        terms: grids,
+        outs,
+        scratch,
+    };
     l.call(out(0), call, Label { kernel, cost, in_place: false, looped: None })
 }

@@ -146,7 +146,7 @@ fn cells_and_synapses_are_rewritten_with_what_is_packed_alike() {
                 let mut out = vec![0.0f32; 7 * rows];
                 let x = (x.as_ptr(), x.as_ptr().wrapping_add(4 * rows));
                 // SAFETY: as many inputs and units, and nobody rewrites the cell.
-                unsafe { cell.run(rows, x, out.as_mut_ptr(), std::ptr::null_mut()) };
+                unsafe { cell.run(rows, &cell.dense(), x, out.as_mut_ptr(), std::ptr::null_mut()) };
                 out
             };
             assert_eq!(result(&cell), result(&pack(2)), "{isa} {batch:?}");

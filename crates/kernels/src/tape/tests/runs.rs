@@ -1,7 +1,7 @@
 //! Calls against plain loops.
 
 use super::*;
-use crate::gated::{Batch, Gated, Source};
+use crate::gated::{Apart, Batch, Gated, Source};
 use crate::synapse::{Activation, Synapses};
 
 #[test]
@@ -246,6 +246,7 @@ fn sums_over_synapses_are_the_plain_loops_and_stay_within_their_references() {
                 ratio: None,
                 terms: vec![],
                 outs: vec![a, b],
+                scratch: NOTHING,
             },
             Call::SynapseSum {
                 synapses: pack(isa, 1),
@@ -255,6 +256,7 @@ fn sums_over_synapses_are_the_plain_loops_and_stay_within_their_references() {
                 ratio: None,
                 terms: vec![],
                 outs: vec![c],
+                scratch: NOTHING,
             },
             Call::SynapseSum {
                 synapses: pack(isa, 1),
@@ -264,6 +266,7 @@ fn sums_over_synapses_are_the_plain_loops_and_stay_within_their_references() {
                 ratio: None,
                 terms: vec![],
                 outs: vec![d],
+                scratch: NOTHING,
             },
         ]
     };
@@ -287,6 +290,7 @@ fn sums_over_synapses_are_the_plain_loops_and_stay_within_their_references() {
         ratio: None,
         terms: vec![],
         outs,
+        scratch: NOTHING,
     };
     board.accepted(sum(2, rows, x, vec![a, b]));
     board.refused(sum(2, rows, x, vec![a]));
@@ -308,7 +312,49 @@ fn sums_over_synapses_are_the_plain_loops_and_stay_within_their_references() {
             ratio: None,
             terms: vec![],
             outs: vec![a],
+            scratch: NOTHING,
         });
+    }
+}
+
+/// No memory.
+const NOTHING: Ref = Ref { slot: 0, offset: 0, len: 0 };
+
+/// Where the instruction set is fast at that, rows of several destinations share lanes, in working memory.
+#[test]
+fn few_batch_last_rows_of_synapses_have_the_room_that_they_need() {
+    let (rows, units) = (5, 3);
+    let numbers = ([0, 1, 2], [1, 2, 2], [0.5f32; 3]);
+    for &isa in Isa::available() {
+        let (from, to, ones) = &numbers;
+        let packed =
+            Synapses::pack(on(isa), Activation::Sigmoid, units, units, from, to, ones, ones, &[ones, ones]).unwrap();
+        let bytes = packed.scratch_bytes(true, rows, 1).unwrap();
+        assert_eq!(packed.scratch_bytes(false, rows, 1), Some(0));
+        assert_eq!(packed.scratch_bytes(true, 16, 1), Some(0));
+        assert_eq!(packed.scratch_bytes(true, usize::MAX, 3), None);
+        let mut board = Board::default();
+        let src = board.floats(&ramp(rows * units));
+        let (a, b) = (board.room(4 * rows * units), board.room(4 * rows * units));
+        let scratch = board.room(bytes);
+        let synapses = Arc::new(packed);
+        let call = |scratch| Call::SynapseSum {
+            synapses: Arc::clone(&synapses),
+            batch_last: true,
+            rows,
+            src,
+            ratio: None,
+            terms: vec![],
+            outs: vec![a, b],
+            scratch,
+        };
+        let verified = |scratch| Tape::new(on(isa), 2, board.memory(), vec![call(scratch)]).map(|_| ());
+        assert_eq!(verified(if bytes == 0 { NOTHING } else { scratch }), Ok(()));
+        if bytes > 0 {
+            for wrong in [NOTHING, Ref { len: bytes - 64, ..scratch }, a] {
+                assert!(verified(wrong).is_err(), "{wrong:?} was let through");
+            }
+        }
     }
 }
 
@@ -334,10 +380,11 @@ fn a_gated_cell_is_the_plain_loops_and_stays_within_its_references() {
     let (row_first, row_second) = (board.floats(&row[..2]), board.floats(&row[2..]));
     let room = 4 * rows * units;
     let (out, also, one) = (board.room(room), board.room(room), board.room(4 * units));
+    let call = |gated: Arc<Gated>, rows, x, out, also| Call::Gated { rows, apart: gated.dense(), gated, x, out, also };
     let calls = |isa, _| {
         vec![
-            Call::Gated { gated: pack(isa, Batch::Last), rows, x: [first, second], out, also: Some(also) },
-            Call::Gated { gated: pack(isa, Batch::First), rows: 1, x: [row_first, row_second], out: one, also: None },
+            call(pack(isa, Batch::Last), rows, [first, second], out, Some(also)),
+            call(pack(isa, Batch::First), 1, [row_first, row_second], one, None),
         ]
     };
     board.run(calls, |memory| {
@@ -345,7 +392,8 @@ fn a_gated_cell_is_the_plain_loops_and_stays_within_its_references() {
         memory.floats(&also, &all);
         memory.floats(&one, &(0..units).map(|unit| want(0, unit)).collect::<Vec<_>>());
     });
-    let call = |batch, rows, x, out, also| Call::Gated { gated: pack(Isa::PORTABLE, batch), rows, x, out, also };
+    let dense = call;
+    let call = |batch, rows, x, out, also| dense(pack(Isa::PORTABLE, batch), rows, x, out, also);
     board.accepted(call(Batch::Last, rows, [first, second], out, Some(also)));
     board.accepted(call(Batch::First, 1, [first, second], one, None));
     board.accepted(call(Batch::First, rows, [first, second], out, None));
@@ -359,8 +407,30 @@ fn a_gated_cell_is_the_plain_loops_and_stays_within_its_references() {
     board.refused(call(Batch::Last, rows, [first, out], out, None));
     board.refused(call(Batch::Last, rows, [first, second], second, None));
     if let Some(&other) = Isa::available().get(1) {
-        let gated = pack(other, Batch::Last);
-        board.refused(Call::Gated { gated, rows, x: [first, second], out, also: None });
+        board.refused(dense(pack(other, Batch::Last), rows, [first, second], out, None));
+    }
+    // Rows that are further apart.
+    let wide = (board.room(4 * 4 * rows), board.room(4 * 7 * rows), board.room(4 * 9 * rows));
+    let apart = |batch, x: [usize; 2], also: usize| Call::Gated {
+        gated: pack(Isa::PORTABLE, batch),
+        rows,
+        apart: Apart { x, also },
+        x: [wide.0, wide.1],
+        out,
+        also: Some(wide.2),
+    };
+    board.accepted(apart(Batch::First, [4, 7], 9));
+    board.accepted(apart(Batch::First, [2, 3], 5));
+    board.accepted(apart(Batch::First, [0, 1], 5));
+    for (batch, x, also) in [
+        (Batch::First, [6, 7], 9),
+        (Batch::First, [4, 10], 9),
+        (Batch::First, [4, 7], 12),
+        (Batch::First, [4, 7], 4),
+        (Batch::First, [usize::MAX, 7], 9),
+        (Batch::Last, [4, 7], 9),
+    ] {
+        board.refused(apart(batch, x, also));
     }
 }
 
@@ -381,11 +451,13 @@ fn a_ratio_of_sums_is_the_plain_loops_and_stays_within_its_references() {
     let (out, other) = (board.room(room), board.room(room));
     let terms = [(p_at, [0, 1]), (q_at, [units, 1]), (r_at, [0, 1])];
     let first_two = terms[..2].to_vec();
-    let call = |isa: Isa, src: Ref, ratio, terms, outs| {
+    let between = board.room(64);
+    let call = |isa: Isa, src: Ref, ratio: Option<usize>, terms, outs| {
         let synapses = pack(isa, units, &[&first, &second]);
-        Call::SynapseSum { synapses, batch_last: false, rows, src, ratio, terms, outs }
+        let scratch = if ratio.is_some_and(|times| times > 1) { between } else { NOTHING };
+        Call::SynapseSum { synapses, batch_last: false, rows, src, ratio, terms, outs, scratch }
     };
-    let once = Some((1, None));
+    let once = Some(1);
     let ratio = |isa: Isa, src: Ref, terms: [(Ref, [usize; 2]); 3], outs| call(isa, src, once, terms.to_vec(), outs);
     let mut sums = vec![[0.0; 2]; rows * units];
     for (row, e) in (0..rows * 4).map(|i| (i / 4, i % 4)) {
@@ -421,13 +493,18 @@ fn a_ratio_of_sums_is_the_plain_loops_and_stays_within_its_references() {
     board.refused(call(on, x, None, first_two[..1].to_vec(), vec![out, other]));
     board.refused(call(on, x, None, terms.to_vec(), vec![out, other]));
     board.refused(call(on, x, once, first_two, vec![out]));
-    let times = |times, between| call(on, x, Some((times, between)), terms.to_vec(), vec![out]);
-    board.accepted(times(6, Some(other)));
-    board.refused(times(0, Some(other)));
-    board.refused(times(6, None));
-    board.refused(times(6, Some(out)));
-    board.refused(times(6, Some(x)));
-    board.refused(times(6, Some(Ref { len: room - 4, ..other })));
+    let times = |times, room: Ref| match call(on, x, Some(times), terms.to_vec(), vec![out]) {
+        Call::SynapseSum { synapses, batch_last, rows, src, ratio, terms, outs, .. } => {
+            Call::SynapseSum { synapses, batch_last, rows, src, ratio, terms, outs, scratch: room }
+        }
+        other => other,
+    };
+    board.accepted(times(6, between));
+    board.refused(times(0, between));
+    board.refused(times(6, NOTHING));
+    board.refused(times(6, out));
+    board.refused(times(6, x));
+    board.refused(times(6, Ref { len: 60, ..between }));
     for synapses in [pack(on, units, &[&first]), pack(on, 3, &[&first, &second])] {
         let terms = terms.to_vec();
         board.refused(Call::SynapseSum {
@@ -435,9 +512,10 @@ fn a_ratio_of_sums_is_the_plain_loops_and_stays_within_its_references() {
             batch_last: false,
             rows,
             src: x,
-            ratio: Some((1, None)),
+            ratio: once,
             terms,
             outs: vec![out],
+            scratch: NOTHING,
         });
     }
 }
