@@ -391,3 +391,47 @@ fn products_that_are_added_up_are_one_layer() {
     let off = Errors::of(run(&graph, &x).values().unwrap(), run(&small, &x).values().unwrap()).relative.unwrap();
     assert!(off > 0.0 && off < 0.05, "{off}");
 }
+
+#[test]
+fn errors_are_what_their_names_say() {
+    let off = Errors::of(&[3.0, 4.0], &[3.0, 3.0]);
+    assert_eq!((off.max, off.rms), (1.0, 0.5f64.sqrt()));
+    assert!((off.relative.unwrap() - 0.2).abs() < 1e-12);
+    assert!((off.snr.unwrap() - 10.0 * 25f64.log10()).abs() < 1e-12);
+    assert!((off.cosine.unwrap() - 21.0 / (5.0 * 18f64.sqrt())).abs() < 1e-12);
+    // What has no value has none, and is not 0.
+    let exact = Errors::of(&[1.0, -2.0], &[1.0, -2.0]);
+    assert_eq!((exact.max, exact.relative, exact.snr), (0.0, Some(0.0), None));
+    let nothing = Errors::of(&[0.0, 0.0], &[0.0, 1.0]);
+    assert_eq!((nothing.relative, nothing.snr, nothing.cosine), (None, None, None));
+    assert!(Errors::of(&[1.0, 2.0], &[f32::NAN, 2.0]).max.is_nan());
+}
+
+/// Samples say what a layer multiplies with, and scales that suit them lower the error of what comes out.
+#[test]
+fn samples_choose_ranges_that_lower_the_error_of_outputs() {
+    let mut b = GraphBuilder::new();
+    let x = b.input("x", DType::F32, schwann_core::shape!["B", 32]).unwrap();
+    // A few large weights, of inputs that are nearly always 0.
+    let weight = matrix(|i| (i as f32 * 0.37).sin() * if i % 32 < 3 { 9.0 } else { 1.0 }, 20, 32);
+    let w = b.weight("w", weight.clone()).unwrap();
+    let y = b.named("layer").linear(x, w, None).unwrap();
+    b.output("y", y).unwrap();
+    let graph = b.build().unwrap();
+    let layers = Layers::of(&graph);
+    let samples: Vec<f32> =
+        (0..64 * 32).map(|i| (i as f32 * 0.7).cos() * if i % 32 < 3 { 1e-3 } else { 1.0 }).collect();
+    let samples = Tensor::new(&[64, 32], &samples).unwrap();
+    let mut session = Program::compile(&layers.watched().unwrap(), &CompileOptions::default()).unwrap().session();
+    let watched = session.run(&[("x", &samples)]).unwrap()[1].values::<f32>().unwrap().to_vec();
+    assert!(watched.len() == 32 && watched[0] < 1e-5 && watched[20] > 0.1, "{watched:?}");
+    let exact = run(&graph, &samples);
+    for scheme in [Scheme { share: Share::Row, ..Scheme::INT4 }, Scheme::INT8] {
+        let error = |importance: Option<&[f32]>| {
+            let matrix = quantize(&weight, scheme, importance).unwrap();
+            let small = layers.with(&BTreeMap::from([(0, Weights::LowBit { matrix, rounded: false })])).unwrap();
+            Errors::of(exact.values().unwrap(), run(&small, &samples).values().unwrap()).relative.unwrap()
+        };
+        assert!(error(Some(&watched)) < 0.8 * error(None), "{scheme}: {} and {}", error(Some(&watched)), error(None));
+    }
+}

@@ -64,15 +64,16 @@ mod x86 {
     #[target_feature(enable = "avx512f,avx512bw,avx512vnni")]
     unsafe fn five_to_a_byte(codes: &[u8], q: &[i32]) -> i32 {
         let mut sums = [_mm512_setzero_si512(); REGISTERS];
-        let (mask, zero) = (_mm512_set1_epi8(3), _mm512_setzero_si512());
+        let (mask, one, zero) = (_mm512_set1_epi8(3), _mm512_set1_epi8(1), _mm512_setzero_si512());
         for (words, q) in codes.chunks_exact(OUTPUTS * 4).zip(q.chunks_exact(5)) {
             let q: [__m512i; 5] = std::array::from_fn(|field| _mm512_set1_epi32(q[field]));
             for (v, sum) in sums.iter_mut().enumerate() {
                 // SAFETY: a group has four registers.
                 let mut word = unsafe { _mm512_loadu_si512(words.as_ptr().add(v * 64).cast()) };
                 for q in q {
-                    // (x + x / 2) / 2 is 3/4 x, whose two highest bits are the digit.
-                    let part = _mm512_avg_epu8(word, _mm512_avg_epu8(word, zero));
+                    // Of x less 1, (x + x / 2) / 2 with both halves rounded up has the digit in its two highest bits.
+                    let less = _mm512_subs_epu8(word, one);
+                    let part = _mm512_avg_epu8(less, _mm512_avg_epu8(less, zero));
                     let digit = _mm512_and_si512(_mm512_srli_epi16::<6>(part), mask);
                     *sum = _mm512_dpbusd_epi32(*sum, digit, q);
                     word = _mm512_add_epi8(word, _mm512_add_epi8(word, word));
