@@ -264,7 +264,9 @@ fn time<'a>(case: &'a Case, engine: &Engine, roof: Option<&Limits>, seconds: f64
     // What is kept may be more than what a run touches, and what it moves more than what there is.
     let kept = given + results + plan.arena_bytes + plan.weight_bytes;
     let working_set = kept.min(usize::try_from(cost.bytes()).unwrap_or(usize::MAX));
-    let limit = roof.and_then(|r| limit(r, &cost, working_set, half));
+    let integers: u64 =
+        plan.steps.iter().filter(|s| s.kernel.is_integer_product()).map(|s| s.cost.flops).fold(0, u64::saturating_add);
+    let limit = roof.and_then(|r| limit(r, &cost, integers, working_set, half));
     Ok(Record {
         kind: "case",
         case: &case.name,
@@ -301,10 +303,18 @@ fn once(ready: &mut Ready) -> Result<()> {
     Ok(())
 }
 
-/// The least time that the roof allows, what limits it, and where the data is.
-fn limit(roof: &Limits, cost: &Cost, working_set: usize, half: bool) -> Option<(f64, Bound, Option<String>)> {
+/// The least time that the roof allows, what limits it, and where the data is. So many of the operations are in integers.
+fn limit(
+    roof: &Limits,
+    cost: &Cost,
+    integers: u64,
+    working_set: usize,
+    half: bool,
+) -> Option<(f64, Bound, Option<String>)> {
     let peak = if half { roof.bf16_flops_per_s } else { roof.flops_per_s };
-    let plain = cost.flops.saturating_sub(cost.transcendentals) as f64 / peak;
+    let floats = cost.flops.saturating_sub(cost.transcendentals).saturating_sub(integers);
+    let in_integers = if integers > 0 { integers as f64 / roof.int8_ops_per_s? } else { 0.0 };
+    let plain = floats as f64 / peak + in_integers;
     let functions = cost.transcendentals as f64 / roof.functions_per_s;
     // What moves more than there is goes over it again: at the speed of all of it.
     let (once, level) = roof.memory(working_set as u64)?;
@@ -348,16 +358,23 @@ fn heading(out: &mut dyn Write, engines: &[Engine], roofs: &[Option<Limits>]) ->
             roof.levels.iter().map(|l| format!("{} {}B/s", l.name, out::rate(l.bytes_per_s()))).collect();
         writeln!(
             out,
-            "{} {} (measured): f32 {}flop/s, bf16 {}flop/s, functions {}/s, {}",
+            "{} {} (measured): f32 {}flop/s, bf16 {}flop/s, 8-bit integers {}, functions {}/s, {}",
             out::paint(out::TITLE, "roof"),
             out::threads(roof.threads),
             out::rate(roof.flops_per_s),
             out::rate(roof.bf16_flops_per_s),
+            integers(roof),
             out::rate(roof.functions_per_s),
             levels.join(", ")
         )?;
     }
     Ok(writeln!(out)?)
+}
+
+/// The peak of 8-bit integers in words.
+fn integers(roof: &Limits) -> String {
+    let path = roof.int8_path.as_deref().unwrap_or("unknown");
+    roof.int8_ops_per_s.map_or(format!("– ({path})"), |rate| format!("{}op/s ({path})", out::rate(rate)))
 }
 
 fn roof_line(roof: &Limits) -> Result<String> {

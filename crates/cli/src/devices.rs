@@ -261,7 +261,9 @@ pub(crate) fn number(figure: &Figure) -> String {
         "s" => seconds(value),
         "%" => format!("{value:.0}%"),
         "×" => format!("{value:.2}×"),
-        "flop/s" | "B/s" | "1/s" | "Hz" => format!("{}{}", out::rate(value), figure.unit.trim_start_matches('1')),
+        "flop/s" | "op/s" | "B/s" | "1/s" | "Hz" => {
+            format!("{}{}", out::rate(value), figure.unit.trim_start_matches('1'))
+        }
         "" => format!("{value}"),
         unit if value >= 100.0 => format!("{value:.0} {unit}"),
         unit => format!("{} {unit}", (value * 1000.0).round() / 1000.0),

@@ -6,7 +6,7 @@ mod study;
 use crate::{Outcome, load, out, run};
 use anyhow::{Context, Result, bail};
 use schwann::op::Code;
-use schwann::quant::{Layers, Scheme, Share};
+use schwann::quant::{Layers, Scheme, Share, prepared};
 use schwann::{DType, io};
 use std::path::PathBuf;
 use study::{Form, Study};
@@ -14,6 +14,7 @@ use study::{Form, Study};
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   schwann quantize net.safetensors --to int8 -o small.safetensors
+  schwann quantize net.safetensors --to bf16 -o half.safetensors
   schwann quantize net.safetensors --to int4 --block 64 --keep head
   schwann quantize net.safetensors --to ternary --calibrate x.npy --svg off.svg
   schwann quantize net.safetensors --budget err=1e-2 -o small.safetensors
@@ -78,6 +79,10 @@ pub(crate) enum Target {
     Int4,
     /// −1, 0 and 1 times one scale.
     Ternary,
+    /// 16 bits: f32 without the last 16 bits of its fraction.
+    Bf16,
+    /// 16 bits, with three more bits of precision and numbers up to 65504.
+    F16,
 }
 
 /// What rows can be rounded to.
@@ -113,29 +118,30 @@ fn some_seconds(text: &str) -> Result<f64, String> {
 }
 
 impl Args {
-    fn scheme(&self, to: Target) -> Scheme {
+    fn form(&self, to: Target) -> Form {
         let plain = match to {
             Target::Int8 => Scheme::INT8,
             Target::Int4 => Scheme::INT4,
             Target::Ternary => Scheme::TERNARY,
+            Target::Bf16 => return Form::Half(DType::Bf16),
+            Target::F16 => return Form::Half(DType::F16),
         };
         let share = self.block.unwrap_or(plain.share);
         // Offsets in 16 bits would not leave zeros exact.
         let wide = self.offsets || !matches!(share, Share::Block(_));
         let scales = if wide { DType::F32 } else { DType::F16 };
-        Scheme { share, offsets: self.offsets, scales, ..plain }
+        Form::Quantized(Scheme { share, offsets: self.offsets, scales, ..plain })
     }
 
     /// The forms that a layer may take; what it is now is the first.
     fn forms(&self) -> Vec<Form> {
-        let schemes = match self.to {
-            Some(to) => vec![self.scheme(to)],
-            None => {
-                let fine = Scheme { share: Share::Block(32), scales: DType::F16, ..Scheme::INT8 };
-                vec![fine, Scheme::INT8, Scheme::INT4, Scheme { code: Code::Ternary4, ..Scheme::INT4 }]
-            }
-        };
-        std::iter::once(Form::Kept).chain(schemes.into_iter().map(Form::Quantized)).collect()
+        if let Some(to) = self.to {
+            return vec![Form::Kept, self.form(to)];
+        }
+        let fine = Scheme { share: Share::Block(32), scales: DType::F16, ..Scheme::INT8 };
+        let schemes = [fine, Scheme::INT8, Scheme::INT4, Scheme { code: Code::Ternary4, ..Scheme::INT4 }];
+        let halves = [DType::F16, DType::Bf16].map(Form::Half);
+        [Form::Kept].into_iter().chain(halves).chain(schemes.map(Form::Quantized)).collect()
     }
 
     fn keeps(&self, name: &str) -> bool {
@@ -152,12 +158,22 @@ pub(crate) fn run(args: &Args) -> Result<Outcome> {
     if args.offsets && args.to == Some(Target::Ternary) {
         bail!("--offsets: ternary weights have none; use it with --to int8 or int4");
     }
+    if let Some(to @ (Target::Bf16 | Target::F16)) = args.to {
+        let name = format!("{to:?}").to_lowercase();
+        if args.offsets || args.block.is_some() {
+            bail!("--to {name} has no scales, so there is nothing for --block or --offsets to do");
+        }
+        if args.activations == Some(Activations::Int8) {
+            bail!("--activations int8 is for products in integers: use it with --to int8, int4 or ternary, not {name}");
+        }
+    }
     if let Some(path) = &args.output {
         out::not_stdout(path, "--output", "a file's name")?;
     }
     let outputs = [args.output.as_deref(), args.svg.as_deref()];
     out::apart(outputs.into_iter().flatten(), [args.file.as_path()])?;
-    let graph = load::graph(&args.file)?;
+    let given = load::graph(&args.file)?;
+    let graph = prepared(&given)?;
     let layers = Layers::of(&graph);
     if layers.list().is_empty() {
         bail!("{} has no matrix of f32 weights that a product multiplies with", args.file.display());
@@ -169,7 +185,7 @@ pub(crate) fn run(args: &Args) -> Result<Outcome> {
         }
     }
     let samples = if args.calibrate.is_empty() { None } else { Some(run::from_files(&args.calibrate, &graph)?) };
-    let study = Study::new(&layers, samples, [args.batch, args.steps])?;
+    let study = Study::new(&given, &layers, samples, [args.batch, args.steps])?;
     let rounded = args.activations == Some(Activations::Int8);
     let forms = args.forms();
     let kept: Vec<bool> = layers.list().iter().map(|layer| args.keeps(&layer.name)).collect();

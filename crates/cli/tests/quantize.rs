@@ -52,9 +52,11 @@ fn errors_grow_as_bits_go_and_samples_and_kept_layers_lower_them() {
         assert_eq!(found["outputs"]["provenance"], "measured");
         (found["outputs"]["relative"].as_f64().unwrap(), found["bytes_after"].as_u64().unwrap())
     };
+    let (half, f16) = (error(&["--to", "bf16"]), error(&["--to", "f16"]));
     let (int8, int4, ternary) = (error(&["--to", "int8"]), error(&["--to", "int4"]), error(&["--to", "ternary"]));
     assert!(0.0 < int8.0 && int8.0 < int4.0 && int4.0 < ternary.0, "{int8:?} {int4:?} {ternary:?}");
-    assert!(int8.1 > int4.1 && int4.1 > ternary.1);
+    assert!(0.0 < f16.0 && f16.0 < half.0 && half.0 < int8.0, "{f16:?} {half:?}");
+    assert!(half.1 == f16.1 && half.1 > int8.1 && int8.1 > int4.1 && int4.1 > ternary.1);
     assert!(error(&["--to", "int4", "--keep", "f", "--keep", "head"]).0 < int4.0);
     assert!(error(&["--to", "int4", "--block", "8", "--offsets"]).0 < int4.0);
     assert!(error(&["--to", "int8", "--activations", "int8"]).0 > int8.0);
@@ -71,6 +73,11 @@ fn a_budget_is_kept_with_few_bytes() {
     }
     assert!(coarse["bytes_after"].as_u64() < fine["bytes_after"].as_u64());
     assert!(fine["bytes_after"].as_u64() < fine["bytes_before"].as_u64());
+    // Within so little, only halves are possible.
+    let exact = of("err=0.001");
+    let kinds: Vec<&str> = exact["layers"].as_array().unwrap().iter().filter_map(|l| l["becomes"].as_str()).collect();
+    assert!(!kinds.is_empty() && kinds.iter().all(|kind| ["f16", "bf16"].contains(kind)), "{exact}");
+    assert!(exact["outputs"]["relative"].as_f64().unwrap() <= 0.001, "{exact}");
 }
 
 #[test]
@@ -86,6 +93,8 @@ fn bad_input_is_told_what_to_write() {
     says(&["net.safetensors", "--to", "int8", "--block", "0"], "`row` or `matrix`");
     says(&["net.safetensors", "--to", "int8", "--keep", "layer"], "layer1, layer2, head");
     says(&["net.safetensors", "--to", "ternary", "--offsets"], "ternary weights have none");
+    says(&["net.safetensors", "--to", "bf16", "--block", "32"], "has no scales");
+    says(&["net.safetensors", "--to", "f16", "--activations", "int8"], "products in integers");
     says(&["net.safetensors", "--budget", "0.1"], "err=");
     says(&["none.safetensors", "--to", "int8"], "no file");
     says(&["net.safetensors", "--to", "int8", "-o", "net.safetensors"], "net.safetensors");

@@ -8,7 +8,9 @@ use schwann_core::backend::reference::Reference;
 use schwann_core::cases::random::Random;
 use schwann_core::cases::{self, compare};
 use schwann_core::op::Activation;
+use schwann_core::plan::kernel::Format;
 use schwann_core::plan::{Kernel, Plan};
+use schwann_core::quant::{Quantized, Scheme, halve, quantize};
 use schwann_core::{
     Changing, CompileOptions, DType, Graph, GraphBuilder, Op, Program, Result, Session, Tensor, Value, shape,
 };
@@ -84,7 +86,7 @@ fn every_case_gives_what_it_gives_when_it_is_compiled_with_its_new_weights() {
             let plain = compile(&case.graph, &cpu, Changing::None);
             let mut plain_session = plain.session();
             let expected = bits(plain_session.run(&given).unwrap());
-            if case.name.starts_with("scan/") || case.name.starts_with("layers/") {
+            if ["scan/", "layers/", "low_bit_product/"].iter().any(|kind| case.name.starts_with(kind)) {
                 assert_eq!(packed(session.plan().unwrap()), packed(plain_session.plan().unwrap()), "{}", case.name);
             }
             let exact = first == expected;
@@ -372,6 +374,92 @@ fn other_wirings_are_packed_anew_and_wrong_ones_refused() {
     let said = program.set_weights(&[("sources", &ints(&[0, 1, 2, 3, 4]))]).unwrap_err().to_string();
     assert!(said.contains("source 4 at position 4 is not in 0..4"), "{said}");
     assert_eq!(bits(session.run(&[("x", &x)]).unwrap()), before);
+}
+
+/// Codes, scales and offsets of low-bit weights, and halves, are rewritten where they are, in a loop and outside; codes that
+/// do not exist are refused.
+#[test]
+fn low_bit_weights_and_halves_are_rewritten_in_place() {
+    let matrix = |seed: u64, rows: usize, len: usize| Random::new(seed).floats(&[rows, len], -0.5, 0.5);
+    for (what, scheme) in [
+        ("8 bits", Some(Scheme { offsets: true, ..Scheme::INT8 })),
+        ("4 bits", Some(Scheme { scales: DType::F32, ..Scheme::INT4 })),
+        ("ternary", Some(Scheme::TERNARY)),
+        ("bf16", None),
+    ] {
+        // Large, so that rows of f32 read codes and halves too.
+        let (units, rounded) = (272, scheme.is_some());
+        let parts = |seed: u64| -> Vec<(&'static str, Tensor)> {
+            let exact = matrix(seed, units, units);
+            match scheme {
+                None => vec![("half", halve(&exact, DType::Bf16).unwrap())],
+                Some(scheme) => {
+                    let Quantized { codes, scales, offsets, .. } = quantize(&exact, scheme, None).unwrap();
+                    let offsets = offsets.map(|offsets| ("offsets", offsets));
+                    [("codes", codes), ("scales", scales)].into_iter().chain(offsets).collect()
+                }
+            }
+        };
+        let mut b = GraphBuilder::new();
+        let x = b.input("x", DType::F32, shape!["B", "T", units]).unwrap();
+        let own: Vec<Value> = parts(1).into_iter().map(|(name, data)| b.weight(name, data).unwrap()).collect();
+        let w = match scheme {
+            None => b.cast(own[0], DType::F32).unwrap(),
+            Some(scheme) => {
+                let format = quantize(&matrix(1, units, units), scheme, None).unwrap().format;
+                b.low_bit(format, own[0], own[1], own.get(2).copied()).unwrap()
+            }
+        };
+        let first = b.matmul_t(x, w, false, true).unwrap();
+        let mut body = GraphBuilder::new();
+        let h = body.input("h", DType::F32, shape!["B", units]).unwrap();
+        let e = body.input("e", DType::F32, shape!["B", units]).unwrap();
+        let inner = body.input("w", DType::F32, [units, units]).unwrap();
+        let rows = if rounded { body.round_rows(h).unwrap() } else { h };
+        let product = body.matmul_t(rows, inner, false, true).unwrap();
+        let sum = body.add(product, e).unwrap();
+        let next = body.tanh(sum).unwrap();
+        body.output("next", next).unwrap();
+        body.output("y", next).unwrap();
+        let start = b.constant(Tensor::zeros(DType::F32, &[1, units]).unwrap()).unwrap();
+        let start = b.broadcast(start, shape!["B", units]).unwrap();
+        let out = b.scan(body.build().unwrap(), &[start], &[first], &[w], 1).unwrap();
+        b.output("y", out[1]).unwrap();
+        let graph = b.build().unwrap();
+        let x = Random::new(3).floats(&[2, 3, units], -1.0, 1.0);
+        for &isa in Isa::available() {
+            let cpu = Cpu::with_isa(isa, 1).unwrap();
+            let program = compile(&graph, &cpu, Changing::All);
+            let mut session = program.session();
+            session.run(&[("x", &x)]).unwrap();
+            let narrow = |kernel: &Kernel| match kernel {
+                Kernel::Product(p) => matches!(p.format, Format::LowBit { .. }) || p.right == DType::Bf16,
+                _ => false,
+            };
+            assert_eq!(packed(session.plan().unwrap()).iter().filter(|k| narrow(k)).count(), 2, "{what} on {isa}");
+            let before = layout(&session);
+            let mut now = graph.clone();
+            for seed in 2..5 {
+                let new = parts(seed);
+                // All of them, then the scales alone.
+                let new = if seed == 4 && scheme.is_some() { &new[1..2] } else { &new[..] };
+                program.set_weights(&new.iter().map(|(name, data)| (*name, data)).collect::<Vec<_>>()).unwrap();
+                new.iter().for_each(|(name, data)| now.set_weight(name, data.clone()).unwrap());
+                let mut fresh = compile(&now, &cpu, Changing::None).session();
+                let got = bits(session.run(&[("x", &x)]).unwrap());
+                assert_eq!(got, bits(fresh.run(&[("x", &x)]).unwrap()), "{what} on {isa}");
+                assert_eq!(layout(&session), before, "{what} on {isa}: in place");
+            }
+            if what == "ternary" {
+                let before = bits(session.outputs().unwrap());
+                let mut wrong = parts(1)[0].1.clone();
+                wrong.bytes_mut()[5] = 0b11;
+                let said = program.set_weights(&[("codes", &wrong)]).unwrap_err().to_string();
+                assert!(said.contains("a code of 3"), "{said}");
+                assert_eq!(bits(session.run(&[("x", &x)]).unwrap()), before);
+            }
+        }
+    }
 }
 
 /// While one thread sets weights, the runs of others have one set or the other.

@@ -137,7 +137,8 @@ fn features(op: &Op, inputs: &[&Type]) -> Vec<String> {
         Op::Compare(c) => vec![format!("{} of {}", compare(c), of(0))],
         Op::Select => vec![format!("{name} of {}", of(1))],
         Op::MatMul { transpose_a, transpose_b } => {
-            vec![format!("{name} {}{}of {}", flag(*transpose_a, "aT "), flag(*transpose_b, "bT "), of(0))]
+            let types = if of(0) == of(1) { of(0).to_owned() } else { format!("{} and {}", of(0), of(1)) };
+            vec![format!("{name} {}{}of {types}", flag(*transpose_a, "aT "), flag(*transpose_b, "bT "))]
         }
         Op::Reduce { kind, keep, .. } => {
             vec![format!("{} of {}", reduction(kind), of(0)), format!("{} {}", reduction(kind), flag(*keep, "kept"))]
@@ -260,6 +261,9 @@ fn offers() -> Vec<(Op, Vec<Type>)> {
             let op = Op::MatMulMap { transpose_a, transpose_b, map, dtype: DType::F32 };
             all.push((op, vec![ty(d, &[3, 3]); 2]));
         }
+        let plain = Op::MatMul { transpose_a: false, transpose_b: false };
+        all.push((plain.clone(), vec![ty(d, &[3, 3]), ty(DType::F32, &[3, 3])]));
+        all.push((plain, vec![ty(DType::F32, &[3, 3]), ty(d, &[3, 3])]));
         for (kind, keep) in REDUCE.into_iter().flat_map(|k| [(k, false), (k, true)]) {
             all.push((Op::Reduce { kind, axes: vec![1], keep }, vec![x.clone()]));
         }

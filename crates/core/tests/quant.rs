@@ -3,7 +3,7 @@
 use schwann_core::cases::random::Random;
 use schwann_core::cases::{Tolerance, compare};
 use schwann_core::op::{Code, Scan};
-use schwann_core::quant::{Errors, Layers, Quantized, Scheme, Share, Weights, quantize};
+use schwann_core::quant::{Errors, Layers, Quantized, Scheme, Share, Weights, halve, prepared, quantize};
 use schwann_core::{CompileOptions, DType, Graph, GraphBuilder, Op, Program, Tensor, Value};
 use std::collections::BTreeMap;
 
@@ -198,7 +198,7 @@ fn a_network_with_quantized_layers_is_that_network_with_their_numbers() {
                         copy.set_weight("mask", Tensor::new(&[16, 16], &[1.0f32; 256]).unwrap()).unwrap();
                     }
                 }
-                weights.insert(number, Weights { matrix, rounded });
+                weights.insert(number, Weights::LowBit { matrix, rounded });
             }
             let quantized = layers.with(&weights).unwrap();
             quantized.verify().unwrap();
@@ -238,12 +238,200 @@ fn large_weights_are_read_as_codes_by_rows_of_f32_too() {
     let matrix = quantize(&layers.matrix(&layers.list()[0]).unwrap(), Scheme::INT4, None).unwrap();
     let mut copy = graph.clone();
     copy.set_weight("w", Tensor::new(&[400, 300], &matrix.numbers()).unwrap()).unwrap();
-    let quantized = layers.with(&BTreeMap::from([(0, Weights { matrix, rounded: false })])).unwrap();
+    let quantized = layers.with(&BTreeMap::from([(0, Weights::LowBit { matrix, rounded: false })])).unwrap();
     let program = Program::compile(&quantized, &CompileOptions::default()).unwrap();
     assert_eq!(count(program.graph(), &|op| matches!(op, Op::LowBitMatMul(_))), 1);
     for rows in [1, 2, 5, 64] {
         let x = Random::new(2).floats(&[rows, 300], -1.0, 1.0);
         compare(&run(&copy, &x), &run(&quantized, &x), Tolerance::sum_of(300))
             .unwrap_or_else(|e| panic!("{rows}: {e}"));
+    }
+}
+
+/// A large layer, and a loop with large weights, in one of which an orientation differs.
+fn large_network() -> Graph {
+    let mut random = Random::new(11);
+    let mut b = GraphBuilder::new();
+    let x = b.input("x", DType::F32, schwann_core::shape!["B", "T", 24]).unwrap();
+    let mut weight =
+        |b: &mut GraphBuilder, name: &str, shape: &[usize]| b.weight(name, random.floats(shape, -0.1, 0.1)).unwrap();
+    let (w, u) = (weight(&mut b, "w", &[300, 24]), weight(&mut b, "u", &[300, 300]));
+    let (last, bias) = (weight(&mut b, "last", &[300, 301]), weight(&mut b, "bias", &[301]));
+    let mut body = GraphBuilder::new();
+    let h = body.input("h", DType::F32, schwann_core::shape!["B", 300]).unwrap();
+    let e = body.input("e", DType::F32, schwann_core::shape!["B", 24]).unwrap();
+    let (bw, bu) = (body.input("w", DType::F32, [300, 24]).unwrap(), body.input("u", DType::F32, [300, 300]).unwrap());
+    let p = body.named("cell.in").matmul_t(e, bw, false, true).unwrap();
+    let q = body.named("cell.back").matmul_t(h, bu, false, true).unwrap();
+    let sum = body.add(p, q).unwrap();
+    let next = body.tanh(sum).unwrap();
+    body.output("h_next", next).unwrap();
+    body.output("y", next).unwrap();
+    let start = b.constant(Tensor::zeros(DType::F32, &[1, 300]).unwrap()).unwrap();
+    let start = b.broadcast(start, schwann_core::shape!["B", 300]).unwrap();
+    let scan = Scan { body: body.build().unwrap().into(), states: 1, sequences: 1, axis: 1, reverse: false };
+    let out: Vec<Value> = b.push_scan(scan, &[start, x, w, u]).unwrap();
+    let y = b.named("last").matmul(out[1], last).unwrap();
+    let y = b.add(y, bias).unwrap();
+    let y = b.sigmoid(y).unwrap();
+    b.output("y", y).unwrap();
+    b.build().unwrap()
+}
+
+#[test]
+fn weights_in_half_precision_stay_halves_where_they_are_large() {
+    let graph = large_network();
+    let layers = Layers::of(&graph);
+    for dtype in [DType::Bf16, DType::F16] {
+        let (mut weights, mut copy) = (BTreeMap::new(), graph.clone());
+        for (number, layer) in layers.list().iter().enumerate() {
+            let exact = layers.matrix(layer).unwrap();
+            let half = Weights::Half(halve(&exact, dtype).unwrap());
+            assert_eq!(half.bytes(), 2 * layer.count());
+            let (original, numbers) = (exact.values::<f32>().unwrap(), half.numbers());
+            // Half of the distance between neighbours, which have 8 or 11 bits.
+            let most = if dtype == DType::Bf16 { 2f32.powi(-8) } else { 2f32.powi(-11) };
+            assert!(original.iter().zip(&numbers).all(|(x, y)| (x - y).abs() <= most * x.abs() + 1e-7), "{dtype}");
+            let (rows, len) = (layer.rows, layer.len);
+            match layer.name.as_str() {
+                "last" => {
+                    let turned: Vec<f32> = (0..rows * len).map(|i| numbers[i % rows * len + i / rows]).collect();
+                    copy.set_weight("last", Tensor::new(&[len, rows], &turned).unwrap()).unwrap();
+                }
+                name => {
+                    let name = if name == "cell.in" { "w" } else { "u" };
+                    copy.set_weight(name, Tensor::new(&[rows, len], &numbers).unwrap()).unwrap();
+                }
+            }
+            weights.insert(number, half);
+        }
+        let halves = layers.with(&weights).unwrap();
+        halves.verify().unwrap();
+        // Compiled, the two large products read halves, in the loop and outside; the small one's weights are widened.
+        let program = Program::compile(&halves, &CompileOptions::default()).unwrap();
+        let mut read = vec![];
+        right_hand_sides(program.graph(), &mut read);
+        read.sort_by_key(ToString::to_string);
+        let mut want = vec![dtype, dtype, DType::F32];
+        want.sort_by_key(ToString::to_string);
+        assert_eq!(read, want);
+        for (batch, steps) in [(1, 1), (1, 5), (3, 2), (7, 1), (40, 2)] {
+            let x = Random::new(2).floats(&[batch, steps, 24], -1.0, 1.0);
+            compare(&run(&copy, &x), &run(&halves, &x), Tolerance::NETWORK)
+                .unwrap_or_else(|e| panic!("{dtype}, {batch} rows: {e}"));
+        }
+    }
+}
+
+fn right_hand_sides(graph: &Graph, into: &mut Vec<DType>) {
+    for node in graph.nodes() {
+        match &node.op {
+            Op::MatMul { .. } | Op::MatMulMap { .. } => into.push(graph.ty(node.inputs[1]).dtype),
+            Op::Scan(scan) => right_hand_sides(&scan.body, into),
+            _ => {}
+        }
+    }
+}
+
+#[test]
+fn halves_are_the_nearest_and_what_does_not_fit_is_refused() {
+    let exact = matrix(|i| [1.0, -0.0, 1.0 + 2f32.powi(-8), 1.0 + 3.0 * 2f32.powi(-8), 6e-8, 65504.0][i], 2, 3);
+    let numbers = |dtype| Weights::Half(halve(&exact, dtype).unwrap()).numbers();
+    // Ties to even.
+    assert_eq!(numbers(DType::Bf16)[..4], [1.0, 0.0, 1.0, 1.0 + 4.0 * 2f32.powi(-8)]);
+    assert_eq!(numbers(DType::F16)[2..], [1.0 + 2f32.powi(-8), 1.0 + 3.0 * 2f32.powi(-8), 2f32.powi(-24), 65504.0]);
+    for (bad, dtype) in
+        [(f32::NAN, DType::Bf16), (f32::NEG_INFINITY, DType::F16), (7e4, DType::F16), (3.4e38, DType::Bf16)]
+    {
+        let error = halve(&matrix(|i| if i == 4 { bad } else { 1.0 }, 2, 3), dtype).unwrap_err().to_string();
+        assert!(error.contains("number 4") && error.contains(&dtype.to_string()), "{error}");
+    }
+    assert!(halve(&exact, DType::F32).unwrap_err().to_string().contains("f16 or bf16"));
+}
+
+/// Like the time heads of a CfC: e·A + e·B, twice as large, is one layer of the matrix 2·(A + B).
+#[test]
+fn products_that_are_added_up_are_one_layer() {
+    let mut random = Random::new(4);
+    let mut b = GraphBuilder::new();
+    let x = b.input("x", DType::F32, schwann_core::shape!["B", "T", 9]).unwrap();
+    let [one, two] = ["one", "two"].map(|name| b.weight(name, random.floats(&[9, 9], -0.5, 0.5)).unwrap());
+    let mut body = GraphBuilder::new();
+    let h = body.input("h", DType::F32, schwann_core::shape!["B", 9]).unwrap();
+    let e = body.input("e", DType::F32, schwann_core::shape!["B", 9]).unwrap();
+    let [a, c] = ["a", "c"].map(|name| body.input(name, DType::F32, [9, 9]).unwrap());
+    let (p, q) = (body.named("cell.a").matmul(h, a).unwrap(), body.named("cell.b").matmul(h, c).unwrap());
+    let (sum, factor) = (body.add(p, q).unwrap(), body.scalar(2.0).unwrap());
+    let sum = body.mul(sum, factor).unwrap();
+    let sum = body.add(sum, e).unwrap();
+    let next = body.tanh(sum).unwrap();
+    body.output("next", next).unwrap();
+    body.output("y", next).unwrap();
+    let start = b.constant(Tensor::zeros(DType::F32, &[1, 9]).unwrap()).unwrap();
+    let start = b.broadcast(start, schwann_core::shape!["B", 9]).unwrap();
+    let out = b.scan(body.build().unwrap(), &[start], &[x], &[one, two], 1).unwrap();
+    b.output("y", out[1]).unwrap();
+    let graph = b.build().unwrap();
+    assert_eq!(Layers::of(&graph).list().len(), 2);
+    let prepared = prepared(&graph).unwrap();
+    let layers = Layers::of(&prepared);
+    assert_eq!(layers.list().iter().map(|l| l.name.as_str()).collect::<Vec<_>>(), ["cell"]);
+    let matrix = layers.matrix(&layers.list()[0]).unwrap();
+    let [one, two] = ["one", "two"].map(|name| graph.weights()[name].to_f64());
+    for (i, x) in matrix.to_f64().into_iter().enumerate() {
+        // The layer is [outputs, inputs], the weights are [inputs, outputs].
+        let at = i % 9 * 9 + i / 9;
+        assert!((x - 2.0 * (one[at] + two[at])).abs() < 1e-6);
+    }
+    let x = Random::new(1).floats(&[3, 5, 9], -1.0, 1.0);
+    compare(&run(&graph, &x), &run(&prepared, &x), Tolerance::NETWORK).unwrap();
+    let matrix = quantize(&matrix, Scheme::INT8, None).unwrap();
+    let small = layers.with(&BTreeMap::from([(0, Weights::LowBit { matrix, rounded: true })])).unwrap();
+    assert!(small.weights().keys().all(|name| name.starts_with("cell.")), "{:?}", small.weights().keys());
+    let off = Errors::of(run(&graph, &x).values().unwrap(), run(&small, &x).values().unwrap()).relative.unwrap();
+    assert!(off > 0.0 && off < 0.05, "{off}");
+}
+
+#[test]
+fn errors_are_what_their_names_say() {
+    let off = Errors::of(&[3.0, 4.0], &[3.0, 3.0]);
+    assert_eq!((off.max, off.rms), (1.0, 0.5f64.sqrt()));
+    assert!((off.relative.unwrap() - 0.2).abs() < 1e-12);
+    assert!((off.snr.unwrap() - 10.0 * 25f64.log10()).abs() < 1e-12);
+    assert!((off.cosine.unwrap() - 21.0 / (5.0 * 18f64.sqrt())).abs() < 1e-12);
+    // What has no value has none, and is not 0.
+    let exact = Errors::of(&[1.0, -2.0], &[1.0, -2.0]);
+    assert_eq!((exact.max, exact.relative, exact.snr), (0.0, Some(0.0), None));
+    let nothing = Errors::of(&[0.0, 0.0], &[0.0, 1.0]);
+    assert_eq!((nothing.relative, nothing.snr, nothing.cosine), (None, None, None));
+    assert!(Errors::of(&[1.0, 2.0], &[f32::NAN, 2.0]).max.is_nan());
+}
+
+/// Samples say what a layer multiplies with, and scales that suit them lower the error of what comes out.
+#[test]
+fn samples_choose_ranges_that_lower_the_error_of_outputs() {
+    let mut b = GraphBuilder::new();
+    let x = b.input("x", DType::F32, schwann_core::shape!["B", 32]).unwrap();
+    // A few large weights, of inputs that are nearly always 0.
+    let weight = matrix(|i| (i as f32 * 0.37).sin() * if i % 32 < 3 { 9.0 } else { 1.0 }, 20, 32);
+    let w = b.weight("w", weight.clone()).unwrap();
+    let y = b.named("layer").linear(x, w, None).unwrap();
+    b.output("y", y).unwrap();
+    let graph = b.build().unwrap();
+    let layers = Layers::of(&graph);
+    let samples: Vec<f32> =
+        (0..64 * 32).map(|i| (i as f32 * 0.7).cos() * if i % 32 < 3 { 1e-3 } else { 1.0 }).collect();
+    let samples = Tensor::new(&[64, 32], &samples).unwrap();
+    let mut session = Program::compile(&layers.watched().unwrap(), &CompileOptions::default()).unwrap().session();
+    let watched = session.run(&[("x", &samples)]).unwrap()[1].values::<f32>().unwrap().to_vec();
+    assert!(watched.len() == 32 && watched[0] < 1e-5 && watched[20] > 0.1, "{watched:?}");
+    let exact = run(&graph, &samples);
+    for scheme in [Scheme { share: Share::Row, ..Scheme::INT4 }, Scheme::INT8] {
+        let error = |importance: Option<&[f32]>| {
+            let matrix = quantize(&weight, scheme, importance).unwrap();
+            let small = layers.with(&BTreeMap::from([(0, Weights::LowBit { matrix, rounded: false })])).unwrap();
+            Errors::of(exact.values().unwrap(), run(&small, &samples).values().unwrap()).relative.unwrap()
+        };
+        assert!(error(Some(&watched)) < 0.8 * error(None), "{scheme}: {} and {}", error(Some(&watched)), error(None));
     }
 }

@@ -102,6 +102,7 @@ fn a_devices_own_limits_are_what_its_operations_are_held_against() {
         functions: figure(1e9, "1/s"),
         bandwidth: vec![Named { name: "memory".into(), figure: figure(1e9, "B/s") }],
         step_overhead: figure(1e-9, "s"),
+        int8: None,
         bf16_gain: None,
         run_overhead: Some(figure(1e-6, "s")),
     };
@@ -215,6 +216,7 @@ fn parts_have_limits_of_their_own_and_the_run_has_the_same() {
         functions: figure(1e12, "1/s"),
         bandwidth: vec![Named { name: "memory".into(), figure: figure(1e12, "B/s") }],
         step_overhead: figure(1e-9, "s"),
+        int8: None,
         bf16_gain: None,
         run_overhead: None,
     };

@@ -39,6 +39,13 @@ pub struct Rewriting<'a> {
     _alone: RwLockWriteGuard<'a, ()>,
 }
 
+impl Rewriting<'_> {
+    /// Whether this is the right to rewrite what belongs to an owner.
+    pub(crate) fn is_of(&self, owner: &Changing) -> bool {
+        std::ptr::eq(owner, self.owner)
+    }
+}
+
 /// Numbers at a fixed address, which kernels read through pointers. They never change, or only where their owner
 /// rewrites them.
 pub(crate) struct Table<T> {
@@ -100,7 +107,7 @@ impl<T: Copy> Table<T> {
     /// Checks that `by` is the right to rewrite this table; the error says why it is not.
     fn check(&self, by: &Rewriting<'_>) -> Result<(), String> {
         match &self.owner {
-            Some(owner) if std::ptr::eq(&**owner, by.owner) => Ok(()),
+            Some(owner) if by.is_of(owner) => Ok(()),
             Some(_) => Err("weights that another owner may rewrite".into()),
             None => Err("weights that do not change".into()),
         }

@@ -318,7 +318,13 @@ impl Tuning {
             // Measured with circuits of 64 units: 11 rows one by one take as long as a register of 16 rows. Other tile
             // rows, rows of blocks, and registers of products that blocks are batch-last from, were slower or no
             // faster.
-            MachineClass::Zen5 => Tuning { loop_filled_sixteenths_of_synapses_least: 12, ..Tuning::PORTABLE },
+            // Widening bfloat16 in every tile hides behind its multiply-adds (2% at most, with any number of rows), where
+            // widening blocks first costs 16% with 32 rows and 3% with 256.
+            MachineClass::Zen5 => Tuning {
+                loop_filled_sixteenths_of_synapses_least: 12,
+                gemm_widened_block_rows_least: MOST,
+                ..Tuning::PORTABLE
+            },
             // It begins one multiply-add of 16 lanes in each cycle, half as many as the other classes, so half as many
             // sums in flight suffice for gated cells. (With one register of rows, other products were 11% slower than
             // batch-first.) And it takes a register in two halves: half of one takes two thirds of the time of a whole one.

@@ -41,6 +41,34 @@ fn the_model_corpus_holds() {
     replay("model", 8, fuzz_targets::model);
 }
 
+/// The corpus of decoders holds what is small; real ones are the files that others' writers made.
+#[test]
+fn the_decoder_corpus_holds() {
+    replay("decoder", 4, fuzz_targets::decoder);
+    let mut read = 0;
+    for entry in std::fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/decoders")).unwrap() {
+        let path = entry.unwrap().path();
+        let data = match path.extension().and_then(|e| e.to_str()) {
+            Some("gguf") => std::fs::read(&path).unwrap(),
+            None if path.join("model.safetensors").exists() => joined(&path),
+            _ => continue,
+        };
+        assert!(fuzz_targets::decoder(&data) > 0, "{}", path.display());
+        // Cut anywhere, it is refused or says the same.
+        for part in 1..8 {
+            fuzz_targets::decoder(&data[..data.len() * part / 8]);
+        }
+        read += 1;
+    }
+    assert!(read >= 15, "{read} decoders");
+}
+
+/// A folder with a decoder as one input.
+fn joined(folder: &Path) -> Vec<u8> {
+    let read = |name: &str| std::fs::read(folder.join(name)).unwrap_or_default();
+    [read("config.json"), vec![0], read("model.safetensors")].concat()
+}
+
 /// The JSON of a wiring of every kind, and of how each is drawn.
 fn wirings() -> Result<Vec<String>> {
     let configs: [WiringConfig; 4] = [

@@ -64,7 +64,7 @@ fn with_a_cache_every_symbol_is_the_one_that_computing_all_again_gives() {
     for (name, decoder) in kinds() {
         let plain = graph(&decoder);
         let layers = Layers::of(&plain);
-        let weights = |layer| Weights {
+        let weights = |layer| Weights::LowBit {
             matrix: quantize(&layers.matrix(layer).unwrap(), Scheme::TERNARY, None).unwrap(),
             rounded: true,
         };

@@ -81,6 +81,7 @@ pub fn scaled(factor: f64, seed: u64) -> Profile {
         roof: Roof {
             device: "this machine".into(),
             flops: Figure::measured(115e9, "flop/s", ROOF),
+            int8: Some(Figure::measured(460e9, "op/s", ROOF)),
             functions: Figure::measured(4.17e9, "functions/s", ROOF),
             bandwidth: [("L1", 380e9), ("L2", 140e9), ("L3", 60e9), ("memory", 18.8e9)]
                 .map(|(name, rate)| Named { name: name.into(), figure: Figure::measured(rate, "B/s", ROOF) })
@@ -245,6 +246,7 @@ pub fn nothing() -> Profile {
     profile.model.weight_bytes = gone("B");
     profile.efficiency.iter_mut().for_each(|e| e.figure = gone("%"));
     profile.roof.flops = gone("flop/s");
+    profile.roof.int8 = Some(gone("op/s"));
     profile.roof.functions = gone("functions/s");
     profile.roof.step_overhead = gone("s");
     profile.roof.bf16_gain = Some(gone("×"));

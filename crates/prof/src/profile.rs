@@ -150,6 +150,10 @@ pub struct Roof {
     pub device: String,
     /// flop/s, `f32`.
     pub flops: Figure,
+    /// op/s of 8-bit integers, by the instructions that products with low-bit weights use; absent in documents from before
+    /// it was measured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub int8: Option<Figure>,
     /// Functions (exp, tanh, …) a second.
     pub functions: Figure,
     /// B/s by level: `L1`, `L2`, `L3`, `memory`, near to far.
@@ -260,6 +264,8 @@ pub enum Bound {
 pub enum KernelKind {
     /// A matrix product.
     Product,
+    /// A product in integers of 8 bits: of low-bit weights and rounded rows.
+    IntegerProduct,
     /// A product of three heads with its gate.
     GatedCell,
     /// Sums over synapses.
@@ -289,6 +295,7 @@ impl KernelKind {
     /// The kind of a plan's kernel.
     pub fn of(kernel: &Kernel) -> KernelKind {
         match kernel {
+            kernel if kernel.is_integer_product() => KernelKind::IntegerProduct,
             Kernel::Product(_) => KernelKind::Product,
             Kernel::GatedCell(_) => KernelKind::GatedCell,
             Kernel::Synapses(_) => KernelKind::Synapses,

@@ -171,6 +171,7 @@ fn limits_that_are_handed_in_say_what_binds_each_operation() {
         functions: figure(1e12, "1/s"),
         bandwidth: vec![level("L1", 1e18), level("memory", 1e9)],
         step_overhead: figure(1e-15, "s"),
+        int8: None,
         bf16_gain: None,
         run_overhead: None,
     };

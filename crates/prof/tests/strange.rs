@@ -71,6 +71,7 @@ fn what_is_known_of_the_processor_is_not_said_of_another_backend() {
         functions: figure(1e12, "1/s"),
         bandwidth: vec![Named { name: "memory".into(), figure: figure(1e9, "B/s") }],
         step_overhead: figure(1e-15, "s"),
+        int8: None,
         bf16_gain: None,
         run_overhead: None,
     };

@@ -3,10 +3,9 @@
 //! A case is built when its turn comes, since some hold tens of megabytes.
 
 use anyhow::Result;
-use schwann::op::LowBit;
 use schwann::pass::PassOptions;
 use schwann::prof::device::roof::{self, numbers};
-use schwann::quant::{Scheme, Share};
+use schwann::quant::Scheme;
 use schwann::{DType, Graph, GraphBuilder, Op, Tensor, op::Unary};
 
 /// A graph with inputs, ready to be compiled.
@@ -60,12 +59,13 @@ fn engine() -> Vec<Case> {
         cases.push(Case::new(format!("gemm/{dtype}/{n}x{n}x{n}"), move || product(dtype, n)));
     }
     for sizes in [[32, 64, 64], [32, 256, 256], [1, 1024, 256]] {
-        cases.push(weights(DType::F32, sizes));
+        cases.push(weights([DType::F32; 2], sizes));
     }
     // Weights of half the bytes beside their twins.
     for n in [512, 2048] {
         for m in [1, 32, 256] {
-            cases.extend([DType::F32, DType::Bf16].map(|dtype| weights(dtype, [m, n, n])));
+            let types = [[DType::F32; 2], [DType::F32, DType::Bf16], [DType::F32, DType::F16], [DType::Bf16; 2]];
+            cases.extend(types.map(|types| weights(types, [m, n, n])));
         }
     }
     for (name, scheme) in [("ternary", Scheme::TERNARY), ("int4", Scheme::INT4), ("int8", Scheme::INT8)] {
@@ -113,31 +113,21 @@ fn engine() -> Vec<Case> {
     cases
 }
 
-/// A product with weights, packed ahead.
-fn weights(dtype: DType, sizes @ [m, k, n]: [usize; 3]) -> Case {
+/// A product of rows of one type with weights of another, packed ahead.
+fn weights(types: [DType; 2], sizes @ [m, k, n]: [usize; 3]) -> Case {
     let kind = if m == 1 { "gemv" } else { "gemm" };
-    Case::new(format!("{kind}/{dtype}/prepacked/{m}x{k}x{n}"), move || {
-        let (graph, inputs) = roof::packed_product(dtype, sizes)?;
+    let name = if types[0] == types[1] { types[0].to_string() } else { format!("{}-{}", types[0], types[1]) };
+    Case::new(format!("{kind}/{name}/prepacked/{m}x{k}x{n}"), move || {
+        let (graph, inputs) = roof::packed_product(types, sizes)?;
         Ok(Built { graph, inputs })
     })
 }
 
-/// A product with low-bit weights whose codes are random.
+/// A product with low-bit weights.
 fn low_bit(scheme: Scheme, rounded: bool, [m, k, n]: [usize; 3]) -> Result<Built> {
-    let code = scheme.code;
-    let block = if let Share::Block(block) = scheme.share { block } else { k };
-    let format = LowBit { code, len: k, block, offsets: scheme.offsets };
-    let mut codes = vec![0u8; n * code.row_bytes(k)];
-    for row in codes.chunks_mut(code.row_bytes(k)) {
-        // Any numbers do, as long as they are not all alike.
-        (0..k).for_each(|at| code.put(row, at, (at * 7919 % usize::from(code.levels())) as u8));
-    }
     let mut b = GraphBuilder::new();
     let x = b.input("x", DType::F32, &[m, k][..])?;
-    let rows = if scheme.share == Share::Matrix { 1 } else { n };
-    let codes = b.weight("codes", Tensor::new(&[n, code.row_bytes(k)], &codes)?)?;
-    let scales = b.weight("scales", numbers(scheme.scales, &[rows, format.blocks()], 0.001, 0.002)?)?;
-    let w = b.low_bit(format, codes, scales, None)?;
+    let w = roof::low_bit_weights(&mut b, "w", scheme, [k, n])?;
     let left = if rounded { b.round_rows(x)? } else { x };
     let y = b.matmul_t(left, w, false, true)?;
     b.output("y", y)?;

@@ -13,6 +13,7 @@ use std::io::Write;
 fn form(form: &Form) -> String {
     match form {
         Form::Kept => "kept".into(),
+        Form::Half(to) => to.to_string(),
         Form::Quantized(scheme) => scheme.to_string(),
     }
 }
@@ -49,7 +50,7 @@ pub(super) fn show(args: &Args, found: &Outcome) -> Result<()> {
     }
     table.write(&mut out)?;
     writeln!(out)?;
-    let (before, after) = (found.bytes(true), found.bytes(false));
+    let (before, after) = (found.bytes_before, found.bytes());
     let times = before as f64 / after.max(1) as f64;
     line(&mut out, "weights", &format!("{} → {}, {times:.2}× smaller", bytes(before as u64), bytes(after as u64)))?;
     let on =
@@ -71,7 +72,8 @@ pub(super) fn show(args: &Args, found: &Outcome) -> Result<()> {
         let noisy = if then.noisy() || now.noisy() { "; something else was running" } else { "" };
         let (then, now) = (seconds(then.min_s), seconds(now.min_s));
         line(&mut out, "time", &format!("{then} → {now}, {ratio:.2}× (the least, measured in turns{noisy})"))?;
-        if ratio < 1.0 && args.activations != Some(super::Activations::Int8) {
+        let halves = found.rows.iter().any(|row| matches!(row.form, Form::Half(_)));
+        if ratio < 1.0 && !halves && args.activations != Some(super::Activations::Int8) {
             line(&mut out, "", "With --activations int8 products are in integers, which is faster.")?;
         }
     }
@@ -104,16 +106,20 @@ pub(super) fn json(args: &Args, found: &Outcome) -> Value {
     let row = |row: &super::study::Row| {
         json!({
             "layer": row.name, "outputs": row.shape[0], "inputs": row.shape[1],
-            "becomes": match &row.form { Form::Kept => Value::Null, Form::Quantized(scheme) => json!(scheme) },
+            "becomes": match &row.form {
+                Form::Kept => Value::Null,
+                Form::Half(to) => json!(to.to_string()),
+                Form::Quantized(scheme) => json!(scheme),
+            },
             "bytes_before": row.bytes[0], "bytes_after": row.bytes[1],
-            "weights": match row.form { Form::Kept => Value::Null, Form::Quantized(_) => errors(&row.errors) },
+            "weights": match row.form { Form::Kept => Value::Null, _ => errors(&row.errors) },
         })
     };
     json!({
         "file": args.file.to_string_lossy(),
         "written": args.output.as_ref().map(|p| p.to_string_lossy().into_owned()),
         "layers": found.rows.iter().map(row).collect::<Vec<_>>(),
-        "bytes_before": found.bytes(true), "bytes_after": found.bytes(false),
+        "bytes_before": found.bytes_before, "bytes_after": found.bytes(),
         "outputs": errors(&found.errors),
         "first_and_last_step": found.ends,
         "inputs": found.sizes, "samples": found.sampled,
@@ -151,8 +157,8 @@ pub(super) fn picture(found: &Outcome) -> Drawing {
     let words = format!(
         "outputs off by {}; weights {} → {}",
         share(found.errors.relative),
-        bytes(found.bytes(true) as u64),
-        bytes(found.bytes(false) as u64)
+        bytes(found.bytes_before as u64),
+        bytes(found.bytes() as u64)
     );
     d.text(NAMES, y, Anchor::Start, 12.0, Ink::Text, words);
     d

@@ -4,7 +4,7 @@ use crate::{load, out};
 use anyhow::{Context, Result, bail};
 use schwann::cases::random::Random;
 use schwann::prof::measure::{Samples, time_together};
-use schwann::quant::{Cost, Errors, Layers, Scheme, WATCHED, Weights, choose, quantize};
+use schwann::quant::{Cost, Errors, Layers, Scheme, WATCHED, Weights, choose, halve, quantize};
 use schwann::{Bindings, CompileOptions, DType, Graph, Program, Tensor};
 use std::collections::BTreeMap;
 
@@ -13,13 +13,16 @@ use std::collections::BTreeMap;
 pub(super) enum Form {
     /// It stays as it is.
     Kept,
+    /// `f16` or `bf16`.
+    Half(DType),
     Quantized(Scheme),
 }
 
 /// A network, what it is tried on, and what it gives.
 pub(super) struct Study<'a> {
+    /// The network as it was given.
+    given: &'a Graph,
     layers: &'a Layers<'a>,
-    graph: Graph,
     inputs: BTreeMap<String, Tensor>,
     /// Whether the inputs are the user's.
     sampled: bool,
@@ -48,6 +51,8 @@ pub(super) struct Row {
 /// Everything that was found.
 pub(super) struct Outcome {
     pub(super) graph: Graph,
+    /// Bytes of all weights before.
+    pub(super) bytes_before: usize,
     pub(super) rows: Vec<Row>,
     pub(super) errors: Errors,
     /// The error of the first and of the last step, as shares, where there are steps.
@@ -62,27 +67,26 @@ fn bytes_of(graph: &Graph) -> usize {
 }
 
 impl Outcome {
-    pub(super) fn bytes(&self, before: bool) -> usize {
-        let all: [usize; 2] = [0, 1].map(|i| self.rows.iter().map(|row| row.bytes[i]).sum::<usize>());
-        let now = bytes_of(&self.graph);
-        if before { now + all[0] - all[1] } else { now }
+    /// Bytes of all weights after.
+    pub(super) fn bytes(&self) -> usize {
+        bytes_of(&self.graph)
     }
 }
 
 impl<'a> Study<'a> {
     pub(super) fn new(
+        given: &'a Graph,
         layers: &'a Layers<'a>,
         samples: Option<BTreeMap<String, Tensor>>,
         [batch, steps]: [usize; 2],
     ) -> Result<Study<'a>> {
-        let graph = layers.with(&BTreeMap::new())?;
         let sampled = samples.is_some();
         let inputs = match samples {
             Some(inputs) => inputs,
-            None => random(&graph, batch, steps)?,
+            None => random(given, batch, steps)?,
         };
-        let exact = results(&graph, &inputs)?;
-        let mut study = Study { layers, graph, inputs, sampled, exact, importance: BTreeMap::new() };
+        let exact = results(given, &inputs)?;
+        let mut study = Study { given, layers, inputs, sampled, exact, importance: BTreeMap::new() };
         if sampled {
             study.importance = study.watch()?;
         }
@@ -105,12 +109,19 @@ impl<'a> Study<'a> {
         Ok(found)
     }
 
-    fn weights(&self, number: usize, scheme: Scheme, rounded: bool) -> Result<(Tensor, Weights)> {
+    /// A layer's matrix, and what it becomes; `None` where it is kept.
+    fn weights(&self, number: usize, form: Form, rounded: bool) -> Result<Option<(Tensor, Weights)>> {
         let layer = &self.layers.list()[number];
         let matrix = self.layers.matrix(layer)?;
         let importance = self.importance.get(&number).map(Vec::as_slice);
-        let quantized = quantize(&matrix, scheme, importance).with_context(|| format!("layer `{}`", layer.name))?;
-        Ok((matrix, Weights { matrix: quantized, rounded }))
+        let made = match form {
+            Form::Kept => return Ok(None),
+            Form::Half(to) => halve(&matrix, to).map(Weights::Half),
+            Form::Quantized(scheme) => {
+                quantize(&matrix, scheme, importance).map(|matrix| Weights::LowBit { matrix, rounded })
+            }
+        };
+        Ok(Some((matrix, made.with_context(|| format!("layer `{}`", layer.name))?)))
     }
 
     /// The network's error as a share of the root mean square of its outputs.
@@ -126,14 +137,19 @@ impl<'a> Study<'a> {
         let mut costs: Vec<Vec<Cost>> = vec![];
         for (number, layer) in self.layers.list().iter().enumerate() {
             let mut own = vec![Cost { bytes: 4 * layer.count(), error: 0.0 }];
-            for form in &forms[1..] {
-                let Form::Quantized(scheme) = *form else { continue };
-                if kept[number] {
-                    continue;
-                }
+            for form in forms[1..].iter().filter(|_| !kept[number]) {
                 bar.set_message(layer.name.clone());
-                let (_, weights) = self.weights(number, scheme, rounded)?;
-                let bytes = weights.matrix.bytes();
+                // Where a type cannot hold the weights (f16, numbers beyond 65504), it is not chosen.
+                let made = match self.weights(number, *form, rounded) {
+                    Err(_) if matches!(form, Form::Half(_)) => None,
+                    made => made?,
+                };
+                let Some((_, weights)) = made else {
+                    own.push(Cost { bytes: usize::MAX, error: f64::INFINITY });
+                    bar.inc(1);
+                    continue;
+                };
+                let bytes = weights.bytes();
                 let graph = self.layers.with(&BTreeMap::from([(number, weights)]))?;
                 let error = self.error(&graph)?.relative.unwrap_or(f64::INFINITY);
                 own.push(Cost { bytes, error });
@@ -158,8 +174,8 @@ impl<'a> Study<'a> {
     fn chosen(&self, forms: &[Form], chosen: &[usize], rounded: bool) -> Result<BTreeMap<usize, Weights>> {
         let mut all = BTreeMap::new();
         for (number, form) in chosen.iter().enumerate() {
-            if let Form::Quantized(scheme) = forms[*form] {
-                all.insert(number, self.weights(number, scheme, rounded)?.1);
+            if let Some((_, weights)) = self.weights(number, forms[*form], rounded)? {
+                all.insert(number, weights);
             }
         }
         Ok(all)
@@ -170,12 +186,11 @@ impl<'a> Study<'a> {
         let (mut rows, mut all) = (vec![], BTreeMap::new());
         for (number, layer) in self.layers.list().iter().enumerate() {
             let (form, before) = (forms[chosen[number]], 4 * layer.count());
-            let (after, errors) = match form {
-                Form::Kept => (before, Errors::of(&[], &[])),
-                Form::Quantized(scheme) => {
-                    let (matrix, weights) = self.weights(number, scheme, rounded)?;
-                    let errors = Errors::of(matrix.values()?, &weights.matrix.numbers());
-                    let bytes = weights.matrix.bytes();
+            let (after, errors) = match self.weights(number, form, rounded)? {
+                None => (before, Errors::of(&[], &[])),
+                Some((matrix, weights)) => {
+                    let errors = Errors::of(matrix.values()?, &weights.numbers());
+                    let bytes = weights.bytes();
                     all.insert(number, weights);
                     (bytes, errors)
                 }
@@ -188,7 +203,8 @@ impl<'a> Study<'a> {
         let ends = self.ends(&graph)?;
         let times = if seconds > 0.0 { Some(self.time(&graph, seconds)?) } else { None };
         let sizes = self.inputs.iter().map(|(name, t)| format!("{name} {t}")).collect::<Vec<_>>().join(", ");
-        Ok(Outcome { graph, rows, errors, ends, sampled: self.sampled, sizes, times })
+        let bytes_before = bytes_of(self.given);
+        Ok(Outcome { graph, bytes_before, rows, errors, ends, sampled: self.sampled, sizes, times })
     }
 
     /// The errors of the first and the last step.
@@ -212,7 +228,7 @@ impl<'a> Study<'a> {
     fn time(&self, graph: &Graph, seconds: f64) -> Result<[Samples; 2]> {
         let inputs: Vec<(&str, &Tensor)> = self.inputs.iter().map(|(n, t)| (n.as_str(), t)).collect();
         let options = CompileOptions::default();
-        let mut before = Program::compile(&self.graph, &options)?.session();
+        let mut before = Program::compile(self.given, &options)?.session();
         let mut after = Program::compile(graph, &options)?.session();
         let mut first = || before.run(&inputs).map(|_| ());
         let mut second = || after.run(&inputs).map(|_| ());

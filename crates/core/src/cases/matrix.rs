@@ -95,6 +95,30 @@ pub(super) fn matmul(list: &mut List<'_>) {
                 c.result(y)
             });
         }
+        // With f32 on the other side: weights in half precision, the most common kind, and the other way round.
+        for (i, [m, k, n]) in
+            [[1, 33, 17], [7, 300, 250], [33, 65, 17], [130, 70, 40], [2, 7, 3]].into_iter().enumerate()
+        {
+            let (ta, tb) = flags[i % 4];
+            for half_left in [false, true] {
+                let sides = if half_left { [dtype, DType::F32] } else { [DType::F32, dtype] };
+                let name = format!("{}-{}/{m}x{k}x{n}{}", sides[0], sides[1], suffix(ta, tb));
+                list.add("matmul", name, Tolerance::sum_of(k), |c| {
+                    let a = c.random.floats_as(sides[0], &stored(m, k, ta), -1.0, 1.0);
+                    let b = c.random.floats_as(sides[1], &stored(k, n, tb), -1.0, 1.0);
+                    // Weights may be packed ahead, inputs not.
+                    let (a, b) = (c.given(a)?, if i == 2 { c.given(b)? } else { c.trained(b)? });
+                    let y = c.matmul_t(a, b, ta, tb)?;
+                    c.result(y)
+                });
+            }
+        }
+        list.add("matmul", format!("f32-{dtype}/batched"), Tolerance::sum_of(8), |c| {
+            let b = c.random.floats_as(dtype, &[2, 5, 4], -1.0, 1.0);
+            let (a, b) = (c.uniform(&[2, 3, 5])?, c.given(b)?);
+            let y = c.matmul(a, b)?;
+            c.result(y)
+        });
         // 4096 ones: an accumulator of the storage type would stop at 2048 or 256.
         list.add("matmul", format!("{dtype}/accumulates-in-f32"), Tolerance::EXACT, |c| {
             let k = 4096;

@@ -33,6 +33,18 @@ pub(super) fn fill(list: &mut List<'_>) {
             .timed();
         }
     }
+    // Rows of f32 and weights of half precision.
+    for dtype in [DType::Bf16, DType::F16] {
+        for [m, k, n] in [[1, 512, 512], [32, 512, 512], [256, 512, 512]] {
+            list.add("matmul", format!("f32-{dtype}/{m}x{k}x{n}"), Tolerance::sum_of(k), |c| {
+                let b = c.random.floats_as(dtype, &[k, n], -1.0, 1.0);
+                let (a, b) = (c.uniform(&[m, k])?, c.trained(b)?);
+                let y = c.matmul(a, b)?;
+                c.result(y)
+            })
+            .timed();
+        }
+    }
     list.add("matmul", "f32/batched-32x64x32x64", Tolerance::sum_of(32), |m| {
         let (a, b) = (m.uniform(&[32, 64, 32])?, m.uniform(&[32, 32, 64])?);
         let y = m.matmul(a, b)?;

@@ -37,13 +37,15 @@ pub(super) fn rule(t: &mut Tape, node: &Node, y: Value, g: Value, wants: &[bool]
             let (a, b) = (inputs[0], inputs[1]);
             let da = when(wants[0], || {
                 let da = if *ta { t.matmul(b, g, *tb, true) } else { t.matmul(g, b, false, !tb) }?;
-                t.unbroadcast(da, &t.shape(a))
+                let da = t.unbroadcast(da, &t.shape(a))?;
+                t.cast(da, t.dtype(a))
             })?;
             let db = when(wants[1], || {
                 // One matrix for a whole batch: the batch becomes part of the rows that the product sums over.
                 let (a, g) = if !ta && t.shape(b).rank() == 2 { (rows(t, a)?, rows(t, g)?) } else { (a, g) };
                 let db = if *tb { t.matmul(g, a, true, *ta) } else { t.matmul(a, g, !ta, false) }?;
-                t.unbroadcast(db, &t.shape(b))
+                let db = t.unbroadcast(db, &t.shape(b))?;
+                t.cast(db, t.dtype(b))
             })?;
             Ok(vec![da, db])
         }

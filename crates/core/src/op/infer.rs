@@ -89,11 +89,15 @@ fn overflow() -> String {
     "sizes overflow".into()
 }
 
-fn matmul(inputs: &[&Type], transpose_a: bool, transpose_b: bool) -> Infer<Shape> {
+/// The type and shape of a product. Of `f32` and a half type it is `f32`: halves are `f32` kept in fewer bits.
+fn matmul(inputs: &[&Type], transpose_a: bool, transpose_b: bool) -> Infer<(DType, Shape)> {
     let (a, b) = (inputs[0], inputs[1]);
     let both = || format!("{a}{} times {b}{}", if transpose_a { "ᵀ" } else { "" }, if transpose_b { "ᵀ" } else { "" });
     ensure(a.shape.rank() >= 2 && b.shape.rank() >= 2, || format!("{}: each side needs two axes or more", both()))?;
-    ensure(a.dtype == b.dtype && a.dtype.is_float(), || format!("{}: want equal float types", both()))?;
+    let (wide, floats) = (a.dtype == DType::F32 || b.dtype == DType::F32, a.dtype.is_float() && b.dtype.is_float());
+    ensure(floats && (wide || a.dtype == b.dtype), || {
+        format!("{}: want equal float types, or f32 with a half type", both())
+    })?;
     let split = |t: &Type, transposed: bool| {
         let (batch, last) = t.shape.dims().split_at(t.shape.rank() - 2);
         let (rows, cols) = if transposed { (&last[1], &last[0]) } else { (&last[0], &last[1]) };
@@ -104,7 +108,8 @@ fn matmul(inputs: &[&Type], transpose_a: bool, transpose_b: bool) -> Infer<Shape
     ensure(k == k2, || format!("{}: inner sizes {k} and {k2} differ", both()))?;
     let batch =
         batch_a.broadcast(&batch_b).ok_or_else(|| format!("{}: leading axes do not stretch to one shape", both()))?;
-    Ok(batch.dims().iter().cloned().chain([m, n]).collect::<Vec<_>>().into())
+    let shape = batch.dims().iter().cloned().chain([m, n]).collect::<Vec<_>>().into();
+    Ok((if wide { DType::F32 } else { a.dtype }, shape))
 }
 
 fn gated_cell(batch_last: bool, by_column: bool, heads: [usize; 3], inputs: &[&Type]) -> Infer<Vec<Type>> {
@@ -267,7 +272,8 @@ impl Op {
             }
             Op::MatMul { transpose_a, transpose_b } => {
                 arity(inputs, 2..=2)?;
-                one(inputs[0].dtype, matmul(inputs, *transpose_a, *transpose_b)?)
+                let (dtype, shape) = matmul(inputs, *transpose_a, *transpose_b)?;
+                one(dtype, shape)
             }
             Op::Reduce { kind, axes, keep } => {
                 arity(inputs, 1..=1)?;
@@ -508,7 +514,7 @@ impl Op {
                 ensure(map.inputs() < inputs.len(), || {
                     format!("the program reads {} inputs, got {}", map.inputs(), inputs.len() - 1)
                 })?;
-                let product = matmul(&inputs[..2], *transpose_a, *transpose_b)?;
+                let (_, product) = matmul(&inputs[..2], *transpose_a, *transpose_b)?;
                 for extra in &inputs[2..] {
                     ensure(extra.shape.broadcast(&product).as_ref() == Some(&product), || {
                         format!("{extra} does not stretch to the product's {product}")

@@ -207,7 +207,8 @@ pub enum Op {
     Compare(Compare),
     /// (condition, a, b): a where the condition holds, else b, with broadcasting.
     Select,
-    /// Matrix product of the last two axes; leading axes broadcast. Accumulates in at least `f32`.
+    /// Matrix product of the last two axes; leading axes broadcast. Accumulates in at least `f32`. Both sides have one type,
+    /// or one of them is `f32` and the other a half type: then the result is `f32`.
     MatMul {
         /// Whether the left operand is stored with its last two axes swapped.
         transpose_a: bool,

@@ -1,11 +1,39 @@
 //! Removes nodes that are not needed, and merges equal ones.
 
 use super::PassOptions;
+use super::merge::with_body;
 use crate::error::Result;
 use crate::graph::{Graph, Value};
 use crate::op::{Map, MapInstr, MapResult, Op};
 use crate::shape::Shape;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
+
+/// Loops without the values that they are handed and do not read.
+pub(super) fn unread_by_loops(graph: &Graph) -> Result<Graph> {
+    let mut r = graph.rebuild();
+    for (id, node) in (0u32..).zip(graph.nodes()) {
+        let Op::Scan(scan) = &node.op else {
+            r.copy(id)?;
+            continue;
+        };
+        let inner = unread_by_loops(&scan.body)?;
+        let (uses, first) = (inner.uses(), scan.states + scan.sequences);
+        let (mut body, mut inputs) = (inner.rebuild(), vec![]);
+        let unread: HashSet<u32> =
+            inner.inputs().skip(first).map(|(_, v)| v.node).filter(|id| uses[*id as usize] == [0]).collect();
+        for ((_, value), outer) in inner.inputs().zip(&node.inputs) {
+            if !unread.contains(&value.node) {
+                inputs.push(r.get(*outer)?);
+            }
+        }
+        for id in (0..inner.nodes().len() as u32).filter(|id| !unread.contains(id)) {
+            body.copy(id)?;
+        }
+        let new = r.new.push(Op::Scan(Box::new(with_body(scan, body.finish()?))), inputs, node.name.clone())?;
+        r.set_all(id, new);
+    }
+    r.finish()
+}
 
 /// Drops nodes that no result depends on, and results of programs that are not read. Inputs stay: they are the graph's
 /// interface.

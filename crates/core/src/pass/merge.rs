@@ -98,8 +98,8 @@ fn merge_in(graph: &Graph, constant: &dyn Fn(Value) -> bool, most_columns: usize
 /// Products of one kind can be merged.
 #[derive(PartialEq, Eq, Hash)]
 enum Kind {
-    /// With these operands transposed.
-    Dense([bool; 2]),
+    /// With these operands transposed, and weights of this type.
+    Dense([bool; 2], DType),
     /// With weights of this format, rows that are rounded or not, and scales of this type.
     LowBit(LowBit, bool, DType),
 }
@@ -110,7 +110,8 @@ impl Kind {
         let right = &graph.ty(*node.inputs.get(1)?).shape;
         let (kind, axis) = match &node.op {
             Op::MatMul { transpose_a, transpose_b } => {
-                (Kind::Dense([*transpose_a, *transpose_b]), usize::from(!transpose_b))
+                let weights = graph.ty(node.inputs[1]).dtype;
+                (Kind::Dense([*transpose_a, *transpose_b], weights), usize::from(!transpose_b))
             }
             Op::LowBitMatMul(product) if product.then.is_none() => {
                 let scales = graph.ty(node.inputs[2]).dtype;

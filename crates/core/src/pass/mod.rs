@@ -165,6 +165,16 @@ fn loops(graph: &Graph) -> Result<PassRecord> {
     Ok(PassRecord { pass, nodes_before: nodes, nodes_after: nodes, notes })
 }
 
+/// The graph with sums of products with one left-hand side as one product, and factors moved into weights, also in loops;
+/// sums and products of weights are outside of these.
+pub(crate) fn absorbed(graph: &Graph) -> Result<Graph> {
+    let options = PassOptions::default();
+    let absorbed = absorb::absorb(graph, &options)?;
+    let hoisted = in_bodies(&absorbed, hoist::hoist, &options).and_then(|g| hoist::hoist(&g, &options))?;
+    let lean = in_bodies(&hoisted, dead::dead_code, &options)?;
+    dead::unread_by_loops(&lean).and_then(|g| tidy(&g))
+}
+
 /// The graph without nodes that no result depends on, and without data that no node names.
 pub(crate) fn tidy(graph: &Graph) -> Result<Graph> {
     let mut tidy = dead::dead_code(graph, &PassOptions::none())?;

@@ -67,6 +67,8 @@ pub enum Format {
         block: usize,
         /// Whether rows are rounded to 8 bits, so that the product is in integers.
         rounded: bool,
+        /// Whether blocks of weights become `f32` first, for the tiles of other products: so for many rows of `f32`.
+        widened: bool,
         /// Bytes of codes, scales and offsets.
         bytes: usize,
     },
@@ -97,6 +99,13 @@ pub struct Product {
     pub then: Option<MapWork>,
     /// Threads that share it.
     pub threads: usize,
+}
+
+impl Kernel {
+    /// Whether it is a product in integers of 8 bits.
+    pub fn is_integer_product(&self) -> bool {
+        matches!(self, Kernel::Product(Product { format: Format::LowBit { rounded: true, .. }, .. }))
+    }
 }
 
 impl Product {

@@ -7,7 +7,7 @@ mod network;
 mod search;
 mod watch;
 
-pub use network::{Layer, Layers, Weights};
+pub use network::{Layer, Layers, Weights, prepared};
 pub use search::{Cost, choose};
 pub use watch::WATCHED;
 
@@ -152,6 +152,22 @@ pub fn quantize(matrix: &Tensor, scheme: Scheme, importance: Option<&[f32]>) -> 
         Some(made) => Ok(made),
         None => with_scales(numbers, [rows, len], Scheme { scales: DType::F32, ..scheme }, importance)?
             .ok_or_else(|| refuse(format!("numbers whose scale f32 cannot hold, in {matrix}"))),
+    }
+}
+
+/// A matrix of `f32` in half precision: each number becomes the nearest one of `f16` or `bf16`, ties to even. Infinity, NaN and
+/// numbers that are too large for the type are refused.
+pub fn halve(matrix: &Tensor, to: DType) -> Result<Tensor> {
+    let refuse = |problem: String| Error::Tensor { expected: format!("finite f32 that {to} can hold"), got: problem };
+    if !matches!(to, DType::F16 | DType::Bf16) {
+        return Err(Error::Tensor { expected: "f16 or bf16".into(), got: to.to_string() });
+    }
+    let numbers = matrix.values::<f32>()?;
+    let wide: Vec<f64> = numbers.iter().map(|x| f64::from(*x)).collect();
+    let halves = Tensor::from_f64(to, matrix.shape(), &wide)?;
+    match halves.to_f64().iter().position(|x| !x.is_finite()) {
+        Some(at) => Err(refuse(format!("{} at number {at} of {matrix}", numbers[at]))),
+        None => Ok(halves),
     }
 }
 

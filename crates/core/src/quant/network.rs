@@ -33,11 +33,34 @@ impl Layer {
 
 /// What becomes of a layer.
 #[derive(Clone, Debug)]
-pub struct Weights {
-    /// The quantized matrix.
-    pub matrix: Quantized,
-    /// Whether what it is multiplied with is rounded to 8 bits, row by row.
-    pub rounded: bool,
+pub enum Weights {
+    /// Codes and scales.
+    LowBit {
+        /// The quantized matrix.
+        matrix: Quantized,
+        /// Whether what it is multiplied with is rounded to 8 bits, row by row.
+        rounded: bool,
+    },
+    /// Numbers of half precision, `[outputs, inputs]`; see [`super::halve`].
+    Half(Tensor),
+}
+
+impl Weights {
+    /// Bytes that the weights take.
+    pub fn bytes(&self) -> usize {
+        match self {
+            Weights::LowBit { matrix, .. } => matrix.bytes(),
+            Weights::Half(matrix) => matrix.size(),
+        }
+    }
+
+    /// The numbers that they stand for, row after row.
+    pub fn numbers(&self) -> Vec<f32> {
+        match self {
+            Weights::LowBit { matrix, .. } => matrix.numbers(),
+            Weights::Half(matrix) => matrix.to_f64().into_iter().map(|x| x as f32).collect(),
+        }
+    }
 }
 
 /// A network's matrices.
@@ -45,6 +68,13 @@ pub struct Weights {
 pub struct Layers<'a> {
     graph: &'a Graph,
     layers: Vec<Layer>,
+}
+
+/// The network as it is quantized: products that are added up, such as the two time heads of a CfC whose time span is constant,
+/// are one product with the sum of their weights, and factors are in the weights. Compiling does the same with weights of
+/// `f32`, but cannot with codes.
+pub fn prepared(graph: &Graph) -> Result<Graph> {
+    pass::absorbed(graph)
 }
 
 impl<'a> Layers<'a> {
@@ -114,7 +144,11 @@ impl<'a> Layers<'a> {
             .iter()
             .filter_map(|(number, weights)| self.layers.get(*number).map(|layer| (layer.value, (layer, weights))))
             .collect();
-        let rounded: HashSet<Value> = chosen.iter().filter(|(_, (_, w))| w.rounded).map(|(v, _)| *v).collect();
+        let rounded: HashSet<Value> = chosen
+            .iter()
+            .filter(|(_, (_, w))| matches!(w, Weights::LowBit { rounded: true, .. }))
+            .map(|(v, _)| *v)
+            .collect();
         let mut r = self.graph.rebuild();
         let mut rows = HashMap::new();
         for (id, value) in (0..self.graph.nodes().len() as u32).map(|id| (id, Value { node: id, slot: 0 })) {
@@ -130,10 +164,15 @@ impl<'a> Layers<'a> {
 
 /// Adds a quantized matrix in the layer's orientation.
 fn numbers(graph: &mut Graph, layer: &Layer, weights: &Weights) -> Result<Value> {
-    let matrix = &weights.matrix;
-    let parts = [Some(&matrix.codes), Some(&matrix.scales), matrix.offsets.as_ref()];
+    let (op, parts) = match weights {
+        Weights::LowBit { matrix: Quantized { format, codes, scales, offsets }, .. } => {
+            let offsets = offsets.as_ref().map(|offsets| (offsets, "offsets"));
+            (Op::LowBit(*format), [(codes, "codes"), (scales, "scales")].into_iter().chain(offsets).collect())
+        }
+        Weights::Half(matrix) => (Op::Cast { dtype: DType::F32 }, vec![(matrix, "half")]),
+    };
     let mut inputs = vec![];
-    for (tensor, part) in parts.into_iter().flatten().zip(["codes", "scales", "offsets"]) {
+    for (tensor, part) in parts {
         let name = format!("{}.{part}", layer.name);
         if graph.names_weight(&name) {
             let problem = format!("the graph has a weight `{name}` already; rename it before quantizing");
@@ -143,7 +182,7 @@ fn numbers(graph: &mut Graph, layer: &Layer, weights: &Weights) -> Result<Value>
         inputs.push(graph.push(Op::Weight { name: name.clone(), ty }, vec![], name.clone())?);
         graph.set_weight(&name, tensor.clone())?;
     }
-    let new = graph.push(Op::LowBit(matrix.format), inputs, format!("{}.weights", layer.name))?;
+    let new = graph.push(op, inputs, format!("{}.weights", layer.name))?;
     if !layer.transposed {
         return Ok(new);
     }

@@ -247,6 +247,8 @@ impl Maker<'_, '_> {
                 } else {
                     let k = self.fixed(x, if transpose_a { rank.checked_sub(2)? } else { rank.checked_sub(1)? })?;
                     let n = self.c.of(&[3usize, 1, 4, 8, 17, 0]);
+                    let half = dtype == DType::F32 && self.c.one_in(4);
+                    let dtype = if half { self.c.of(&[DType::Bf16, DType::F16]) } else { dtype };
                     let data = self.tensor(dtype, &if transpose_b { [n, k] } else { [k, n] });
                     self.known(data)?
                 };

@@ -260,6 +260,27 @@ fn casts_between_floats_pass_and_through_integers_do_not() {
 }
 
 #[test]
+fn products_of_f32_and_halves() {
+    for (ta, tb) in [(false, false), (true, false), (false, true), (true, true)] {
+        for half_left in [false, true] {
+            check(&[("N", 3)], |b| {
+                let (left, right) = if half_left { (DType::Bf16, DType::F32) } else { (DType::F32, DType::Bf16) };
+                let x = b.input("x", left, if ta { shape![4, "N"] } else { shape!["N", 4] })?;
+                let y = b.input("y", right, if tb { [2, 4] } else { [4, 2] })?;
+                let z = b.matmul_t(x, y, ta, tb)?;
+                b.tanh(z)
+            });
+        }
+    }
+    // Several left-hand sides with one matrix.
+    check(&[], |b| {
+        let x = input(b, "x", [2, 3, 4]);
+        let y = b.input("y", DType::F16, [4, 2])?;
+        b.matmul(x, y)
+    });
+}
+
+#[test]
 fn dequantize_has_a_gradient_by_its_scale_and_quantize_is_refused_by_name() {
     check(&[], |b| {
         let q = b.input("q", DType::I8, [4, 3])?;

@@ -20,6 +20,7 @@ mod dot;
 mod float;
 mod int;
 mod pack;
+mod peak;
 mod plan;
 mod round;
 #[cfg(test)]
@@ -31,7 +32,9 @@ pub use check::{integer_path, self_test};
 pub(crate) use float::{WidenCodes, widen_panel};
 use half::{bf16, f16};
 pub use pack::PackedLowBit;
-pub(crate) use plan::{is_direct, product, scratch_bytes};
+pub use peak::integer_burst;
+pub use plan::is_direct;
+pub(crate) use plan::{product, scratch_bytes};
 
 /// How codes are packed into bytes, in the order of k.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -19,26 +19,106 @@
 
 use super::{Code, Matrix, PIECE, float_at};
 use crate::Isa;
+use crate::changing::{Changing, Rewriting};
 use crate::gemm::{Store, panel_of};
 use memmap2::MmapMut;
+use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
 
-/// From how many bytes on memory is asked for in large pages.
-#[cfg(target_os = "linux")]
+/// From how many bytes on memory is asked for in large pages where the system has them: one row passes over all weights once,
+/// and a table of small pages for them does not fit the TLB.
 const LARGE_PAGE: usize = 2 << 20;
 
-/// Room for that many bytes, all of them 0, at the start of a page; the error says how many there is no memory for.
-///
-/// Large matrices get large pages where the system has them: one row passes over all weights once, and a table of small
-/// pages for them does not fit the TLB.
-fn room(bytes: usize) -> Result<MmapMut, String> {
-    let memory = MmapMut::map_anon(bytes.max(1))
-        .map_err(|problem| format!("no memory for {bytes} bytes of packed weights: {problem}"))?;
-    #[cfg(target_os = "linux")]
-    if bytes >= LARGE_PAGE {
+#[derive(Clone, Copy)]
+#[repr(align(64))]
+struct Line(#[expect(dead_code, reason = "read through pointers")] [u8; 64]);
+
+/// Room for packed bytes, all of them 0, at the start of a cache line: pages of their own, or lines of the heap.
+enum Room {
+    Pages(MmapMut),
+    Lines(Vec<Line>),
+}
+
+impl Room {
+    /// The error says for how many bytes there is no memory.
+    fn new(bytes: usize) -> Result<Room, String> {
+        if bytes < LARGE_PAGE {
+            let (mut lines, count) = (Vec::new(), bytes.div_ceil(64));
+            lines.try_reserve_exact(count).map_err(|_| format!("no memory for {bytes} bytes of packed weights"))?;
+            lines.resize(count, Line([0; 64]));
+            return Ok(Room::Lines(lines));
+        }
+        let pages = MmapMut::map_anon(bytes)
+            .map_err(|problem| format!("no memory for {bytes} bytes of packed weights: {problem}"))?;
         // Without large pages it is only slower.
-        let _ = memory.advise(memmap2::Advice::HugePage);
+        #[cfg(target_os = "linux")]
+        let _ = pages.advise(memmap2::Advice::HugePage);
+        Ok(Room::Pages(pages))
     }
-    Ok(memory)
+}
+
+impl Deref for Room {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match self {
+            Room::Pages(pages) => pages,
+            // SAFETY: lines are bytes.
+            Room::Lines(lines) => unsafe { std::slice::from_raw_parts(lines.as_ptr().cast(), lines.len() * 64) },
+        }
+    }
+}
+
+impl DerefMut for Room {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        match self {
+            Room::Pages(pages) => pages,
+            // SAFETY: lines are bytes, and borrowed alone.
+            Room::Lines(lines) => unsafe {
+                std::slice::from_raw_parts_mut(lines.as_mut_ptr().cast(), lines.len() * 64)
+            },
+        }
+    }
+}
+
+/// Packed bytes, which kernels read through pointers.
+pub(super) struct Packed {
+    /// Only keeps the bytes: they are read and written through `at`.
+    _room: Room,
+    at: *mut u8,
+    len: usize,
+}
+
+// SAFETY: the bytes belong to this value. They are written only by `rewrite`, whose caller promises that nobody reads them
+// meanwhile.
+unsafe impl Send for Packed {}
+// SAFETY: as above.
+unsafe impl Sync for Packed {}
+
+impl Packed {
+    fn new(mut room: Room) -> Packed {
+        let (at, len) = (room.as_mut_ptr(), room.len());
+        Packed { _room: room, at, len }
+    }
+
+    fn len(&self) -> usize {
+        self.len
+    }
+
+    fn as_ptr(&self) -> *const u8 {
+        self.at
+    }
+
+    /// Copies other bytes, as many, over these.
+    ///
+    /// # Safety
+    /// Nobody may read or write these bytes, or write the others, meanwhile.
+    unsafe fn rewrite(&self, with: &Packed) {
+        assert_eq!(self.len, with.len, "checked by the caller");
+        // SAFETY: both have this many bytes, and not the same ones, since no value holds two; the rest is the caller's
+        // promise.
+        unsafe { self.at.copy_from_nonoverlapping(with.at, self.len) };
+    }
 }
 
 /// Writes bytes.
@@ -113,16 +193,18 @@ impl Shape {
     }
 }
 
-/// Low-bit weights packed once, for one instruction set: the right-hand side of a product.
+/// Low-bit weights packed for one instruction set: the right-hand side of a product. They never change, or only where their
+/// owner rewrites them.
 pub struct PackedLowBit {
+    owner: Option<Arc<Changing>>,
     pub(super) shape: Shape,
     pub(super) code: Code,
-    pub(super) codes: MmapMut,
+    pub(super) codes: Packed,
     pub(super) store: Store,
     /// Whether every column has its own scales (of type `store`); else they are f32, one for each block.
     pub(super) by_column: bool,
-    pub(super) scales: MmapMut,
-    pub(super) offsets: Option<MmapMut>,
+    pub(super) scales: Packed,
+    pub(super) offsets: Option<Packed>,
 }
 
 impl PackedLowBit {
@@ -132,7 +214,7 @@ impl PackedLowBit {
         let shape = Shape::new(isa, parts.code, parts.n, parts.k, parts.block);
         let columns = parts.n.next_multiple_of(shape.lanes);
         let size = |each: usize| columns.saturating_mul(each);
-        let mut codes = room(size(shape.all_groups.saturating_mul(4)))?;
+        let mut codes = Room::new(size(shape.all_groups.saturating_mul(4)))?;
         // One row's codes, one to a byte: in their own order, then with every block filled up.
         let mut row: Vec<u8> = Vec::new();
         let mut spread = vec![0; if parts.n == 0 { 0 } else { shape.all_groups * shape.group() }];
@@ -156,18 +238,51 @@ impl PackedLowBit {
             if by_column {
                 columns_of(&shape, parts.store, bytes)
             } else {
-                let mut to = room(shape.blocks.saturating_mul(4))?;
+                let mut to = Room::new(shape.blocks.saturating_mul(4))?;
                 (0..shape.blocks).for_each(|b| put(&mut to, b * 4, float_at(parts.store, bytes, b).to_ne_bytes()));
                 Ok(to)
             }
         };
-        let (scales, offsets) = (floats(parts.scales)?, parts.offsets.map(floats).transpose()?);
-        Ok(PackedLowBit { shape, code: parts.code, codes, store: parts.store, by_column, scales, offsets })
+        let offsets = parts.offsets.map(floats).transpose()?.map(Packed::new);
+        let (codes, scales) = (Packed::new(codes), Packed::new(floats(parts.scales)?));
+        let (code, store) = (parts.code, parts.store);
+        Ok(PackedLowBit { owner: None, shape, code, codes, store, by_column, scales, offsets })
+    }
+
+    /// The same, which its owner may rewrite.
+    pub fn changing(mut self, owner: &Arc<Changing>) -> PackedLowBit {
+        self.owner = Some(Arc::clone(owner));
+        self
+    }
+
+    pub(crate) fn owner(&self) -> Option<&Arc<Changing>> {
+        self.owner.as_ref()
+    }
+
+    /// Replaces all numbers by those of another matrix of the same format, which has no owner.
+    pub fn rewrite(&self, by: &mut Rewriting<'_>, with: &PackedLowBit) -> Result<(), String> {
+        if !self.owner.as_ref().is_some_and(|owner| by.is_of(owner)) {
+            return Err(format!("{self:?} does not change, or another owner may rewrite it"));
+        }
+        let kind = |p: &PackedLowBit| (p.shape, p.code, p.store, p.by_column, p.offsets.is_some());
+        if kind(self) != kind(with) || with.owner.is_some() {
+            return Err(format!("{with:?} in the place of {self:?}, or one that has an owner"));
+        }
+        // SAFETY: these have an owner, whose lock `by` holds, so no run reads them now. The others have none, so they are
+        // another matrix, which is never written.
+        unsafe {
+            self.codes.rewrite(&with.codes);
+            self.scales.rewrite(&with.scales);
+            if let (Some(old), Some(new)) = (&self.offsets, &with.offsets) {
+                old.rewrite(new);
+            }
+        }
+        Ok(())
     }
 
     /// Size in memory.
     pub fn bytes(&self) -> usize {
-        self.codes.len() + self.scales.len() + self.offsets.as_ref().map_or(0, |offsets| offsets.len())
+        self.codes.len() + self.scales.len() + self.offsets.as_ref().map_or(0, Packed::len)
     }
 
     /// Length of the sums of a product.
@@ -199,10 +314,9 @@ impl PackedLowBit {
     /// The address of a panel's codes, and of its first scales and offsets (null if there are none).
     pub(super) fn panel(&self, from: usize) -> (*const u8, *const u8, *const u8) {
         let floats = if self.by_column { from * self.shape.blocks * self.store.size() } else { 0 };
-        let start = |memory: &MmapMut| memory.as_ptr();
-        let offsets = self.offsets.as_ref().map_or(std::ptr::null(), |o| start(o).wrapping_add(floats));
-        let codes = start(&self.codes).wrapping_add(from * self.shape.all_groups * 4);
-        (codes, start(&self.scales).wrapping_add(floats), offsets)
+        let offsets = self.offsets.as_ref().map_or(std::ptr::null(), |o| o.as_ptr().wrapping_add(floats));
+        let codes = self.codes.as_ptr().wrapping_add(from * self.shape.all_groups * 4);
+        (codes, self.scales.as_ptr().wrapping_add(floats), offsets)
     }
 
     /// What is subtracted from a code: the centre, or nothing where there are offsets.
@@ -241,10 +355,10 @@ fn unpack(code: Code, bytes: &[u8], to: &mut Vec<u8>) {
 }
 
 /// Scales or offsets of every column, in panels.
-fn columns_of(shape: &Shape, store: Store, bytes: &[u8]) -> Result<MmapMut, String> {
+fn columns_of(shape: &Shape, store: Store, bytes: &[u8]) -> Result<Room, String> {
     let size = store.size();
     let columns = shape.n.next_multiple_of(shape.lanes);
-    let mut to = room(columns.saturating_mul(shape.blocks).saturating_mul(size))?;
+    let mut to = Room::new(columns.saturating_mul(shape.blocks).saturating_mul(size))?;
     for n in 0..shape.n {
         let from = n / shape.width * shape.width;
         let wide = shape.wide(from);

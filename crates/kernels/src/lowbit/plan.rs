@@ -16,8 +16,9 @@ use crate::tuning::{Machine, Tuning};
 use half::{bf16, f16};
 use std::ops::Range;
 
-/// Whether a product is carried out here; else the matrix is widened for the tiles of other products.
-pub(crate) fn is_direct(tuning: &Tuning, rows: usize, rounded: bool) -> bool {
+/// Whether a product of so many rows multiplies codes as they are taken apart; else the matrix is widened for the tiles of
+/// other products.
+pub fn is_direct(tuning: &Tuning, rows: usize, rounded: bool) -> bool {
     rounded || rows < tuning.lowbit_widened_rows_least()
 }
 

@@ -532,7 +532,8 @@ impl Call {
         match self {
             Call::Gemm(gemm) => match &gemm.b {
                 GemmB::Packed(b) => [b.owner(), None],
-                GemmB::LowBit { .. } | GemmB::Plain(_) => [None, None],
+                GemmB::LowBit { b, .. } => [b.owner(), None],
+                GemmB::Plain(_) => [None, None],
             },
             Call::SynapseSum { synapses, .. } => [synapses.owner(), None],
             Call::Gated { gated, .. } => [gated.owner(), None],

@@ -2,8 +2,10 @@
 //! or a value, and a value that was read can be written and reads back. Each says how many values there were to check.
 #![allow(dead_code, reason = "each fuzzer uses one of these")]
 
+use schwann_core::io::gguf::Gguf;
 use schwann_core::io::safetensors;
 use schwann_core::{Bindings, CompileOptions, Program, Tensor, Type};
+use schwann_nn::decoder;
 use schwann_nn::wiring::{Wiring, WiringConfig};
 use schwann_nn::{CONFIG_KEY, GraphOptions, Layer, MODEL_KEY, Model, import_ncps_bytes};
 use serde_json::Value;
@@ -30,6 +32,33 @@ pub(crate) fn wiring(data: &[u8]) -> usize {
         }
     }
     checked
+}
+
+/// A decoder: a GGUF file; or `config.json`, a byte of 0, and `model.safetensors`. What is read makes a network, and a small
+/// one runs.
+pub(crate) fn decoder(data: &[u8]) -> usize {
+    let opened = if data.starts_with(b"GGUF") {
+        Gguf::from_bytes(data.to_vec()).map_err(schwann_nn::Error::from).and_then(|file| decoder::from_gguf(&file))
+    } else {
+        let Some(end) = data.iter().position(|byte| *byte == 0) else { return 0 };
+        let folder = std::env::temp_dir().join(format!("schwann-decoder-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).expect("there is a folder for temporary files");
+        std::fs::write(folder.join("config.json"), &data[..end]).expect("room for it");
+        std::fs::write(folder.join("model.safetensors"), &data[end + 1..]).expect("room for it");
+        let opened = decoder::open(&folder);
+        std::fs::remove_dir_all(&folder).expect("its own folder");
+        opened
+    };
+    let Ok((decoder, weights)) = opened else { return 0 };
+    let graph = decoder.graph(&weights).expect("what was read makes a network");
+    graph.verify().expect("which is well formed");
+    if graph.weights().values().map(|t| t.bytes().len()).sum::<usize>() <= 1 << 20 && graph.nodes().len() <= 1 << 10 {
+        let program = Program::compile(&graph, &CompileOptions::default()).expect("which compiles");
+        let tokens = Tensor::new(&[1, 1], &[0i32]).expect("one symbol");
+        let logits = program.session().run(&[("tokens", &tokens)]).expect("and runs")[0].clone();
+        assert_eq!(logits.shape(), [1, 1, decoder.vocabulary]);
+    }
+    1
 }
 
 /// A model's file, or the JSON of its layers alone: what is read can be written, reads back, and compiles and runs.

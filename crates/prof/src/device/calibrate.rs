@@ -10,11 +10,11 @@ use super::fit::{self, Counts, Prices, Target, Unit};
 use super::levels::{self, room};
 use super::roof::{self, Level, Limits, Ready, words};
 use super::solve::solve;
-use super::{Progress, Result, cpu, suite};
+use super::{Error, Progress, Result, cpu, suite};
 use crate::measure::time;
 use crate::profile::{Named, Roof};
-use schwann_core::Figure;
 use schwann_core::op::Unary;
+use schwann_core::{Error as Core, Figure};
 use schwann_kernels::Isa;
 use serde::{Deserialize, Serialize};
 use std::hint::black_box;
@@ -25,7 +25,7 @@ pub const VERSION: u32 = 2;
 
 /// Counts the changes of what is priced (`fit::Unit`) and of the kernels behind it: prices of another count are of no use,
 /// and part of a machine's fingerprint.
-const PRICED: u32 = 4;
+const PRICED: u32 = 5;
 
 /// Rounds over the suite.
 const ROUNDS: usize = 4;
@@ -255,11 +255,22 @@ impl Calibration {
         part(0.32, Progress::new("overhead of steps"));
         let step_overhead_s = roof::step_overhead_s(isa, latency_s * 2.0)?;
         let target = target(isa, &limits[0].levels);
-        let (names, mut ready): (Vec<String>, Vec<Ready>) = {
-            let pieces = suite::all(target.l1, target.l2)?;
-            let names = pieces.iter().map(|p| p.name.clone()).collect();
-            (names, pieces.into_iter().map(|p| p.ready(one.backend())).collect::<Result<_>>()?)
-        };
+        let (mut names, mut ready): (Vec<String>, Vec<Ready>) = (vec![], vec![]);
+        for piece in suite::all(target.l1, target.l2)? {
+            let name = piece.name.clone();
+            let once = |mut piece: Ready| piece.run().map(|_| ()).map(|()| piece);
+            match piece.ready(one.backend()).and_then(once) {
+                Ok(piece) => {
+                    names.push(name);
+                    ready.push(piece);
+                }
+                // Prices of what needs more memory than there is stay unknown.
+                Err(Error::Core(problem @ Core::Memory { .. })) => {
+                    limits[0].left_out.push(format!("{name}: {problem}"))
+                }
+                Err(problem) => return Err(problem),
+            }
+        }
         // In rounds: what disturbs the machine for a second disturbs one round of each.
         let mut rounds = vec![[f64::INFINITY; ROUNDS]; ready.len()];
         let all = (ROUNDS * ready.len()) as f64;
@@ -385,7 +396,8 @@ impl Calibration {
         let gain = self.limits(threads).map(|l| l.bf16_flops_per_s / l.product_flops_per_s);
         let how = "products of bfloat16 over those of f32, both in cache";
         let bf16_gain = gain.map(|g| Figure::derived(g, "×", source(how)));
-        Roof { device, flops, functions, bandwidth, step_overhead, bf16_gain, run_overhead: None }
+        let int8 = self.limits(threads).map(|l| integers(l, &source));
+        Roof { device, flops, int8, functions, bandwidth, step_overhead, bf16_gain, run_overhead: None }
     }
 
     /// Everything that was measured, as figures.
@@ -405,8 +417,7 @@ impl Calibration {
                 format!("bf16 products, {on}"),
                 Figure::measured(l.bf16_flops_per_s, "flop/s", s("products that stay in cache")),
             );
-            let why = "there are no integer products among the kernels yet";
-            add(format!("i8, {on}"), Figure::unavailable("op/s", source.clone(), why));
+            add(format!("8-bit integers, {on}"), integers(l, &s));
             for level in &l.levels {
                 let set = schwann_core::plan::bytes(level.working_set_bytes as u64);
                 for (way, rate) in [
@@ -451,6 +462,16 @@ impl Calibration {
                 Figure::derived(self.clock_hz, "Hz", format!("{source}: {how}"))
             }
         }
+    }
+}
+
+/// Sums of products of 8-bit integers in registers.
+fn integers(l: &Limits, source: &dyn Fn(&str) -> String) -> Figure {
+    let path = l.int8_path.as_deref().unwrap_or("unknown");
+    let how = source(&format!("sums of four 8-bit products in registers ({path}), {}", words(l.threads)));
+    match l.int8_ops_per_s {
+        Some(rate) => Figure::measured(rate, "op/s", how),
+        None => Figure::unavailable("op/s", how, "there is no instruction for sums of 8-bit products here"),
     }
 }
 
@@ -569,6 +590,8 @@ pub(super) mod tests {
             flops_per_s: 100e9 * threads as f64,
             product_flops_per_s: 90e9 * threads as f64,
             bf16_flops_per_s: 180e9 * threads as f64,
+            int8_ops_per_s: Some(400e9 * threads as f64),
+            int8_path: Some("made up".into()),
             functions_per_s: 4e9 * threads as f64,
             levels: vec![
                 level("L1", Some(32 << 10), 200e9),
@@ -611,6 +634,21 @@ pub(super) mod tests {
             (Unit::F16Work, 0.03e-9),
             (Unit::F16RowByte, 0.02e-9),
             (Unit::Converted, 0.05e-9),
+            (Unit::RoundedCall, 40e-9),
+            (Unit::RoundedElement, 0.2e-9),
+            (Unit::ScaledSum, 0.1e-9),
+            (Unit::Int8RowByte, 0.01e-9),
+            (Unit::Int4RowByte, 0.02e-9),
+            (Unit::TernaryRowByte, 0.03e-9),
+            (Unit::Int8Work, 0.003e-9),
+            (Unit::Int4Work, 0.004e-9),
+            (Unit::TernaryWork, 0.003e-9),
+            (Unit::WidenedCall, 40e-9),
+            (Unit::WidenedCode, 0.02e-9),
+            (Unit::ApartCode, 0.02e-9),
+            (Unit::ApartWork, 0.02e-9),
+            (Unit::HalfWork, 0.02e-9),
+            (Unit::HalfRowByte, 0.02e-9),
             (Unit::GatedWork, 0.02e-9),
             (Unit::GatedFunction, 0.5e-9),
             (Unit::CopyCall, 10e-9),
@@ -663,7 +701,8 @@ pub(super) mod tests {
         assert!(c.limits[0].flops_per_s > 1e8 && c.clock_hz > 1e8 && !c.latencies.is_empty());
         assert!(c.conditions.share.is_none_or(|s| s > 0.0) && c.conditions.spread >= 1.0, "{:?}", c.conditions);
         assert!(c.condition.is_finite() && c.held_back_error > 0.0);
-        assert!(c.figures().iter().any(|n| n.name.starts_with("i8") && n.figure.value.is_none()));
+        let integers = c.figures().into_iter().find(|n| n.name == "8-bit integers, 1 thread").unwrap().figure;
+        assert!(integers.value.map_or(integers.reason.is_some(), |v| v > 1e8), "{integers:?}");
     }
 
     #[test]

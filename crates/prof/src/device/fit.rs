@@ -12,6 +12,7 @@
 //! cache the bandwidth of the level that holds it is a second bound ([`mod@super::predict`]).
 
 use schwann_core::DType;
+use schwann_core::op::Code;
 use schwann_core::plan::kernel::{BatchAxis, Elementwise, Format, GatedCell, MapWork, Product, Rounds, Synapses};
 use schwann_core::plan::{Kernel, Loop, Place, Plan, Step};
 use schwann_kernels::tuning::{MachineClass, Tuning};
@@ -100,16 +101,46 @@ pub enum Unit {
     AttentionWork,
     /// A score of it: scale, exponential, sum.
     AttentionScore,
-    /// A multiply-add of a product of several rows whose weights are bfloat16.
+    /// A multiply-add of a product of several rows of f32 with weights of half precision.
+    HalfWork,
+    /// A byte of such weights in a product of one row.
+    HalfRowByte,
+    /// A multiply-add of a product of several rows of bfloat16 with weights of it.
     Bf16Work,
     /// A byte of such weights in a product of one row.
     Bf16RowByte,
-    /// A multiply-add of a product of several rows whose weights are f16.
+    /// A multiply-add of a product of several rows of f16 with weights of it.
     F16Work,
     /// A byte of such weights in a product of one row.
     F16RowByte,
     /// An element that a map or product reads or writes in another type than f32.
     Converted,
+    /// A product in integers: rows of 8 bits with low-bit weights.
+    RoundedCall,
+    /// An element of a row that is rounded to 8 bits for it.
+    RoundedElement,
+    /// A sum of integers that is scaled: one for each block of each row and column.
+    ScaledSum,
+    /// A byte of packed 8-bit codes in a product in integers of one row.
+    Int8RowByte,
+    /// The same of 4-bit codes.
+    Int4RowByte,
+    /// The same of ternary codes.
+    TernaryRowByte,
+    /// A multiply-add of a product in integers of several rows, with 8-bit codes.
+    Int8Work,
+    /// The same with 4-bit codes.
+    Int4Work,
+    /// The same with ternary codes.
+    TernaryWork,
+    /// A product of a few rows of f32 with low-bit weights.
+    WidenedCall,
+    /// A code that is taken apart for a tile of it.
+    ApartCode,
+    /// A multiply-add of it.
+    ApartWork,
+    /// A code that becomes an f32 before it meets many rows.
+    WidenedCode,
 }
 
 /// What bounds a unit's price on another machine.
@@ -146,7 +177,23 @@ impl Unit {
             | Unit::SynapseGather
             | Unit::AttentionScore
             | Unit::SoftmaxElement => Kind::Functions,
-            Unit::Bf16Work | Unit::Bf16RowByte | Unit::F16Work | Unit::F16RowByte => Kind::Narrow,
+            Unit::HalfWork
+            | Unit::HalfRowByte
+            | Unit::Bf16Work
+            | Unit::Bf16RowByte
+            | Unit::F16Work
+            | Unit::F16RowByte
+            | Unit::RoundedElement
+            | Unit::ScaledSum
+            | Unit::Int8RowByte
+            | Unit::Int4RowByte
+            | Unit::TernaryRowByte
+            | Unit::Int8Work
+            | Unit::Int4Work
+            | Unit::TernaryWork
+            | Unit::ApartCode
+            | Unit::ApartWork
+            | Unit::WidenedCode => Kind::Narrow,
             Unit::RowByteL1
             | Unit::RowByteL2
             | Unit::RowByteFar
@@ -163,6 +210,8 @@ impl Unit {
             | Unit::RowRound
             | Unit::ProductCall
             | Unit::ProductTile
+            | Unit::RoundedCall
+            | Unit::WidenedCall
             | Unit::MapCall
             | Unit::SynapseCall
             | Unit::GatedCall
@@ -174,6 +223,11 @@ impl Unit {
             | Unit::AttentionCall => Kind::Overhead,
         }
     }
+}
+
+/// Rows of a tile of a product.
+fn tile_rows() -> usize {
+    Tuning::for_machine(MachineClass::Portable).gemm_tile_rows()
 }
 
 /// How often each unit occurs.
@@ -328,8 +382,8 @@ fn count_loop<'a>(
 
 fn is_call(unit: Unit) -> bool {
     use Unit::{
-        AttentionCall, CopyCall, GatedCall, GatherCall, MapCall, NormCall, ProductCall, ReduceCall, RowCall,
-        SoftmaxCall, SynapseCall,
+        AttentionCall, CopyCall, GatedCall, GatherCall, MapCall, NormCall, ProductCall, ReduceCall, RoundedCall,
+        RowCall, SoftmaxCall, SynapseCall, WidenedCall,
     };
     matches!(
         unit,
@@ -344,6 +398,8 @@ fn is_call(unit: Unit) -> bool {
             | NormCall
             | ReduceCall
             | GatherCall
+            | RoundedCall
+            | WidenedCall
     )
 }
 
@@ -432,16 +488,19 @@ impl Units<'_> {
 
     fn product(&mut self, p: &Product) -> Option<&'static str> {
         if let Format::LowBit { .. } = p.format {
-            return Some("no price is known for a product with low-bit weights");
+            self.low_bit(p);
+            return None;
         }
         let Target { lanes, panel, .. } = *self.target;
         let (padded, width) = (p.n.next_multiple_of(lanes), lanes * panel);
         let (batch, one_row) = (p.batch as f64, p.m == 1 && p.batch == 1);
         let work = batch * (p.m * padded * p.k) as f64;
         let narrow = match (p.left, p.right) {
-            (DType::F32, DType::F32) => None,
-            (DType::F32 | DType::Bf16, DType::Bf16) => Some((Unit::Bf16Work, Unit::Bf16RowByte)),
-            (DType::F32 | DType::F16, DType::F16) => Some((Unit::F16Work, Unit::F16RowByte)),
+            // Narrow rows are widened first, which is counted below.
+            (DType::F32 | DType::Bf16 | DType::F16, DType::F32) => None,
+            (DType::F32, DType::Bf16 | DType::F16) => Some((Unit::HalfWork, Unit::HalfRowByte)),
+            (DType::Bf16, DType::Bf16) => Some((Unit::Bf16Work, Unit::Bf16RowByte)),
+            (DType::F16, DType::F16) => Some((Unit::F16Work, Unit::F16RowByte)),
             _ => return Some("no price is known for a product of these types"),
         };
         if one_row {
@@ -452,26 +511,69 @@ impl Units<'_> {
                 None => self.row_bytes(4 * padded * p.k),
             }
         } else {
-            self.add(Unit::ProductCall, batch);
-            let tile_rows = Tuning::for_machine(MachineClass::Portable).gemm_tile_rows();
-            self.add(Unit::ProductTile, batch * (p.m.div_ceil(tile_rows) * p.n.div_ceil(width)) as f64);
+            self.tiles(p);
             self.add(narrow.map_or(Unit::ProductWork, |(work, _)| work), work);
             if p.format == Format::Dense {
                 self.add(Unit::ProductPacked, batch * (p.k * padded) as f64);
             }
         }
-        let results = batch * (p.m * p.n) as f64;
+        if p.left != DType::F32 {
+            self.add(Unit::Converted, batch * (p.m * p.k) as f64);
+        }
+        self.results(p);
+        None
+    }
+
+    /// The calls of a product of several rows, and the tiles of its results.
+    fn tiles(&mut self, p: &Product) {
+        let (batch, width) = (p.batch as f64, self.target.lanes * self.target.panel);
+        self.add(Unit::ProductCall, batch);
+        self.add(Unit::ProductTile, batch * (p.m.div_ceil(tile_rows()) * p.n.div_ceil(width)) as f64);
+    }
+
+    /// What is done to a product's results.
+    fn results(&mut self, p: &Product) {
+        let results = p.batch as f64 * (p.m * p.n) as f64;
         if let Some(then) = &p.then {
             self.work(then, results);
             self.add(Unit::MapByte, 8.0 * results);
         }
-        if p.left != DType::F32 {
-            self.add(Unit::Converted, batch * (p.m * p.k) as f64);
-        }
         if p.out != DType::F32 {
             self.add(Unit::Converted, results);
         }
-        None
+    }
+
+    /// A product with low-bit weights. One row in integers is bound by the bytes of packed codes, several rows by
+    /// multiply-adds; rows of f32 either meet codes that are taken apart for them, or codes that were widened before.
+    fn low_bit(&mut self, p: &Product) {
+        let Format::LowBit { code, block, rounded, widened, .. } = p.format else { return };
+        let padded = p.n.next_multiple_of(self.target.lanes);
+        let (codes, work) = ((p.k * padded) as f64, (p.m * p.k * padded) as f64);
+        let (bits, byte, multiply) = match code {
+            Code::Bits8 => (8.0, Unit::Int8RowByte, Unit::Int8Work),
+            Code::Bits4 => (4.0, Unit::Int4RowByte, Unit::Int4Work),
+            // However they came, packed ternary codes have two bits.
+            Code::Ternary4 | Code::Ternary5 => (2.0, Unit::TernaryRowByte, Unit::TernaryWork),
+        };
+        if rounded {
+            self.add(Unit::RoundedCall, 1.0);
+            self.add(Unit::RoundedElement, (p.m * p.k) as f64);
+            self.add(Unit::ScaledSum, (p.m * padded * p.k.div_ceil(block.max(1))) as f64);
+            match p.m {
+                1 => self.add(byte, codes * bits / 8.0),
+                _ => self.add(multiply, work),
+            }
+        } else if widened {
+            self.tiles(p);
+            self.add(Unit::WidenedCode, codes);
+            self.add(Unit::ProductWork, work);
+        } else {
+            // Codes are taken apart for every tile of rows.
+            self.add(Unit::WidenedCall, 1.0);
+            self.add(Unit::ApartCode, codes * p.m.div_ceil(tile_rows()) as f64);
+            self.add(Unit::ApartWork, work);
+        }
+        self.results(p);
     }
 
     fn synapses(&mut self, s: &Synapses) -> Option<&'static str> {

@@ -1,7 +1,8 @@
 //! What this machine can do at most, measured: the lines of a roofline.
 //!
-//! Arithmetic: multiply-adds in registers, which is what the units can do; beside it the fastest of several matrix
-//! products that stay in a core's own caches, in `f32` and in `bf16`, which is what a real program can reach. Functions:
+//! Arithmetic: multiply-adds in registers, which is what the units can do, of `f32` and of 8-bit integers; beside it the
+//! fastest of several matrix products that stay in a core's own caches, in `f32` and in `bf16`, which is what a real program
+//! can reach. Functions:
 //! the fastest of exp, sigmoid, tanh and the gate of a recurrent cell over a vector in the first-level cache. Memory:
 //! `levels.rs`.
 //!
@@ -15,9 +16,13 @@ use super::{Progress, Result, cpu};
 use crate::measure;
 use schwann_core::backend::Backend;
 use schwann_core::memory::Budget;
-use schwann_core::op::Unary;
+use schwann_core::op::{LowBit, Unary};
 use schwann_core::pass::PassOptions;
-use schwann_core::{CompileOptions, DType, Error as Core, Figure, Graph, GraphBuilder, Op, Program, Session, Tensor};
+use schwann_core::quant::{Scheme, Share};
+use schwann_core::{
+    CompileOptions, DType, Error as Core, Figure, Graph, GraphBuilder, Op, Program, Session, Tensor, Value,
+};
+use schwann_kernels::lowbit::{integer_burst, integer_path};
 use schwann_kernels::{Isa, peak};
 use serde::{Deserialize, Serialize};
 use std::time::Instant;
@@ -35,6 +40,13 @@ pub struct Limits {
     pub product_flops_per_s: f64,
     /// Products of bfloat16 that stay in cache.
     pub bf16_flops_per_s: f64,
+    /// Sums of four products of 8-bit integers in registers, in the way that products with low-bit weights take; each product
+    /// counts as two operations. `None` in files from before it was measured, and where there is no such instruction.
+    #[serde(default)]
+    pub int8_ops_per_s: Option<f64>,
+    /// That way, such as `avx512 vnni`.
+    #[serde(default)]
+    pub int8_path: Option<String>,
     /// The fastest of exp, sigmoid, tanh and a gate.
     pub functions_per_s: f64,
     /// Memory, near to far.
@@ -130,14 +142,30 @@ pub fn numbers(dtype: DType, shape: &[usize], low: f64, high: f64) -> Result<Ten
     Ok(tensor)
 }
 
-/// A product of an input and a weight, packed ahead.
-pub fn packed_product(dtype: DType, [m, k, n]: [usize; 3]) -> Result<(Graph, Vec<(String, Tensor)>)> {
+/// A product of an input and a weight, of these types, packed ahead.
+pub fn packed_product(types: [DType; 2], [m, k, n]: [usize; 3]) -> Result<(Graph, Vec<(String, Tensor)>)> {
     let mut b = GraphBuilder::new();
-    let x = b.input("x", dtype, &[m, k][..])?;
-    let w = b.weight("w", numbers(dtype, &[k, n], -1.0, 1.0)?)?;
+    let x = b.input("x", types[0], &[m, k][..])?;
+    let w = b.weight("w", numbers(types[1], &[k, n], -1.0, 1.0)?)?;
     let y = b.matmul(x, w)?;
     b.output("y", y)?;
-    Ok((b.build()?, vec![("x".into(), numbers(dtype, &[m, k], -1.0, 1.0)?)]))
+    Ok((b.build()?, vec![("x".into(), numbers(types[0], &[m, k], -1.0, 1.0)?)]))
+}
+
+/// Low-bit weights of a product from `k` to `n` numbers, with codes that are not all alike.
+pub fn low_bit_weights(b: &mut GraphBuilder, name: &str, scheme: Scheme, [k, n]: [usize; 2]) -> Result<Value> {
+    let code = scheme.code;
+    let block = if let Share::Block(block) = scheme.share { block } else { k };
+    let format = LowBit { code, len: k, block, offsets: false };
+    let mut codes = vec![0u8; n * code.row_bytes(k)];
+    for row in codes.chunks_mut(code.row_bytes(k).max(1)) {
+        (0..k).for_each(|at| code.put(row, at, (at * 7919 % usize::from(code.levels())) as u8));
+    }
+    let rows = if scheme.share == Share::Matrix { 1 } else { n };
+    let codes = b.weight(&format!("{name}.codes"), Tensor::new(&[n, code.row_bytes(k)], &codes)?)?;
+    let scales = numbers(scheme.scales, &[rows, format.blocks()], 0.001, 0.002)?;
+    let scales = b.weight(&format!("{name}.scales"), scales)?;
+    Ok(b.low_bit(format, codes, scales, None)?)
 }
 
 /// Elements of a vector of functions, and how many functions deep it is.
@@ -186,7 +214,7 @@ pub fn flops(cpu: &Processor, dtype: DType, seconds: f64) -> Result<f64> {
     let sizes: [[usize; 3]; 3] = [[192, 192, 192], [256, 256, 256], [384, 512, 384]];
     let mut best = 0.0f64;
     for [m, k, n] in sizes {
-        let (graph, inputs) = packed_product(dtype, [m, k, n])?;
+        let (graph, inputs) = packed_product([dtype; 2], [m, k, n])?;
         let mut ready = Ready::new(&graph, inputs, cpu.backend(), PassOptions::default())?;
         let samples = ready.time(seconds / sizes.len() as f64)?;
         best = best.max(2.0 * (m * k * n) as f64 / samples.min_s);
@@ -196,6 +224,18 @@ pub fn flops(cpu: &Processor, dtype: DType, seconds: f64) -> Result<f64> {
 
 /// Arithmetic per second in registers alone, every thread at once: the best round of several.
 pub fn peak_flops(isa: Isa, threads: usize, seconds: f64) -> Result<f64> {
+    peak(threads, seconds, |rounds| peak::burst(isa, rounds))
+}
+
+/// The same of sums of products of 8-bit integers; `None` where there is no instruction for them.
+pub fn peak_integer_ops(isa: Isa, threads: usize, seconds: f64) -> Result<Option<f64>> {
+    match integer_burst(isa, 1) {
+        None => Ok(None),
+        Some(_) => peak(threads, seconds, |rounds| integer_burst(isa, rounds).unwrap_or(0)).map(Some),
+    }
+}
+
+fn peak(threads: usize, seconds: f64, burst: impl Fn(usize) -> u64 + Sync) -> Result<f64> {
     const ROUNDS: usize = 50_000;
     let start = Instant::now();
     let mut best = 0.0f64;
@@ -203,8 +243,8 @@ pub fn peak_flops(isa: Isa, threads: usize, seconds: f64) -> Result<f64> {
         let rates = at_once(vec![(); threads.max(1)], |_, (), barrier| {
             barrier.wait();
             let round = Instant::now();
-            let flops: u64 = (0..8).map(|_| peak::burst(isa, ROUNDS)).sum();
-            flops as f64 / round.elapsed().as_secs_f64()
+            let done: u64 = (0..8).map(|_| burst(ROUNDS)).sum();
+            done as f64 / round.elapsed().as_secs_f64()
         })?;
         best = best.max(rates.iter().sum());
     }
@@ -248,6 +288,7 @@ impl Limits {
         let part = seconds / 8.0;
         tell(Progress::new(format!("arithmetic, {}", words(threads))));
         let in_registers = peak_flops(cpu.isa(), threads, part)?;
+        let int8_ops_per_s = peak_integer_ops(cpu.isa(), threads, part / 2.0)?;
         tell(Progress::new(format!("products, {}", words(threads))));
         let product_flops_per_s = flops(cpu, DType::F32, part)?;
         let bf16_flops_per_s = flops(cpu, DType::Bf16, part)?;
@@ -265,12 +306,14 @@ impl Limits {
             flops_per_s: in_registers.max(product_flops_per_s),
             product_flops_per_s,
             bf16_flops_per_s,
+            int8_ops_per_s,
+            int8_path: Some(integer_path(cpu.isa()).0.to_owned()),
             functions_per_s: fastest * threads as f64,
             levels,
             left_out,
             provenance: "measured".into(),
             source:
-                "f32: multiply-adds in registers; f32 and bf16 products that stay in cache; copies, reads and updates \
+                "f32 and 8-bit integers: multiply-adds in registers; f32 and bf16 products that stay in cache; copies, reads and updates \
                      by cache level; exp, sigmoid, tanh and gates in L1, one thread's times the threads"
                     .into(),
         })
@@ -343,6 +386,8 @@ mod tests {
             flops_per_s: 1.0,
             product_flops_per_s: 1.0,
             bf16_flops_per_s: 1.0,
+            int8_ops_per_s: Some(1.0),
+            int8_path: Some("made up".into()),
             functions_per_s: 1.0,
             levels: vec![level("L1", Some(1000), 100.0), level("memory", None, 10.0)],
             left_out: vec![],

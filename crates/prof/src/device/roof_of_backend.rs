@@ -71,6 +71,7 @@ pub fn measure(backend: &dyn Backend, seconds: f64, tell: &mut dyn FnMut(&str, f
             "flop/s",
             source(&format!("{MULTIPLY_ADDS} multiply-adds of each element, each of the one before")),
         ),
+        int8: None,
         functions: Figure::measured(functions, "1/s", source(&format!("{FUNCTIONS} tanh or sigmoid of each element"))),
         bandwidth: vec![Named {
             name: "memory".into(),

@@ -2,10 +2,11 @@
 //! costs beside them is small. None is a network that anybody would predict.
 
 use super::Result;
-use super::roof::{Ready, numbers};
+use super::roof::{Ready, low_bit_weights, numbers};
 use schwann_core::backend::Backend;
 use schwann_core::op::{Activation, Op, Unary};
 use schwann_core::pass::PassOptions;
+use schwann_core::quant::Scheme;
 use schwann_core::{DType, Graph, GraphBuilder, Tensor, Value};
 use schwann_nn::wiring::AutoNcp;
 
@@ -180,11 +181,11 @@ fn attentions(heads: usize, length: usize, width: usize, causal: bool) -> Result
     piece(format!("{which}attention of {heads} heads, {length}×{width}"), b, inputs)
 }
 
-/// Products with weights of a narrower type, there and back, of rows of f32.
-fn narrow(dtype: DType, rows: usize, [k, n]: [usize; 2], bytes: usize) -> Result<Piece> {
+/// Products with weights of a narrower type, there and back, of rows of that type or of f32.
+fn narrow([left, dtype]: [DType; 2], rows: usize, [k, n]: [usize; 2], bytes: usize) -> Result<Piece> {
     let pairs = (bytes / (4 * k * n)).clamp(1, 12);
     let mut b = GraphBuilder::new();
-    let mut x = b.input("x", dtype, &[rows, k][..])?;
+    let mut x = b.input("x", left, &[rows, k][..])?;
     for pair in 0..pairs {
         for (half, [from, to]) in [[k, n], [n, k]].into_iter().enumerate() {
             let weights = numbers(dtype, &[from, to], -0.1, 0.1)?;
@@ -193,8 +194,30 @@ fn narrow(dtype: DType, rows: usize, [k, n]: [usize; 2], bytes: usize) -> Result
         }
     }
     b.output("y", x)?;
-    let name = format!("{} products of {rows} rows of {dtype}, {k} to {n}", 2 * pairs);
-    piece(name, b, vec![("x", numbers(dtype, &[rows, k], -1.0, 1.0)?)])
+    let name = format!("{} products of {rows} rows of {left}, {k} to {n}, weights {dtype}", 2 * pairs);
+    piece(name, b, vec![("x", numbers(left, &[rows, k], -1.0, 1.0)?)])
+}
+
+/// Products with low-bit weights, there and back, until these are about so many bytes.
+fn low_bit(scheme: Scheme, rounded: bool, rows: usize, [k, n]: [usize; 2], bytes: usize) -> Result<Piece> {
+    let each = scheme.bits(n, k) / 8.0 * (k * n) as f64;
+    let pairs = ((bytes as f64 / 2.0 / each) as usize).clamp(1, 12);
+    let mut b = GraphBuilder::new();
+    let mut x = b.input("x", DType::F32, &[rows, k][..])?;
+    for pair in 0..pairs {
+        for (half, [from, to]) in [[k, n], [n, k]].into_iter().enumerate() {
+            let w = low_bit_weights(&mut b, &format!("w{pair}.{half}"), scheme, [from, to])?;
+            let left = if rounded { b.round_rows(x)? } else { x };
+            x = b.matmul_t(left, w, false, true)?;
+        }
+    }
+    b.output("y", x)?;
+    let of = if rounded { "8 bits" } else { "f32" };
+    piece(
+        format!("{} products of {rows} rows of {of}, {k} to {n}, {scheme}", 2 * pairs),
+        b,
+        vec![("x", data(&[rows, k])?)],
+    )
 }
 
 /// Sums of two values of a narrower type.
@@ -357,10 +380,26 @@ pub(super) fn all(l1: Option<usize>, l2: Option<usize>) -> Result<Vec<Piece>> {
     for dtype in [DType::Bf16, DType::F16] {
         for rows in [1, 8, 32] {
             for sizes in [[64, 64], [128, 192]] {
-                all.push(narrow(dtype, rows, sizes, l2 / 8)?);
+                all.push(narrow([dtype; 2], rows, sizes, l2 / 8)?);
+            }
+            // Smaller weights are widened before the run, unless there is an instruction for them.
+            for sizes in [[320, 256], [512, 192]] {
+                all.push(narrow([dtype; 2], rows, sizes, l2 / 8)?);
+                all.push(narrow([DType::F32, dtype], rows, sizes, l2 / 8)?);
             }
         }
         all.push(converted(dtype, [64, 48])?);
+    }
+    for scheme in [Scheme::INT8, Scheme::INT4, Scheme::TERNARY] {
+        for (rows, sizes) in
+            [(1, [64, 64]), (1, [256, 192]), (1, [256, 320]), (4, [64, 64]), (8, [128, 192]), (32, [256, 128])]
+        {
+            all.push(low_bit(scheme, true, rows, sizes, l2 / 8)?);
+        }
+        // Rows of f32 read codes only of weights that are not small.
+        for (rows, sizes) in [(1, [320, 256]), (3, [512, 192]), (32, [320, 256]), (96, [256, 320])] {
+            all.push(low_bit(scheme, false, rows, sizes, l2 / 8)?);
+        }
     }
     for (shape, axis) in [([1, 16], 1), ([1, 64], 1), ([16, 32], 0), ([64, 32], 0), ([40, 48], 0)] {
         all.push(joins(shape, axis)?);

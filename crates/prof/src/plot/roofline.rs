@@ -5,7 +5,7 @@ use super::scale::Axis;
 use super::unit::{Scale, brief, known, quantity, show};
 use super::{Anchor, Drawing, Ink, LABEL, Missing, SMALL, Size, clip, text_width};
 use crate::Profile;
-use crate::profile::{Bound, Op};
+use crate::profile::{Bound, KernelKind, Op};
 
 /// More dots hide each other.
 const MOST_DOTS: usize = 300;
@@ -55,6 +55,10 @@ pub fn roofline(profile: &Profile, size: Size) -> Result<Drawing, Missing> {
         return Err(Missing::of("no operation has both a time and arithmetic", figures));
     }
 
+    // The line of integers only where a dot may lie below it and above that of f32.
+    let has_integers = all.iter().any(|p| p.0.kind == KernelKind::IntegerProduct);
+    let integers = profile.roof.int8.as_ref().and_then(known).filter(|v| has_integers && *v > 0.0);
+    let highest = peak.max(integers.unwrap_or(0.0));
     let narrow = size.width < SHORT_OF_ROOM;
     let label = format!(
         "Roofline of {}: {} operations by flop/s and flop per byte, under {} and {} bandwidths",
@@ -71,11 +75,12 @@ pub fn roofline(profile: &Profile, size: Size) -> Result<Drawing, Missing> {
     let fastest = levels.iter().map(|l| l.1).fold(0.0, f64::max);
     let x = Axis::log(
         (least(|p| p.1) / 2.5).min(peak / fastest / 5.0).max(1e-6),
-        (most(|p| p.1) * 2.5).max(peak / slowest * 4.0).min(1e9),
+        (most(|p| p.1) * 2.5).max(highest / slowest * 4.0).min(1e9),
         left,
         size.width - right,
     );
-    let (floor, ceiling) = ((least(|p| p.2) / 2.5).min(peak / 100.0).max(peak * 1e-9), peak.max(most(|p| p.2)) * 1.9);
+    let (floor, ceiling) =
+        ((least(|p| p.2) / 2.5).min(peak / 100.0).max(peak * 1e-9), highest.max(most(|p| p.2)) * 1.9);
     let y = Axis::log(floor, ceiling, size.height - bottom, top);
 
     for tick in x.ticks(8) {
@@ -95,7 +100,8 @@ pub fn roofline(profile: &Profile, size: Size) -> Result<Drawing, Missing> {
 
     let mut taken = Taken::default();
     taken.0.push([size.width - right - 150.0, y.at(peak) - 20.0, 150.0, 24.0]);
-    roofs(&mut d, &levels, peak, (&x, &y), [left, size.width - right, floor], narrow, &mut taken);
+    taken.0.extend(integers.map(|rate| [size.width - right - 190.0, y.at(rate) - 20.0, 190.0, 24.0]));
+    roofs(&mut d, &levels, [peak, highest], (&x, &y), [left, size.width - right, floor], narrow, &mut taken);
 
     let slowest_op = all.iter().filter_map(|p| known(&p.0.self_time)).fold(0.0, f64::max);
     let dots: Vec<Dot<'_>> = all
@@ -141,11 +147,11 @@ pub fn roofline(profile: &Profile, size: Size) -> Result<Drawing, Missing> {
     Ok(d)
 }
 
-/// The sloped lines of the levels, and the flat one of arithmetic.
+/// The sloped lines of the levels, up to the highest flat one: that of arithmetic, or of 8-bit integers above it.
 fn roofs(
     d: &mut Drawing,
     levels: &[(&str, f64)],
-    peak: f64,
+    [peak, highest]: [f64; 2],
     (x, y): (&Axis, &Axis),
     [left, right, floor]: [f64; 3],
     narrow: bool,
@@ -153,13 +159,13 @@ fn roofs(
 ) {
     let fastest = levels.iter().map(|l| l.1).fold(0.0, f64::max);
     for (name, rate) in levels {
-        let ridge = peak / rate;
+        let ridge = highest / rate;
         // From where the line enters the plot: at its bottom or at its left side.
         let mut start = (floor / rate).max(1e-12);
         if x.at(start) <= left {
             start = unscaled(x, left).unwrap_or(start).max(start);
         }
-        d.line([(x.at(start), y.at(start * rate)), (x.at(ridge), y.at(peak))], Ink::Muted, 1.3)
+        d.line([(x.at(start), y.at(start * rate)), (x.at(ridge), y.at(highest))], Ink::Muted, 1.3)
             .titled(format!("{name}: {}", quantity(*rate, "B/s")));
         // Names stand on their lines, a little way up, or further up where another line's name is.
         let words = if narrow { (*name).to_owned() } else { format!("{name} {}", quantity(*rate, "B/s")) };
@@ -177,6 +183,11 @@ fn roofs(
     d.line([(x.at(peak / fastest), y.at(peak)), (right, y.at(peak))], Ink::Text, 1.5);
     let words = format!("arithmetic {}", quantity(peak, "flop/s"));
     d.label(right, y.at(peak) - 7.0, Anchor::End, Ink::Text, words);
+    if highest > peak {
+        d.line([(x.at(highest / fastest), y.at(highest)), (right, y.at(highest))], Ink::Text, 1.5);
+        let words = format!("8-bit integers {}", quantity(highest, "op/s"));
+        d.label(right, y.at(highest) - 7.0, Anchor::End, Ink::Text, words);
+    }
 }
 
 /// The number that lies at a pixel of a logarithmic axis, by halving.

@@ -39,11 +39,12 @@ pub struct Least {
 }
 
 impl Ceiling {
-    /// The least time for so many calls of some work; `None` where a limit is not known.
-    pub fn least(&self, cost: &Cost, calls: f64) -> Option<Least> {
+    /// The least time for so many calls of some work, in integers of 8 bits or not; `None` where a limit is not known.
+    pub fn least(&self, cost: &Cost, integers: bool, calls: f64) -> Option<Least> {
         let plain = cost.flops.saturating_sub(cost.transcendentals) as f64;
+        let peak = if integers { self.roof.int8.as_ref()?.value? } else { self.roof.flops.value? };
         Some(Least {
-            compute: calls * plain / self.roof.flops.value?,
+            compute: calls * plain / peak,
             functions: calls * cost.transcendentals as f64 / self.roof.functions.value?,
             memory: calls * self.memory(cost.bytes())?,
             overhead: calls * self.roof.step_overhead.value?,
@@ -366,12 +367,15 @@ impl Profiler<'_> {
             };
             // Of a loop that is one kernel, values that stay near its threads are no traffic; nor does a part of it have to be
             // begun.
-            let mut least = ceiling.as_ref().and_then(|c| c.least(&step.cost, taken.calls)).map(|l| Least {
-                compute: l.compute / narrow,
-                memory: if one_kernel || in_one { 0.0 } else { l.memory },
-                overhead: if in_one { 0.0 } else { l.overhead },
-                ..l
-            });
+            let mut least = ceiling
+                .as_ref()
+                .and_then(|c| c.least(&step.cost, step.kernel.is_integer_product(), taken.calls))
+                .map(|l| Least {
+                    compute: l.compute / narrow,
+                    memory: if one_kernel || in_one { 0.0 } else { l.memory },
+                    overhead: if in_one { 0.0 } else { l.overhead },
+                    ..l
+                });
             if !in_one && (!is_loop || one_kernel) {
                 least_of_all = least_of_all.zip(least).map(|(sum, l)| sum + l.work());
             }

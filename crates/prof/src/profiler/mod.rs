@@ -482,6 +482,7 @@ impl<'a> Profiler<'a> {
             || Roof {
                 device: if self.options.backend.is_cpu() { machine.cpu.clone() } else { rig.plan().backend.clone() },
                 flops: none("flop/s"),
+                int8: None,
                 functions: none("1/s"),
                 bandwidth: vec![],
                 step_overhead: none("s"),

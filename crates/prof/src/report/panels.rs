@@ -73,8 +73,9 @@ fn limits(profile: &Profile) -> String {
 fn roofline(profile: &Profile) -> Panel {
     let say = "A dot is an operation, as large as its time. It cannot rise above the line of the memory it works from, \
                nor above arithmetic.";
+    let integers = profile.roof.int8.as_ref().map_or(String::new(), |f| format!(", in 8-bit integers {}", figure(f)));
     let caption = format!(
-        "Limits of {}: arithmetic {}, functions {}, {} per step of a plan beyond its work.",
+        "Limits of {}: arithmetic {}{integers}, functions {}, {} per step of a plan beyond its work.",
         escape(&profile.roof.device),
         figure(&profile.roof.flops),
         figure(&profile.roof.functions),

@@ -236,7 +236,8 @@ pub(crate) fn full() -> Profile {
                 .map(|(name, rate)| named(name, Figure::measured(rate, "B/s", "calibration: copies")))
                 .into(),
             step_overhead: Figure::measured(27e-9, "s", "calibration: ten empty steps"),
-            bf16_gain: None,
+            int8: None,
+        bf16_gain: None,
             run_overhead: None,
         },
         compute: Compute {

@@ -10,6 +10,7 @@ use crate::op::{Binary, LowBit, LowBitMatMul, Map, MapInstr, Op};
 use crate::plan::Kernel;
 use crate::plan::kernel::{Format, MapWork, Product};
 use schwann_kernels::gemm::{Store, is_shared, multiplies_bf16};
+use schwann_kernels::lowbit::is_direct;
 use schwann_kernels::map::{self as kernel};
 use schwann_kernels::tape::{Call, Epilogue, Gemm, GemmB, Ref, Strided};
 
@@ -108,22 +109,23 @@ fn low_bit(l: &mut Lower<'_>, value: Value, node: &Node, product: &LowBitMatMul)
     let operands = product.operands();
     let mut parts = Vec::with_capacity(operands - 1);
     for v in &node.inputs[1..operands] {
-        match l.known.data(*v)?.filter(|data| data.slot.is_none()) {
-            Some(data) => parts.push(data.tensor),
+        match l.known.data(*v)? {
+            Some(data) => parts.push(data),
             None => {
                 let kernel = Kernel::other("by its definition (slow: the weights are not known before the run)");
                 return by_definition(l, value, node, kernel);
             }
         }
     }
-    let (k, n) = (product.weights.len, parts[0].shape()[0]);
+    let (k, n) = (product.weights.len, parts[0].tensor.shape()[0]);
     // Of the result, since rows may have no elements.
     let m = l.sized(value)?.count() / n.max(1);
     let packed = l.target.packs.low_bit(l.target.isa, &product.weights, &parts)?;
     l.count_packed(std::sync::Arc::as_ptr(&packed).addr(), packed.bytes());
     let nothing = Ref { slot: 0, offset: 0, len: 0 };
     let (LowBit { code, block, .. }, rounded) = (product.weights, product.rounded);
-    let format = Format::LowBit { code, block: block.min(k), rounded, bytes: packed.bytes() };
+    let widened = !is_direct(l.target.tuning, m, rounded);
+    let format = Format::LowBit { code, block: block.min(k), rounded, widened, bytes: packed.bytes() };
     let gemm = Gemm {
         shape: [1, m, n, k],
         a: Strided { at: l.read(node.inputs[0])?, store: Store::F32, batch: 0, row: k, col: 1 },

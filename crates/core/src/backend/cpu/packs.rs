@@ -96,14 +96,50 @@ enum MatrixData {
     Slot(Slot),
 }
 
-/// The key of a packed low-bit matrix: its format, and the addresses of its parts, which are kept beside it.
+impl MatrixData {
+    fn of(data: &Data) -> MatrixData {
+        data.slot.clone().map_or(MatrixData::Address(data.tensor.identity()), MatrixData::Slot)
+    }
+}
+
+/// The key of a packed low-bit matrix: its format, and its parts as a matrix's data.
 #[derive(PartialEq, Eq, Hash)]
 struct LowBitKey {
     format: LowBit,
-    parts: Vec<usize>,
+    parts: Vec<MatrixData>,
 }
 
-type LowBitPacks = HashMap<LowBitKey, (Vec<Tensor>, Arc<PackedLowBit>)>;
+impl LowBitKey {
+    /// Packs these codes, scales and offsets.
+    fn pack(&self, isa: Isa, data: &[Tensor]) -> Result<PackedLowBit> {
+        let format = &self.format;
+        let matrix = lowbit::Matrix::new(lowbit::Parts {
+            code: match format.code {
+                Code::Bits8 => lowbit::Code::Bits8,
+                Code::Bits4 => lowbit::Code::Bits4,
+                Code::Ternary4 => lowbit::Code::Ternary4,
+                Code::Ternary5 => lowbit::Code::Ternary5,
+            },
+            n: data[0].shape()[0],
+            k: format.len,
+            block: format.block,
+            codes: data[0].bytes(),
+            store: super::matmul::store(data[1].dtype()),
+            scale_rows: data[1].shape()[..data[1].shape().len() - 1].iter().product(),
+            scales: data[1].bytes(),
+            offsets: data.get(2).map(Tensor::bytes),
+        });
+        let refuse = |problem: String| Error::Tensor { expected: format!("low-bit weights, {format}"), got: problem };
+        let packed = PackedLowBit::new(isa, &matrix.map_err(refuse)?).map_err(|problem| {
+            let bytes = data.iter().map(|t| t.bytes().len()).sum();
+            Error::Memory { what: format!("packed low-bit weights ({problem})"), bytes }
+        })?;
+        data.iter().for_each(|t| t.release(0..t.bytes().len()));
+        Ok(packed)
+    }
+}
+
+type LowBitPacks = HashMap<LowBitKey, (Vec<Origin>, Arc<PackedLowBit>)>;
 
 /// The heads of a gated cell, as columns of one matrix.
 pub(super) struct Cell {
@@ -235,8 +271,7 @@ impl Packs {
         strides: [usize; 2],
     ) -> Result<Arc<PackedB>> {
         let widened = store == Store::F32 && data.tensor.dtype() != DType::F32;
-        let of = data.slot.clone().map_or(MatrixData::Address(data.tensor.identity()), MatrixData::Slot);
-        let key = Matrix { of, shape, strides, widened };
+        let key = Matrix { of: MatrixData::of(data), shape, strides, widened };
         let mut packs = self.matrices.lock().expect("packing does not panic");
         if let Some((_, packed)) = packs.get(&key) {
             return Ok(Arc::clone(packed));
@@ -254,37 +289,18 @@ impl Packs {
     }
 
     /// Low-bit weights packed for `isa`: codes, scales, and offsets if there are any.
-    pub(super) fn low_bit(&self, isa: Isa, format: &LowBit, parts: &[Tensor]) -> Result<Arc<PackedLowBit>> {
-        let key = LowBitKey { format: *format, parts: parts.iter().map(Tensor::identity).collect() };
+    pub(super) fn low_bit(&self, isa: Isa, format: &LowBit, parts: &[Data]) -> Result<Arc<PackedLowBit>> {
+        let key = LowBitKey { format: *format, parts: parts.iter().map(MatrixData::of).collect() };
         let mut all = self.low_bit.lock().expect("packing does not panic");
         if let Some((_, packed)) = all.get(&key) {
             return Ok(Arc::clone(packed));
         }
-        let data = parts.iter().map(Tensor::at_hand).collect::<Result<Vec<_>>>()?;
-        let matrix = lowbit::Matrix::new(lowbit::Parts {
-            code: match format.code {
-                Code::Bits8 => lowbit::Code::Bits8,
-                Code::Bits4 => lowbit::Code::Bits4,
-                Code::Ternary4 => lowbit::Code::Ternary4,
-                Code::Ternary5 => lowbit::Code::Ternary5,
-            },
-            n: data[0].shape()[0],
-            k: format.len,
-            block: format.block,
-            codes: data[0].bytes(),
-            store: super::matmul::store(data[1].dtype()),
-            scale_rows: data[1].shape()[..data[1].shape().len() - 1].iter().product(),
-            scales: data[1].bytes(),
-            offsets: data.get(2).map(Tensor::bytes),
-        });
-        let refuse = |problem: String| Error::Tensor { expected: format!("low-bit weights, {format}"), got: problem };
-        let packed = PackedLowBit::new(isa, &matrix.map_err(refuse)?).map_err(|problem| {
-            let bytes = data.iter().map(|t| t.bytes().len()).sum();
-            Error::Memory { what: format!("packed low-bit weights ({problem})"), bytes }
-        })?;
-        data.iter().for_each(|t| t.release(0..t.bytes().len()));
-        let packed = Arc::new(packed);
-        all.insert(key, (parts.to_vec(), Arc::clone(&packed)));
+        let data = parts.iter().map(|part| part.tensor.at_hand()).collect::<Result<Vec<_>>>()?;
+        let packed = key.pack(isa, &data)?;
+        let origins: Vec<Origin> = parts.iter().map(Origin::of).collect();
+        let fixed = origins.iter().all(Origin::is_fixed);
+        let packed = Arc::new(if fixed { packed } else { packed.changing(&self.owner) });
+        all.insert(key, (origins, Arc::clone(&packed)));
         Ok(packed)
     }
 
@@ -327,6 +343,11 @@ impl Packs {
         for (key, (origin, old)) in all.iter().filter(|(_, (origin, _))| new.touches(std::iter::once(origin))) {
             matrices.push((old, key.data(&new.data(origin)?)?, key.strides));
         }
+        let (all, mut low_bit) = (self.low_bit.lock().expect(LOCKED), vec![]);
+        for (key, (origins, old)) in all.iter().filter(|(_, (origins, _))| new.touches(origins.iter())) {
+            let data = origins.iter().map(|part| new.data(part)).collect::<Result<Vec<_>>>()?;
+            low_bit.push((old, key.pack(on.isa, &data)?));
+        }
         let (all, mut constants) = (self.constants.lock().expect(LOCKED), vec![]);
         for (key, numbers) in all.iter().filter(|(key, _)| new.changed.contains_key(&*key.slot.name)) {
             if let Some(numbers) = numbers.upgrade() {
@@ -343,6 +364,7 @@ impl Packs {
         let mut write = || -> std::result::Result<(), String> {
             synapses.iter().try_for_each(|(old, packed)| old.rewrite(&mut by, packed))?;
             cells.iter().try_for_each(|(old, packed)| old.rewrite(&mut by, packed))?;
+            low_bit.iter().try_for_each(|(old, packed)| old.rewrite(&mut by, packed))?;
             for (old, data, strides) in &matrices {
                 tape::repack(&mut by, on.isa, old, data.bytes(), *strides, &mut |part| data.release(part))?;
             }
@@ -357,6 +379,7 @@ impl Packs {
     pub(super) fn renewed(mut self) -> Packs {
         const LOCKED: &str = "packing does not panic";
         self.matrices.get_mut().expect(LOCKED).retain(|_, (origin, _)| origin.is_fixed());
+        self.low_bit.get_mut().expect(LOCKED).retain(|_, (origins, _)| origins.iter().all(Origin::is_fixed));
         self.synapses.get_mut().expect(LOCKED).retain(|wiring, _| wiring.lists.iter().all(Origin::is_fixed));
         self.cells.get_mut().expect(LOCKED).retain(|heads, _| heads.origins().all(Origin::is_fixed));
         Packs { owner: Changing::new(), constants: Mutex::default(), ..self }

@@ -170,3 +170,40 @@ fn cells_and_synapses_are_rewritten_with_what_is_packed_alike() {
         assert!(synapses.rewrite(&mut by, &lists(5, &wiring).changing(&owner)).unwrap_err().contains("have an owner"));
     }
 }
+
+#[test]
+fn low_bit_weights_are_rewritten_by_their_owner_with_what_is_packed_alike() {
+    use crate::lowbit::{Code, Matrix, PackedLowBit, Parts};
+    let pack = |isa: Isa, seed: usize, block: usize, offsets: bool| {
+        let codes: Vec<u8> = (0..N * 20).map(|i| (i * 37 + seed * 11) as u8).collect();
+        let scales = bytes(&floats(seed, N * 20usize.div_ceil(block)));
+        let offsets = offsets.then_some(&scales[..]);
+        let parts = Parts {
+            code: Code::Bits8,
+            n: N,
+            k: 20,
+            block,
+            codes: &codes,
+            store: Store::F32,
+            scale_rows: N,
+            scales: &scales,
+            offsets,
+        };
+        PackedLowBit::new(isa, &Matrix::new(parts).unwrap()).unwrap()
+    };
+    for &isa in Isa::available() {
+        for offsets in [false, true] {
+            let (owner, stranger) = (Changing::new(), Changing::new());
+            let packed = pack(isa, 1, 8, offsets).changing(&owner);
+            assert!(packed.rewrite(&mut stranger.rewrite(), &pack(isa, 2, 8, offsets)).unwrap_err().contains("owner"));
+            let fixed = pack(isa, 1, 8, offsets);
+            assert!(fixed.rewrite(&mut owner.rewrite(), &pack(isa, 2, 8, offsets)).unwrap_err().contains("not change"));
+            for other in
+                [pack(isa, 2, 20, offsets), pack(isa, 2, 8, !offsets), pack(isa, 2, 8, offsets).changing(&owner)]
+            {
+                assert!(packed.rewrite(&mut owner.rewrite(), &other).unwrap_err().contains("in the place of"), "{isa}");
+            }
+            packed.rewrite(&mut owner.rewrite(), &pack(isa, 2, 8, offsets)).unwrap();
+        }
+    }
+}
