@@ -4,6 +4,7 @@
 //! [`Model`] is layers with their weights.
 #![forbid(unsafe_code)]
 
+pub mod data;
 pub mod decoder;
 pub mod entropy;
 pub mod error;
@@ -14,9 +15,9 @@ mod info;
 mod init;
 pub mod layer;
 mod model;
-mod optim;
 mod scope;
 mod stream;
+pub mod train;
 pub mod verify;
 pub mod wiring;
 
@@ -30,6 +31,5 @@ pub use layer::{
     Softmax, Units,
 };
 pub use model::{Model, Sequential};
-pub use optim::Adam;
-pub use scope::{GraphOptions, InitialState, Parameters, Timespans, timespans_for};
+pub use scope::{GraphOptions, InitialState, Parameters, Segments, Timespans, timespans_for};
 pub use stream::{MOST_SIZES, Runner, State};
