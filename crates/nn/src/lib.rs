@@ -8,6 +8,7 @@ pub mod data;
 pub mod decoder;
 pub mod entropy;
 pub mod error;
+mod export;
 mod file;
 pub mod generate;
 pub mod guard;
@@ -22,6 +23,7 @@ pub mod verify;
 pub mod wiring;
 
 pub use error::{Error, Result};
+pub use export::{export_ncps, export_ncps_bytes};
 pub use file::{CONFIG_KEY, MODEL_KEY, MODEL_VERSION, NAMES_KEY, import_ncps, import_ncps_bytes, rounded_weights};
 pub use guard::{Guard, NotFinite};
 pub use info::{Info, LayerInfo};

@@ -198,6 +198,24 @@ impl Sequences {
         Ok(self)
     }
 
+    /// With the time between steps as one more input, for layers that know of no time; it stays what it was for those
+    /// that do. The inputs are copied into memory.
+    pub fn with_time_as_input(mut self) -> Result<Sequences> {
+        let Some(timespans) = &self.timespans else {
+            return Err(Error::argument("time_as_input", true, "data with the time between steps"));
+        };
+        let (rows, width) = (self.x.len(), self.x.width());
+        let mut wide = vec![0.0f32; rows * (width + 1)];
+        for (row, out) in wide.chunks_exact_mut(width + 1).enumerate() {
+            let (own, last) = out.split_at_mut(width);
+            // What is not finite is found, and said, when it is learned from.
+            self.x.read(row..row + 1, own);
+            timespans.read(row..row + 1, last);
+        }
+        self.x = Rows::of_width(Tensor::new(&[rows, width + 1], &wide)?, width + 1)?;
+        Ok(self)
+    }
+
     /// How many sequences.
     pub fn len(&self) -> usize {
         self.spans.len()

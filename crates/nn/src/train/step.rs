@@ -1,6 +1,7 @@
 //! A step of training, compiled; and the loss of a batch without one.
 
 use super::graph::{self, Recipe, input, remembered};
+use crate::data::Loader;
 use crate::model::drop_out;
 use crate::{Error, Model, Result};
 use schwann_core::backend::Observer;
@@ -360,9 +361,23 @@ impl Evaluation {
         Ok([one("loss")?, one("metric")?])
     }
 
-    /// Forgets states that batches go on from.
-    pub fn reset(&mut self) {
+    /// Loss and metric of all of a loader's windows, which must be at its beginning, and is there again afterwards.
+    pub fn all<'w>(&mut self, loader: &mut Loader, weight: &dyn Fn(&str) -> Result<&'w Tensor>) -> Result<[f64; 2]> {
         self.session.reset();
+        let (mut sums, mut rows) = ([0f64; 2], 0f64);
+        loop {
+            let filled = loader.next_batch()?;
+            if let Some(bad) = &filled.bad {
+                return Err(Error::file(format!("validation: {bad}; expected a finite number")));
+            }
+            let found = self.run(filled.batch(), weight)?;
+            let count = filled.rows as f64;
+            sums.iter_mut().zip(found).for_each(|(sum, value)| *sum += f64::from(value) * count);
+            rows += count;
+            if filled.last {
+                return Ok(sums.map(|sum| sum / rows.max(1.0)));
+            }
+        }
     }
 }
 

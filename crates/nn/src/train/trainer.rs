@@ -12,8 +12,8 @@ use super::step::{Evaluation, Memory, Step};
 use crate::data::{Layout, Loader, Order, Sequences, Windows};
 use crate::scope::Timespans;
 use crate::{Error, Model, Result};
+use schwann_core::CompileOptions;
 use schwann_core::memory::AdaptiveBatch;
-use schwann_core::{CompileOptions, Tensor};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
@@ -57,6 +57,8 @@ pub struct Options {
     pub batch: usize,
     /// Steps in all.
     pub steps: u64,
+    /// Instead: passes over the data in all.
+    pub epochs: Option<u64>,
     /// Steps between two validations; 0: one after every pass over the data.
     pub validate_every: u64,
     /// Validations without a better loss after which training ends.
@@ -84,6 +86,7 @@ impl Default for Options {
             schedule: Schedule::default(),
             batch: 32,
             steps: 1000,
+            epochs: None,
             validate_every: 0,
             patience: None,
             checkpoint_every: 0,
@@ -204,6 +207,9 @@ impl Trainer {
         let batch = if layout.carried { options.batch } else { options.batch.min(training.list.len().max(1)) };
         let loader = Loader::new(Arc::clone(data), Arc::new(training), layout, order, batch)?;
         let per_epoch = loader.batches(batch);
+        if let Some(epochs) = options.epochs {
+            options.steps = epochs.saturating_mul(per_epoch);
+        }
         let validation = match validation.list.is_empty() {
             true => None,
             false => {
@@ -283,6 +289,10 @@ impl Trainer {
     /// Steps of a pass over the data.
     pub fn steps_per_epoch(&self) -> u64 {
         self.per_epoch
+    }
+    /// Steps in all.
+    pub fn steps_in_all(&self) -> u64 {
+        self.options.steps
     }
     /// The step that is repeated.
     pub fn step(&self) -> &Step {
@@ -449,7 +459,7 @@ impl Trainer {
     fn validate(&mut self) -> Result<Option<[f64; 2]>> {
         let Some((evaluation, loader)) = &mut self.validation else { return Ok(None) };
         let (step, model) = (&self.step, &self.model);
-        evaluate(evaluation, loader, &|name: &str| step.weight(name).or_else(|_| model.weight(name))).map(Some)
+        evaluation.all(loader, &|name: &str| step.weight(name).or_else(|_| model.weight(name))).map(Some)
     }
 
     /// Takes note of the latest record; writes the best model; says whether to end.
@@ -474,29 +484,6 @@ impl Trainer {
         let Some(folder) = self.options.folder.clone() else { return Ok(()) };
         log::write(&folder, &self.records)?;
         checkpoint::write(&folder.join(LAST), &self.position, &self.step, &mut self.model)
-    }
-}
-
-/// The loss and the metric of all of a loader's windows, from the first on.
-pub(crate) fn evaluate<'w>(
-    evaluation: &mut Evaluation,
-    loader: &mut Loader,
-    weight: &dyn Fn(&str) -> Result<&'w Tensor>,
-) -> Result<[f64; 2]> {
-    evaluation.reset();
-    let (mut sums, mut rows) = ([0f64; 2], 0f64);
-    loop {
-        let filled = loader.next_batch()?;
-        if let Some(bad) = &filled.bad {
-            return Err(Error::file(format!("validation: {bad}; expected a finite number")));
-        }
-        let found = evaluation.run(filled.batch(), weight)?;
-        let count = filled.rows as f64;
-        sums.iter_mut().zip(found).for_each(|(sum, value)| *sum += f64::from(value) * count);
-        rows += count;
-        if filled.last {
-            return Ok(sums.map(|sum| sum / rows.max(1.0)));
-        }
     }
 }
 
