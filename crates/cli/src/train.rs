@@ -168,7 +168,7 @@ fn its_ways(ready: &Ready, compile: &CompileOptions) -> Result<Vec<Way>> {
 }
 
 fn loader(ready: &Ready, layout: Layout) -> Result<Loader> {
-    let order = Order { shuffle: None };
+    let order = Order { shuffle: None, fill: false };
     let windows = Arc::new(ready.training.clone());
     Ok(Loader::new(Arc::clone(&ready.data), windows, layout, order, ready.options.batch)?)
 }
@@ -332,7 +332,7 @@ pub(crate) fn eval(args: &EvalArgs) -> Result<Outcome> {
     let compile = compile(&args.on, args.threads, load::budget())?;
     let mut evaluation = Evaluation::new(&model, &recipe, &compile)?;
     let batch = ready.options.batch.min(windows.list.len());
-    let order = Order { shuffle: None };
+    let order = Order { shuffle: None, fill: false };
     let mut loader = Loader::new(Arc::clone(&ready.data), Arc::new(windows.clone()), layout, order, batch)?;
     let begun = Instant::now();
     let [value, metric] = evaluation.all(&mut loader, &|name| model.weight(name))?;

@@ -117,6 +117,9 @@ impl Windows {
 pub struct Order {
     /// What the order is drawn from; `None` leaves windows as they are.
     pub shuffle: Option<u64>,
+    /// Whether the last batch of an epoch is filled up with the epoch's first windows, so that all batches have one size
+    /// and memory is laid out once; if not, it is what is left.
+    pub fill: bool,
 }
 
 /// A place in a batch without a window.
@@ -131,6 +134,10 @@ impl Order {
         if !windows.carried {
             order.extend(0..windows.list.len() as u32);
             random.iter_mut().for_each(|random| random.shuffle(order));
+            let missing = order.len().next_multiple_of(batch.max(1)) - order.len();
+            for i in 0..if self.fill { missing } else { 0 } {
+                order.push(order[i]);
+            }
             return;
         }
         let firsts: Vec<u32> = (0u32..).zip(&windows.list).filter(|(_, w)| w.first).map(|(i, _)| i).collect();

@@ -43,6 +43,8 @@ impl LossScale {
 
 /// Steps without a gradient that is not finite after which a dynamic scale doubles.
 const SCALE_STEPS: u64 = 2000;
+/// Seconds between two checkpoints, where nothing else is said.
+const CHECKPOINT_SECONDS: f64 = 5.0;
 /// Steps after which a batch that was halved is tried in its full size again.
 const BATCH_STEPS: u64 = 64;
 
@@ -63,7 +65,8 @@ pub struct Options {
     pub validate_every: u64,
     /// Validations without a better loss after which training ends.
     pub patience: Option<usize>,
-    /// Steps between two checkpoints; 0: one with every validation.
+    /// Steps between two checkpoints; 0: one with a validation, where the last is more than some seconds ago. How often
+    /// they are written changes nothing in what comes of training.
     pub checkpoint_every: u64,
     /// Steps between two lines of the log; 0: one with every validation.
     pub log_every: u64,
@@ -158,6 +161,8 @@ pub struct Trainer {
     validation: Option<(Evaluation, Loader)>,
     position: Position,
     records: Vec<Record>,
+    /// The best model since the last checkpoint; it is written before the next one.
+    best_model: Option<Model>,
     batch: AdaptiveBatch,
     window: usize,
     per_epoch: u64,
@@ -200,7 +205,7 @@ impl Trainer {
         }
         let mut step = Step::new(model, &options.recipe, &options.compile)?;
         step.set_seed(options.seed);
-        let order = Order { shuffle: options.shuffle.then_some(options.seed) };
+        let order = Order { shuffle: options.shuffle.then_some(options.seed), fill: true };
         let window = training.steps;
         let mark = fingerprint(model, &options, data, training.list.len());
         // A batch holds no more than there is, unless its places are sequences that go on.
@@ -217,7 +222,7 @@ impl Trainer {
                 let recipe = Recipe { masked, scaled: false, segments: None, ..options.recipe.clone() };
                 let evaluation = Evaluation::new(model, &recipe, &options.compile)?;
                 let layout = Layout { masked, ..layout };
-                let order = Order { shuffle: None };
+                let order = Order { shuffle: None, fill: false };
                 let rows = if layout.carried { batch } else { batch.min(validation.list.len()) };
                 Some((evaluation, Loader::new(Arc::clone(data), Arc::new(validation), layout, order, rows)?))
             }
@@ -236,6 +241,7 @@ impl Trainer {
             validation,
             position,
             records,
+            best_model: None,
             batch: AdaptiveBatch::new(batch, 1, batch),
             window,
             per_epoch,
@@ -324,6 +330,7 @@ impl Trainer {
         let (mut windows, mut taken) = (0u64, 0u64);
         let mut since = (begun, 0u64);
         let mut halved = 0u64;
+        let mut written = begun;
         if self.position.ended && self.position.step >= self.options.steps {
             return Ok(Ended::Done);
         }
@@ -431,11 +438,12 @@ impl Trainer {
             let stop = watch(&progress) == Go::Stop;
             self.position.ended = ends || early;
             let checkpoint = match self.options.checkpoint_every {
-                0 => validate,
+                0 => validate && written.elapsed().as_secs_f64() >= CHECKPOINT_SECONDS,
                 every => number.is_multiple_of(every),
             };
             if checkpoint || stop || early || ends {
                 self.keep()?;
+                written = Instant::now();
             }
             if early {
                 return Ok(Ended::Early);
@@ -470,8 +478,8 @@ impl Trainer {
         if self.position.best.is_none_or(|(_, best)| loss < best) {
             self.position.best = Some((step, loss));
             self.position.waited = 0;
-            if let Some(file) = self.file(BEST) {
-                self.model()?.save(file)?;
+            if self.options.folder.is_some() {
+                self.best_model = Some(self.model()?);
             }
             return Ok(false);
         }
@@ -479,9 +487,12 @@ impl Trainer {
         Ok(self.options.patience.is_some_and(|patience| self.position.waited >= patience))
     }
 
-    /// Writes log and checkpoint.
+    /// Writes the best model, the log and the checkpoint, in this order: what the checkpoint speaks of is there.
     fn keep(&mut self) -> Result<()> {
         let Some(folder) = self.options.folder.clone() else { return Ok(()) };
+        if let Some(best) = self.best_model.take() {
+            best.save(folder.join(BEST))?;
+        }
         log::write(&folder, &self.records)?;
         checkpoint::write(&folder.join(LAST), &self.position, &self.step, &mut self.model)
     }
