@@ -9,9 +9,9 @@ use anyhow::{Context, Result, anyhow, bail};
 use config::{Ready, Text};
 use schwann::CompileOptions;
 use schwann::memory::Budget;
-use schwann::nn::Segments;
 use schwann::nn::data::{Layout, Loader, Order};
-use schwann::nn::train::{Ended, Evaluation, Go, Progress, Recipe, Step, Trainer, Way, ways};
+use schwann::nn::train::{Ended, Evaluation, Go, Progress, Recipe, Step, Trainer, Way, step_graph, ways};
+use schwann::nn::{Segments, Timespans};
 use schwann::plan::{bytes, seconds};
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -32,7 +32,9 @@ Examples:
   schwann train --example cart-pole        LTC, CfC, wired CfC and LSTM compared
   schwann train --example sine --show-config > my.toml
   schwann train my.toml
-  schwann train my.toml --ways             time against memory of a step")]
+  schwann train my.toml --ways             time against memory of a step
+  schwann train my.toml --graph step.safetensors
+  schwann profile step.safetensors --set B=32 --set T=16")]
 pub(crate) struct Args {
     /// The training.
     #[arg(value_name = "CONFIG.toml", required_unless_present = "example", conflicts_with = "example")]
@@ -55,6 +57,12 @@ pub(crate) struct Args {
     /// Show what a step takes in time and memory, for each way to compute it, and train nothing.
     #[arg(long)]
     ways: bool,
+    /// Write a step as a network, to look at, profile and predict like any other, and train nothing.
+    #[arg(long, value_name = "STEP.safetensors")]
+    graph: Option<PathBuf>,
+    /// Write the data as arrays, to train on elsewhere, and train nothing.
+    #[arg(long, value_name = "DATA.npz")]
+    write_data: Option<PathBuf>,
     /// Threads; 0: one per core.
     #[arg(long, value_name = "N", default_value = "0", value_parser = load::threads)]
     threads: usize,
@@ -125,6 +133,17 @@ pub(crate) fn run(args: &Args) -> Result<Outcome> {
             let last = own.file_name().map(PathBuf::from).filter(|_| several).unwrap_or_default();
             ready.options.folder = Some(folder.join(last));
         }
+        if let Some(path) = &args.graph {
+            let graph = step_graph(&ready.model, &its_recipe(&ready)?.0).map_err(|e| ready.explained(e))?;
+            schwann::io::save(out::place(path), &graph)?;
+            out::note(&format!("wrote {}", path.display()));
+            return Ok(Outcome::Done);
+        }
+        if let Some(path) = &args.write_data {
+            schwann::io::write_npz(out::place(path), ready.data.arrays())?;
+            out::note(&format!("wrote {}", path.display()));
+            return Ok(Outcome::Done);
+        }
         if args.ways {
             show_ways(args, &ready)?;
             continue;
@@ -148,15 +167,18 @@ fn compile(on: &load::On, threads: usize, budget: Budget) -> Result<CompileOptio
     Ok(CompileOptions::default().backend(on.choice()?).threads(threads).budget(budget))
 }
 
-/// The ways to compute a step of this training.
-fn its_ways(ready: &Ready, compile: &CompileOptions) -> Result<Vec<Way>> {
+/// The recipe of this training's steps, with what follows from the data.
+fn its_recipe(ready: &Ready) -> Result<(Recipe, Layout)> {
     let layout = Layout::of(&ready.model, ready.options.recipe.loss, &ready.data, &ready.training)
         .map_err(|e| ready.explained(e))?;
-    let recipe = Recipe { masked: layout.masked, carried: layout.carried, ..ready.options.recipe.clone() };
-    let recipe = match layout.timed {
-        true => Recipe { timespans: schwann::nn::Timespans::PerStep, ..recipe },
-        false => recipe,
-    };
+    let own = &ready.options.recipe;
+    let timespans = if layout.timed { Timespans::PerStep } else { own.timespans };
+    Ok((Recipe { masked: layout.masked, carried: layout.carried, timespans, ..own.clone() }, layout))
+}
+
+/// The ways to compute a step of this training.
+fn its_ways(ready: &Ready, compile: &CompileOptions) -> Result<Vec<Way>> {
+    let (recipe, layout) = its_recipe(ready)?;
     let loader = loader(ready, layout)?;
     let batch_bytes = loader.bytes(ready.options.batch)?;
     let sizes = (ready.options.batch, ready.training.steps);
@@ -267,20 +289,15 @@ fn one(args: &Args, name: &str, mut ready: Ready) -> Result<Trained> {
 fn show_ways(args: &Args, ready: &Ready) -> Result<()> {
     let compile = compile(&args.on, args.threads, Budget::unlimited())?;
     let found = its_ways(ready, &compile)?;
-    let layout = Layout::of(&ready.model, ready.options.recipe.loss, &ready.data, &ready.training)?;
+    let (own, layout) = its_recipe(ready)?;
     let mut loader = loader(ready, layout)?;
     let batch = loader.next_batch()?.batch().clone();
     let steps = ready.training.steps;
     let mut table = out::Table::new(&["segment", ">memory", ">values", ">a step", ">times"]);
     let mut first = None;
     for way in &found {
-        let recipe = Recipe {
-            segments: way.segment.map(|each| Segments { steps, each }),
-            masked: layout.masked,
-            carried: layout.carried,
-            timespans: if layout.timed { schwann::nn::Timespans::PerStep } else { ready.options.recipe.timespans },
-            ..ready.options.recipe.clone()
-        };
+        let segments = way.segment.map(|each| Segments { steps, each });
+        let recipe = Recipe { segments, ..own.clone() };
         let mut step = Step::new(&ready.model, &recipe, &compile)?;
         let mut least = f64::INFINITY;
         step.run(&batch)?;
@@ -326,7 +343,7 @@ pub(crate) fn eval(args: &EvalArgs) -> Result<Outcome> {
         groups: vec![],
         masked: layout.masked,
         carried: layout.carried,
-        timespans: if layout.timed { schwann::nn::Timespans::PerStep } else { ready.options.recipe.timespans },
+        timespans: if layout.timed { Timespans::PerStep } else { ready.options.recipe.timespans },
         ..ready.options.recipe.clone()
     };
     let compile = compile(&args.on, args.threads, load::budget())?;

@@ -112,11 +112,12 @@ fn a_full_disk_leaves_the_last_good_checkpoint() {
     assert!(said.contains("goes on from step 20"), "{said}");
 }
 
-/// Arrays of a training, with a number somewhere.
-fn arrays(place: &Place, value: f32) {
+/// Arrays of a training, with a number of x and one of y in the fourth sequence's fifth step.
+fn arrays(place: &Place, value: f32, wanted: f32) {
     let mut x: Vec<f32> = (0..6 * 10 * 2).map(|i| (i as f32 * 0.7).sin()).collect();
-    let y: Vec<f32> = (0..6 * 10).map(|i| (i as f32 * 0.3).cos()).collect();
+    let mut y: Vec<f32> = (0..6 * 10).map(|i| (i as f32 * 0.3).cos()).collect();
     x[(3 * 10 + 4) * 2 + 1] = value;
+    y[3 * 10 + 4] = wanted;
     io::write_npy(place.0.join("x.npy"), &Tensor::new(&[6, 10, 2], &x).unwrap()).unwrap();
     std::fs::write(place.0.join("y.npy"), npy::to_bytes(&Tensor::new(&[6, 10, 1], &y).unwrap()).unwrap()).unwrap();
 }
@@ -138,19 +139,19 @@ checkpoint_every = 1
 #[test]
 fn what_is_not_finite_is_found_where_it_is_first() {
     let place = Place::new("train-nan");
-    arrays(&place, f32::NAN);
+    arrays(&place, f32::NAN, 0.5);
     write(&place, "my.toml", ARRAYS);
     let (_, said) = place.run(2, &["train", "my.toml"]);
     for words in ["`x` is NaN", "row 34, column 1", "sequence 3", "expected a finite number"] {
         assert!(said.contains(words), "{words}: {said}");
     }
-    // A number that is finite and far too large: the first value that is not finite is named, with its place.
-    arrays(&place, 3e38);
+    // A number that is finite and far too large: its square is not, and is named, with its place.
+    arrays(&place, 0.5, 1e30);
     let (_, said) = place.run(2, &["train", "my.toml", "--anew"]);
-    for words in ["is not finite. First of all, `", "in row ", "step 4"] {
+    for words in ["the loss is not finite. First of all, `loss.each`", "in row ", "step 4"] {
         assert!(said.contains(words), "{words}: {said}");
     }
-    // What was before is kept, and is a model.
+    // What was before is kept, and is a model; where the first batch has it, there is none.
     if place.0.join("training/last.safetensors").exists() {
         assert!(said.contains("last.safetensors is of before it"), "{said}");
         place.run(0, &["info", "training/last.safetensors"]);
@@ -160,7 +161,7 @@ fn what_is_not_finite_is_found_where_it_is_first() {
 #[test]
 fn a_training_is_evaluated_exported_and_read_back() {
     let place = Place::new("train-eval");
-    arrays(&place, 0.5);
+    arrays(&place, 0.5, 0.5);
     write(&place, "my.toml", ARRAYS);
     let (lines, _) = place.run(0, &["train", "my.toml", "--json", "--threads", "2"]);
     let lines: Vec<serde_json::Value> = lines.lines().map(|l| serde_json::from_str(l).unwrap()).collect();
@@ -179,6 +180,11 @@ fn a_training_is_evaluated_exported_and_read_back() {
     place.run(0, &["export", "ncps", "training/best.safetensors", "-o", "py.safetensors"]);
     place.run(0, &["import", "ncps", "py.safetensors", "-o", "back.safetensors"]);
     assert_eq!(tensors(&place.0.join("back.safetensors")), tensors(&place.0.join("training/best.safetensors")));
+    place.run(0, &["train", "my.toml", "--graph", "step.safetensors"]);
+    let (page, _) = place.run(0, &["graph", "step.safetensors", "--plan", "--set", "B=2", "--set", "T=10"]);
+    assert!(page.contains("step.fc.weight"), "the optimizer is part of the step: {page}");
+    place.run(0, &["train", "my.toml", "--write-data", "data.npz"]);
+    assert_eq!(io::read_npz(place.0.join("data.npz")).unwrap()["x"].shape(), [6, 10, 2]);
     let (table, _) = place.run(0, &["train", "my.toml", "--ways"]);
     assert!(table.contains("whole") && table.contains("measured"), "{table}");
     // Another training does not go on from this one.
@@ -190,7 +196,7 @@ fn a_training_is_evaluated_exported_and_read_back() {
 #[test]
 fn a_mistake_in_a_training_is_named_with_key_and_line() {
     let place = Place::new("train-mistakes");
-    arrays(&place, 0.5);
+    arrays(&place, 0.5, 0.5);
     for (from, to, words) in [
         ("batch = 2", "bach = 2", &["my.toml, line 9", "unknown field `bach`"][..]),
         ("batch = 2", "batch = 0", &["my.toml, line 9", "`batch` is 0; expected 1 at least"]),

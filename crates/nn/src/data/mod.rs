@@ -241,6 +241,13 @@ impl Sequences {
         self.timespans.is_some()
     }
 
+    /// The arrays by name, as they were given: `x`, `target`, and `timespans` where they are known.
+    pub fn arrays(&self) -> Vec<(&'static str, &Tensor)> {
+        let mut arrays = vec![("x", &self.x.data), ("target", &self.target.data)];
+        arrays.extend(self.timespans.as_ref().map(|rows| ("timespans", &rows.data)));
+        arrays
+    }
+
     /// The number of the sequence that a row belongs to.
     pub(crate) fn sequence_of(&self, row: usize) -> usize {
         self.spans.partition_point(|span| span.0 <= row).saturating_sub(1)

@@ -224,7 +224,7 @@ impl Model {
 
 /// A whole step of training. States: every parameter that is not frozen, what the optimizer remembers of it, and where
 /// batches go on the model's own. Outputs: `loss`, `norm` (of all gradients together) and the states' next values.
-pub(crate) fn step(model: &Model, recipe: &Recipe) -> Result<Graph> {
+pub fn step_graph(model: &Model, recipe: &Recipe) -> Result<Graph> {
     recipe.check(model)?;
     let trained: Vec<&str> =
         model.params().iter().map(|p| p.name.as_str()).filter(|name| !recipe.group(name).frozen).collect();

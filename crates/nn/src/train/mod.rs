@@ -19,7 +19,7 @@ mod trainer;
 
 pub use checkpoint::{TRAINING_KEY, TRAINING_PREFIX};
 pub use choose::{Way, ways};
-pub use graph::Recipe;
+pub use graph::{Recipe, step_graph};
 pub use log::Record;
 pub use loss::Loss;
 pub use optimizer::{Group, Optimizer};

@@ -129,7 +129,7 @@ pub struct Step {
 impl Step {
     /// Compiles a step for a model; training begins with its weights.
     pub fn new(model: &Model, recipe: &Recipe, compile: &CompileOptions) -> Result<Step> {
-        let program = Program::compile(&graph::step(model, recipe)?, compile)?;
+        let program = Program::compile(&graph::step_graph(model, recipe)?, compile)?;
         Step::of(program, model, recipe)
     }
 
@@ -140,7 +140,7 @@ impl Step {
         backend: &dyn schwann_core::backend::Backend,
         compile: &CompileOptions,
     ) -> Result<Step> {
-        let program = Program::compile_for(&graph::step(model, recipe)?, backend, compile)?;
+        let program = Program::compile_for(&graph::step_graph(model, recipe)?, backend, compile)?;
         Step::of(program, model, recipe)
     }
 
