@@ -5,13 +5,14 @@
 
 Needs torch, ncps, numpy and safetensors. The wave of ncps' first example (a wired CfC), and the cart and pole at irregular
 times (CfC, LTC, LSTM). Losses are compared, the trained weights are read back by ncps and must give what Schwann gives.
-FOLDER gets the losses of both as curves.json. Exit code 1: they differ.
+FOLDER gets the losses of both as curves.json and curves.svg. Exit code 1: they differ.
 
 ncps cannot take time spans of several samples as they are: it drops an axis. Given one number for each neuron, it computes
 what it means to. That serves a CfC and an LTC; a wired CfC has layers of several widths, and is compared on the wave.
 """
 
 import json
+import math
 import subprocess
 import sys
 import tempfile
@@ -99,6 +100,33 @@ def compare(program, name, model, x, y, dt, units, steps, batch, rate):
     return good, {"step": [r["step"] for r in here], "here": ours, "there": mean}
 
 
+def picture(found):
+    """Losses here as lines, there as dots, on a logarithmic scale."""
+    width, height = 480, 220
+    panels = []
+    for number, (name, curve) in enumerate(found.items()):
+        left, top = number % 2 * width, number // 2 * height
+        low, high = math.log10(min(curve["here"] + curve["there"])), math.log10(max(curve["here"] + curve["there"]))
+        x = lambda step: left + 46 + (width - 66) * step / curve["step"][-1]  # noqa: B023, E731
+        y = lambda loss: top + 34 + (height - 74) * (high - math.log10(loss)) / (high - low)  # noqa: B023, E731
+        points = lambda losses: [(x(s), y(v)) for s, v in zip(curve["step"], losses)]  # noqa: B023, E731
+        line = " ".join(f"{a:.1f},{b:.1f}" for a, b in points(curve["here"]))
+        panels.append(f'<text x="{left + 46}" y="{top + 20}" font-weight="600">{name}</text>')
+        for tick in range(math.ceil(low), math.floor(high) + 1):
+            at = y(10**tick)
+            panels.append(f'<path d="M{left + 46} {at:.1f}H{left + width - 20}" stroke="#e1e5ea"/>')
+            panels.append(f'<text x="{left + 40}" y="{at + 4:.1f}" text-anchor="end" fill="#5a6574">1e{tick}</text>')
+        panels.append(f'<polyline points="{line}" fill="none" stroke="#2c6da3" stroke-width="1.8"/>')
+        panels += [f'<circle cx="{a:.1f}" cy="{b:.1f}" r="2.4" fill="#c46f1f"/>' for a, b in points(curve["there"])[::2]]
+        panels.append(f'<text x="{left + width - 20}" y="{top + height - 18}" text-anchor="end" fill="#5a6574">{curve["step"][-1]} steps</text>')
+    rows = (len(found) + 1) // 2
+    legend = '<text x="46" y="{0}" fill="#2c6da3">line: Schwann</text><text x="150" y="{0}" fill="#c46f1f">dots: ncps on PyTorch</text>'
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {2 * width} {rows * height + 24}" font-family="sans-serif" font-size="12">'
+        f'<rect width="100%" height="100%" fill="#fff"/>{"".join(panels)}{legend.format(rows * height + 10)}</svg>\n'
+    )
+
+
 def main():
     program = str(Path(sys.argv[1]).resolve())
     torch.manual_seed(1)
@@ -127,7 +155,8 @@ def main():
         results.append(compare(program, name, model, x, y, dt, units, 200, 16, 0.003))
         found[name] = results[-1][1]
     if len(sys.argv) > 2:
-        (Path(sys.argv[2]) / "curves.json").write_text(json.dumps(found))
+        (Path(sys.argv[2]) / "curves.json").write_text(json.dumps(found) + "\n")
+        (Path(sys.argv[2]) / "curves.svg").write_text(picture(found))
     return 0 if all(good for good, _ in results) else 1
 
 

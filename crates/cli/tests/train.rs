@@ -211,3 +211,19 @@ fn a_mistake_in_a_training_is_named_with_key_and_line() {
     let (_, said) = place.run(2, &["train", "--example", "sin"]);
     assert!(said.contains("did you mean `sine`"), "{said}");
 }
+
+#[test]
+fn a_network_that_learned_to_be_ternary_loses_nothing_when_it_is_kept_so() {
+    let place = Place::new("train-ternary");
+    arrays(&place, 0.5, 0.5);
+    let rounded = format!("{ARRAYS}\n[[groups]]\nparameters = \"*.weight\"\nround = \"ternary\"\n");
+    write(&place, "my.toml", &rounded.replace("steps = 30", "steps = 60"));
+    let (lines, _) = place.run(0, &["train", "my.toml", "--json"]);
+    let losses: Vec<serde_json::Value> = lines.lines().map(|l| serde_json::from_str(l).unwrap()).collect();
+    assert!(losses[11]["loss"].as_f64() < losses[0]["loss"].as_f64(), "{lines}");
+    let json = ["quantize", "training/best.safetensors", "--to", "ternary", "--json", "-o", "small.safetensors"];
+    let (found, _) = place.run(0, &json);
+    let found: serde_json::Value = serde_json::from_str(&found).unwrap();
+    let off = found["outputs"]["relative"].as_f64().unwrap_or(0.0);
+    assert!(off < 1e-5, "{off}: {found}");
+}

@@ -42,8 +42,7 @@ pub(super) fn texts(example: &str, folder: &Path) -> Option<Vec<(&'static str, T
             ),
         ]),
         "ternary" => {
-            // Products of the cell and its backbone; what is small stays as it is.
-            let rounded = "\n[[groups]]\nparameters = \"rnn_cell.*.weight\"\nround = \"ternary\"\n";
+            let rounded = "\n[[groups]]\nparameters = \"*.weight\"\nround = \"ternary\"\n";
             Some(vec![("CfC", cart_pole("cfc", CFC, "")), ("ternary CfC", cart_pole("ternary-cfc", CFC, rounded))])
         }
         _ => None,
