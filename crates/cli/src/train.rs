@@ -113,7 +113,7 @@ pub(crate) struct Trained {
 pub(crate) fn run(args: &Args) -> Result<Outcome> {
     let texts = match (&args.example, &args.config) {
         (Some(name), _) => examples::texts(name, Path::new("")).ok_or_else(|| {
-            let near = schwann::prof::nearest::did_you_mean(name, examples::NAMES.into_iter());
+            let near = schwann::prof::nearest::did_you_mean(name, examples::NAMES);
             anyhow!("--example is {name}{near}; expected one of {}", examples::NAMES.join(", "))
         })?,
         (None, Some(path)) => vec![("", Text::read(path)?)],

@@ -36,7 +36,7 @@ impl Rows {
 
     /// Rows of so many numbers.
     pub fn of_width(data: Tensor, width: usize) -> Result<Rows> {
-        if width == 0 || data.len() % width != 0 {
+        if width == 0 || !data.len().is_multiple_of(width) {
             return Err(Error::argument("an array", &data, format!("rows of {width} numbers")));
         }
         Ok(Rows { data, width })
