@@ -39,7 +39,7 @@
 //! * [`pass`]: the recipe that rewrites a graph, and patterns of your own; [`grad`]: gradients, graph to graph.
 //! * [`plan`]: what will run, where in memory, at what cost; [`backend`]: what runs it.
 //! * [`memory`]: budget, pool, cache, batches, leak detector; [`io`]: safetensors, `.npy`, `.npz`.
-//! * [`nn`]: neural circuits: wirings, CfC and LTC layers, whole models, streams, import from ncps.
+//! * [`nn`]: neural circuits: wirings, CfC and LTC layers, whole models, training, streams, import from ncps.
 //! * `prof`: the profiler, devices and predictions, baselines, reports; `sensors`: what the machine tells.
 //! * `gpu`: networks on GPUs, with the feature of this name; call [`register_backends`] once, and `wgpu` is a backend by name.
 //! * [`cases`]: the list of cases that every backend is tested and timed on.
@@ -91,6 +91,9 @@ struct WiringsGuide;
 #[cfg(doctest)]
 #[doc = include_str!("../docs/neural-circuits.md")]
 struct NeuralCircuitsGuide;
+#[cfg(doctest)]
+#[doc = include_str!("../docs/training.md")]
+struct TrainingGuide;
 #[cfg(doctest)]
 #[doc = include_str!("../docs/custom-kernels.md")]
 struct CustomKernelsGuide;

@@ -235,3 +235,14 @@ fn scopes_profilers_and_settings() -> std::result::Result<(), Box<dyn std::error
     assert!(!analyze::diagnose(Some(&profile), &readings).is_empty());
     Ok(())
 }
+
+#[test]
+fn training() -> schwann::nn::Result<()> {
+    use schwann::nn::{Cfc, GraphOptions, Model, Segments, train};
+    let model = Model::new(Cfc { backbone_dropout: Some(0.1), ..Cfc::new(2, 4) }, 1)?;
+    let options = GraphOptions::training().segments(Some(Segments { steps: 400, each: 20 }));
+    assert!(model.training_graph(&options)?.output("loss").is_some());
+    let options = train::Options { batch: 16, ..train::Options::default() };
+    assert_eq!(options.batch, 16);
+    Ok(())
+}

@@ -12,6 +12,7 @@ mod describe;
 mod devices;
 mod doctor;
 mod entropy;
+mod export;
 mod gate;
 mod generate;
 mod graph;
@@ -26,6 +27,7 @@ mod report;
 mod run;
 mod stop;
 mod svg;
+mod train;
 mod validate;
 mod verify;
 mod wiring;
@@ -118,6 +120,12 @@ enum Command {
     Devices(devices::Args),
     /// Predict how long a model takes on another device, operation by operation.
     Predict(predict::Args),
+    /// Train a model: losses, optimizers, checkpoints, curves.
+    Train(train::Args),
+    /// The loss of a model on the data of its training.
+    Eval(train::EvalArgs),
+    /// Write a model for other programs: weights that the Python package ncps loads.
+    Export(export::Args),
     /// Text from a decoder, symbol after symbol, and how fast it comes.
     Generate(generate::Args),
     /// Weights in few bits: how small, how fast and how exact a network then is.
@@ -141,9 +149,10 @@ enum Command {
 }
 
 /// The commands by what one wants, as `--help` lists them.
-const GROUPS: [(&str, &[&str]); 6] = [
+const GROUPS: [(&str, &[&str]); 7] = [
     ("Look at networks and files", &["info", "graph", "wiring", "entropy"]),
-    ("Run it", &["run", "import", "demo", "verify", "quantize", "generate"]),
+    ("Train it", &["train", "eval"]),
+    ("Run it", &["run", "import", "export", "demo", "verify", "quantize", "generate"]),
     ("Measure it", &["profile", "report", "bench"]),
     ("Compare measurements", &["baseline", "compare", "gate"]),
     ("Machines", &["devices", "predict", "validate", "doctor"]),
@@ -237,6 +246,9 @@ fn obey(cli: Cli) -> ExitCode {
         Some(Command::Info(args)) => info::run(&args),
         Some(Command::Devices(args)) => devices::run(&args),
         Some(Command::Predict(args)) => predict::run(&args),
+        Some(Command::Train(args)) => train::run(&args),
+        Some(Command::Eval(args)) => train::eval(&args),
+        Some(Command::Export(args)) => export::run(&args),
         Some(Command::Generate(args)) => generate::run(&args),
         Some(Command::Quantize(args)) => quantize::run(&args),
         Some(Command::Report(args)) => report::run(&args),

@@ -24,4 +24,5 @@ mod report;
 mod reports;
 mod streams;
 mod tokenized;
+mod train;
 mod wiring;

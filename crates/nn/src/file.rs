@@ -6,6 +6,7 @@
 
 use crate::layer::{Layer, Units};
 use crate::model::{Model, Sequential};
+use crate::train::{TRAINING_KEY, TRAINING_PREFIX};
 use crate::wiring::{Wiring, WiringConfig};
 use crate::{Error, Result};
 use schwann_core::io::Kind;
@@ -50,7 +51,7 @@ impl Model {
         self.weights().iter().map(|(name, data)| (name.as_str(), data))
     }
 
-    fn metadata(&self) -> Result<BTreeMap<String, String>> {
+    pub(crate) fn metadata(&self) -> Result<BTreeMap<String, String>> {
         let form = Form { version: MODEL_VERSION, layers: self.layers().to_vec() };
         let json = serde_json::to_string(&form).map_err(|e| Error::file(format!("the model's JSON: {e}")))?;
         let mut metadata = BTreeMap::from([(MODEL_KEY.to_owned(), json)]);
@@ -90,7 +91,10 @@ impl Model {
         }
         check_sizes(json["layers"].as_array().map_or(&[], Vec::as_slice), reader)?;
         let form: Form = serde_json::from_value(json).map_err(unreadable)?;
-        let names = reader.entries().iter().map(|e| (e.name.as_str(), e.name.as_str()));
+        // A checkpoint of training has more than weights.
+        let training = reader.metadata().contains_key(TRAINING_KEY);
+        let own = |name: &&str| !(training && name.starts_with(TRAINING_PREFIX));
+        let names = reader.entries().iter().map(|e| e.name.as_str()).filter(own).map(|name| (name, name));
         Ok(with_names(Model::with_weights(form.layers, weights(reader, names)?)?, reader))
     }
 }

@@ -134,14 +134,23 @@ impl Random {
         (self.next() >> 11) as f64 / (1u64 << 53) as f64
     }
 
-    fn uniform(&mut self, low: f32, high: f32) -> f32 {
+    /// Brings a list into a random order: Fisher and Yates' method.
+    pub(crate) fn shuffle<T>(&mut self, list: &mut [T]) {
+        for i in (1..list.len()).rev() {
+            // The product's upper half is even to within 2⁻⁶⁴ of the list's length.
+            let at = (u128::from(self.next()) * (i as u128 + 1)) >> 64;
+            list.swap(i, at as usize);
+        }
+    }
+
+    pub(crate) fn uniform(&mut self, low: f32, high: f32) -> f32 {
         let value = f64::from(low) + self.unit() * (f64::from(high) - f64::from(low));
         // Rounding may reach the bound itself, which is as good as the number below it.
         (value as f32).clamp(low, high)
     }
 
     /// Box and Muller's method; the second number of each pair is left.
-    fn normal(&mut self) -> f64 {
+    pub(crate) fn normal(&mut self) -> f64 {
         let radius = (-2.0 * (1.0 - self.unit()).ln()).sqrt();
         radius * (std::f64::consts::TAU * self.unit()).cos()
     }

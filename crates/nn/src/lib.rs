@@ -4,9 +4,11 @@
 //! [`Model`] is layers with their weights.
 #![forbid(unsafe_code)]
 
+pub mod data;
 pub mod decoder;
 pub mod entropy;
 pub mod error;
+mod export;
 mod file;
 pub mod generate;
 pub mod guard;
@@ -14,13 +16,14 @@ mod info;
 mod init;
 pub mod layer;
 mod model;
-mod optim;
 mod scope;
 mod stream;
+pub mod train;
 pub mod verify;
 pub mod wiring;
 
 pub use error::{Error, Result};
+pub use export::{export_ncps, export_ncps_bytes};
 pub use file::{CONFIG_KEY, MODEL_KEY, MODEL_VERSION, NAMES_KEY, import_ncps, import_ncps_bytes, rounded_weights};
 pub use guard::{Guard, NotFinite};
 pub use info::{Info, LayerInfo};
@@ -30,6 +33,5 @@ pub use layer::{
     Softmax, Units,
 };
 pub use model::{Model, Sequential};
-pub use optim::Adam;
-pub use scope::{GraphOptions, InitialState, Parameters, Timespans, timespans_for};
+pub use scope::{GraphOptions, InitialState, Parameters, Segments, Timespans, timespans_for};
 pub use stream::{MOST_SIZES, Runner, State};

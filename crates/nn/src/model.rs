@@ -4,10 +4,10 @@ use crate::guard;
 use crate::init::{Param, Random};
 use crate::layer::{Layer, POSITIVE};
 use crate::scope::{GraphOptions, Outer, Scope, Timespans};
+use crate::train::Rounding;
 use crate::{
     Activation, Affine, BitLinear, Cfc, Embedding, Error, Gru, LayerNorm, Linear, Lstm, Ltc, Result, Rnn, Softmax,
 };
-use schwann_core::grad::gradient;
 use schwann_core::{CompileOptions, DType, Dim, Graph, Program, Shape, Tensor, shape};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -230,11 +230,6 @@ impl Model {
         Ok(())
     }
 
-    /// A weight to change in place; whoever does answers for what it becomes.
-    pub(crate) fn weight_mut(&mut self, name: &str) -> Option<&mut Tensor> {
-        self.weights.get_mut(name)
-    }
-
     fn unknown(&self, name: &str) -> Error {
         Error::weight(name, "not of this model", format!("one of {}", listed(&self.params)))
     }
@@ -266,29 +261,13 @@ impl Model {
         Ok(Program::compile(&self.graph(options)?, compile)?)
     }
 
-    /// The graph with an input `target` of `y`'s shape and the outputs `loss` = mean((y − target)²) and `grad.<name>` for
-    /// every parameter. Where layers have dropout, its masks are inputs too ([`Model::dropout_masks`]).
-    pub fn training_graph(&self, options: &GraphOptions) -> Result<Graph> {
-        let mut outer = self.outer(options, true)?;
-        let y = outer.b.graph().outputs()[0].value;
-        let ty = outer.b.ty(y).clone();
-        let axes: Vec<usize> = (0..ty.shape.rank()).collect();
-        let target = outer.b.input("target", DType::F32, ty.shape)?;
-        let error = outer.b.named("loss.error").sub(y, target)?;
-        let square = outer.b.named("loss.square").square(error)?;
-        let loss = outer.b.named("loss").mean(square, &axes, false)?;
-        outer.b.output("loss", loss)?;
-        let names: Vec<&str> = self.params.iter().map(|p| p.name.as_str()).collect();
-        Ok(gradient(&outer.b.build()?, "loss", &names)?)
-    }
-
-    fn outer<'a>(&'a self, options: &'a GraphOptions, training: bool) -> Result<Outer<'a>> {
+    pub(crate) fn outer<'a>(&'a self, options: &'a GraphOptions, training: bool) -> Result<Outer<'a>> {
         self.check_timespans(options)?;
         let shapes = self.params.iter().map(|p| (p.name.clone(), p.shape.clone())).collect();
         let mut outer = Outer::new(options, training, shapes, &self.weights);
         let layout = self.layers.batch_first();
         let batch_axis = usize::from(layout == Some(false));
-        let (rows, time) = (outer.rows(), Dim::symbol("T"));
+        let (rows, time) = (outer.rows(), outer.steps());
         let leading: Vec<Dim> = match layout {
             None => vec![rows],
             Some(true) => vec![rows, time],
@@ -351,19 +330,43 @@ impl Model {
     pub fn dropout_masks(&self, batch: usize, steps: usize, seed: u64) -> Result<Vec<(String, Tensor)>> {
         let (first, second) = if self.layers.batch_first() == Some(false) { (steps, batch) } else { (batch, steps) };
         let mut masks = vec![];
-        for (i, layer) in self.layers.0.iter().enumerate() {
-            for (name, width, rate) in layer.dropout() {
-                let name = self.layers.prefix(i) + &name;
-                let mut mask = Tensor::zeros(DType::F32, &[first, second, width])?;
-                let mut random = Random::new(seed, &name);
-                for value in mask.values_mut::<f32>()? {
-                    *value = if random.unit() < f64::from(rate) { 0.0 } else { 1.0 / (1.0 - rate) };
-                }
-                masks.push((name, mask));
-            }
+        for (name, width, rate) in self.dropout() {
+            let mut mask = Tensor::zeros(DType::F32, &[first, second, width])?;
+            drop_out(mask.values_mut::<f32>()?, &name, rate, seed);
+            masks.push((name, mask));
         }
         Ok(masks)
     }
+
+    /// Dropout's masks: the names of the inputs, their widths, and the share that is dropped.
+    pub(crate) fn dropout(&self) -> Vec<(String, usize, f32)> {
+        let of = |(i, layer): (usize, &Layer)| {
+            let prefix = self.layers.prefix(i);
+            layer.dropout().into_iter().map(move |(name, width, rate)| (format!("{prefix}{name}"), width, rate))
+        };
+        self.layers.0.iter().enumerate().flat_map(of).collect()
+    }
+
+    /// Parameters that are rounded before they are used.
+    pub(crate) fn rounded(&self) -> BTreeMap<String, Rounding> {
+        let of = |(i, layer): (usize, &Layer)| {
+            let (name, rounding) = layer.rounded()?;
+            Some((format!("{}{name}", self.layers.prefix(i)), rounding))
+        };
+        self.layers.0.iter().enumerate().filter_map(of).collect()
+    }
+
+    /// Parameters that must not be negative.
+    pub(crate) fn constrained(&self) -> Vec<String> {
+        self.layers.constrained()
+    }
+}
+
+/// Fills a mask of dropout.
+pub(crate) fn drop_out(mask: &mut [f32], name: &str, rate: f32, seed: u64) {
+    let mut random = Random::new(seed, name);
+    let kept = 1.0 / (1.0 - rate);
+    mask.iter_mut().for_each(|value| *value = if random.unit() < f64::from(rate) { 0.0 } else { kept });
 }
 
 impl Sequential {

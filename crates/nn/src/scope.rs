@@ -48,6 +48,18 @@ pub struct GraphOptions {
     pub state: InitialState,
     /// What parameters are.
     pub parameters: Parameters,
+    /// Where gradients are to take little memory: how long sequences are, and how they are cut.
+    pub segments: Option<Segments>,
+}
+
+/// A sequence of known length in segments. Its gradient keeps only the states between segments, and computes each segment
+/// again when it comes to it: less memory, for the time of one more forward pass.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Segments {
+    /// Steps of every sequence.
+    pub steps: usize,
+    /// Steps of a segment; the last one may be shorter.
+    pub each: usize,
 }
 
 impl Default for GraphOptions {
@@ -57,6 +69,7 @@ impl Default for GraphOptions {
             batched: true,
             state: InitialState::Carried,
             parameters: Parameters::Weights,
+            segments: None,
         }
     }
 }
@@ -79,6 +92,11 @@ impl GraphOptions {
     /// With this first state.
     pub fn state(mut self, state: InitialState) -> GraphOptions {
         self.state = state;
+        self
+    }
+    /// With sequences in segments.
+    pub fn segments(mut self, segments: Option<Segments>) -> GraphOptions {
+        self.segments = segments;
         self
     }
     /// With parameters of this kind.
@@ -195,9 +213,14 @@ impl<'a> Outer<'a> {
         if self.options.batched { Dim::symbol("B") } else { Dim::fixed(1) }
     }
 
+    /// The time axis' size.
+    pub(crate) fn steps(&self) -> Dim {
+        self.options.segments.map_or(Dim::symbol("T"), |segments| Dim::fixed(segments.steps))
+    }
+
     /// `[B, T, last]`, or `[T, B, last]` where time comes first.
     pub(crate) fn sequence_shape(&self, batch_first: bool, last: usize) -> Shape {
-        let (rows, time) = (self.rows(), Dim::symbol("T"));
+        let (rows, time) = (self.rows(), self.steps());
         if batch_first { shape![rows, time, last] } else { shape![time, rows, last] }
     }
 

@@ -22,6 +22,8 @@ mod paths;
 mod streams;
 #[cfg(feature = "tokenizers")]
 mod tokenizers;
+mod trainer;
+mod training;
 mod wiring;
 mod wiring_numpy;
 mod wiring_picture;

@@ -151,3 +151,31 @@ fn a_sample_of_nothing_that_claims_to_be_large_is_refused() {
         assert!(said.contains("`x`") && said.contains("a sample that has numbers"), "{said}");
     }
 }
+
+#[test]
+fn an_exported_model_is_the_state_dict_that_it_was_imported_from() -> Result<()> {
+    let mut compared = 0;
+    for file in files(FOLDER) {
+        let Ok(model) = schwann_nn::import_ncps(&file) else { continue };
+        let bytes = schwann_nn::export_ncps_bytes(&model)?;
+        assert_eq!(schwann_nn::import_ncps_bytes(bytes.clone())?.weights(), model.weights(), "{}", file.display());
+        // What PyTorch wrote under these names, ours is to the bit: masks too.
+        let (theirs, ours) = (Reader::open(&file)?, Reader::from_bytes(bytes)?);
+        let matrix = |name: &str| name.ends_with("adjacency");
+        let names = |reader: &Reader, prefix: &str| -> Vec<String> {
+            let names = reader.entries().iter().filter_map(|e| e.name.strip_prefix(prefix));
+            let mut names: Vec<String> = names.filter(|n| !matrix(n)).map(str::to_owned).collect();
+            names.sort();
+            names
+        };
+        let own = names(&ours, "");
+        for name in names(&theirs, "model.") {
+            assert!(own.contains(&name), "{}: `{name}` is missing", file.display());
+            let (a, b) = (theirs.tensor_as(&format!("model.{name}"), DType::F32)?, ours.tensor_as(&name, DType::F32)?);
+            assert_eq!(a, b, "{}: {name}", file.display());
+            compared += 1;
+        }
+    }
+    assert!(compared > 100, "{compared} tensors");
+    Ok(())
+}

@@ -10,6 +10,11 @@
 //! rearrangement or a cheap function of others; or else from an additional output sequence of the forward loop, such as
 //! the state that entered a step.
 //!
+//! A loop inside a loop is computed again. What its steps would save is as long as both loops together; computed again, it
+//! is as long as one, and only the states that enter the inner loop are saved. A long loop that is written as a loop over
+//! segments is therefore differentiated in little memory, for the time of one more forward pass. Gradients of fixed values
+//! all add up in states there.
+//!
 //! The usual gradients of weights are products over the batch (dW = aᵀ·b), and of biases sums over it. Those are
 //! computed after the loop: the loop outputs a and b of every step, and one large product over batch and time follows.
 //! All other gradients of fixed values add up in a state.
@@ -193,8 +198,10 @@ impl Cut<'_> {
         let (states, sequences) = (self.s.states, self.s.sequences);
         let mut sums = vec![];
         let mut terms: Vec<(usize, Vec<Parts>)> = vec![];
+        // Around a loop, operands for later would be as long as both loops together: the memory that is to be saved.
+        let around = self.s.body.nodes().iter().any(|n| matches!(n.op, Op::Scan(_)));
         for (&i, &root) in roots.range(states + sequences..) {
-            match self.parts(root) {
+            match self.parts(root).filter(|_| !around) {
                 Some(parts) => terms.push((i, parts)),
                 None => sums.push(i),
             }
@@ -339,10 +346,12 @@ impl Cut<'_> {
             return false;
         }
         let op = &self.joint.nodes()[id as usize].op;
-        let rearranges =
-            matches!(op, Op::Reshape { .. } | Op::Transpose { .. } | Op::Broadcast { .. } | Op::Concat { .. });
+        let made_again = matches!(
+            op,
+            Op::Reshape { .. } | Op::Transpose { .. } | Op::Broadcast { .. } | Op::Concat { .. } | Op::Scan(_)
+        );
         let forward = (id as usize) < self.forward_nodes;
-        matches!(op, Op::Input { .. }) || (forward && self.varies[id as usize] && !rearranges)
+        matches!(op, Op::Input { .. }) || (forward && self.varies[id as usize] && !made_again)
     }
 
     fn input(&mut self, kind: &str, ty: Type) -> Result<Value> {

@@ -6,7 +6,7 @@ use crate::error::{Error, Result};
 use crate::op::{Binary, Compare, Float, LowBit, Op, Reduction, Scan, Type};
 use crate::shape::{Dim, Shape};
 use crate::tensor::Tensor;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 /// Builds a [`Graph`].
 ///
@@ -360,6 +360,33 @@ impl GraphBuilder {
         let first = self.push(Op::Scan(Box::new(scan)), inputs)?;
         let count = self.graph.node(first).outs.len() as u16;
         Ok((0..count).map(|slot| Value { node: first.node, slot }).collect())
+    }
+
+    /// Adds all nodes of another graph, with their names, and gives its outputs' values in order. Its inputs are the values
+    /// that `given` has under their names; those that it does not have become inputs of this graph. Outputs and states
+    /// are not declared.
+    pub fn splice(&mut self, graph: &Graph, given: &BTreeMap<String, Value>) -> Result<Vec<Value>> {
+        let mut moved: Vec<u32> = Vec::with_capacity(graph.nodes.len());
+        let value = |moved: &[u32], v: Value| Value { node: moved[v.node as usize], slot: v.slot };
+        for node in &graph.nodes {
+            let known = if let Op::Input { name, .. } = &node.op { given.get(name) } else { None };
+            let new = match known {
+                Some(known) if known.slot == 0 && *self.ty(*known) == node.outs[0] => *known,
+                Some(known) => {
+                    let problem = format!("it is {}, and {} is given for it", node.outs[0], self.ty(*known));
+                    return Err(Error::Node { node: node.name.clone(), op: "splice".into(), problem });
+                }
+                None => {
+                    let inputs = node.inputs.iter().map(|v| value(&moved, *v)).collect();
+                    self.graph.push(node.op.clone(), inputs, node.name.clone())?
+                }
+            };
+            moved.push(new.node);
+        }
+        for (name, data) in &graph.weights {
+            self.graph.set_weight(name, data.clone())?;
+        }
+        Ok(graph.outputs.iter().map(|o| value(&moved, o.value)).collect())
     }
 
     /// Declares a result.

@@ -545,8 +545,13 @@ impl Rebuild<'_> {
         }
     }
     /// The new graph, with the old one's results and states.
-    pub(crate) fn finish(mut self) -> Result<Graph> {
-        for output in &self.old.outputs {
+    pub(crate) fn finish(self) -> Result<Graph> {
+        let all: Vec<usize> = (0..self.old.outputs.len()).collect();
+        self.finish_with(&all)
+    }
+    /// The same with only these of the results.
+    pub(crate) fn finish_with(mut self, kept: &[usize]) -> Result<Graph> {
+        for output in kept.iter().map(|&i| &self.old.outputs[i]) {
             let value = self.get(output.value)?;
             self.new.push_output(output.name.clone(), value)?;
         }

@@ -8,6 +8,7 @@
 //! value that does not fit is an error. Big-endian files are swapped and Fortran order is transposed on reading.
 
 use super::convert::{self, Kind};
+use super::source::Source;
 use super::{Limits, excerpt, write_file};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
@@ -29,6 +30,39 @@ pub fn read_npy(path: impl AsRef<Path>) -> Result<Tensor> {
     let path = path.as_ref();
     let (file, len) = super::open(path)?;
     read(std::io::BufReader::new(file), len, &Limits::default()).map_err(|e| e.in_file(path))
+}
+
+/// One array that stays in its mapped file, however large it is: pages are read as they are needed. An array that is not
+/// stored as tensors are (another type, byte order or order of axes) is read into memory as [`read_npy`] does.
+pub fn map_npy(path: impl AsRef<Path>) -> Result<Tensor> {
+    let path = path.as_ref();
+    let source = Source::open(path)?;
+    match lies(source.bytes()) {
+        Some(Lies { dtype, shape, window }) => source.tensor(dtype, &shape, window).map_err(|e| e.in_file(path)),
+        // Whatever is wrong with the file, the reader says.
+        None => read_npy(path),
+    }
+}
+
+/// Where an array lies in a file's content, and what it is.
+struct Lies {
+    dtype: DType,
+    shape: Vec<usize>,
+    window: std::ops::Range<usize>,
+}
+
+/// Where the array of this content lies; `None` where it is not stored as tensors are, or the content is no array.
+fn lies(bytes: &[u8]) -> Option<Lies> {
+    let begin = if *bytes.get(6)? > 1 { 12 } else { 10 };
+    let length = bytes.get(8..begin).filter(|_| bytes.starts_with(MAGIC))?;
+    let length = length.iter().rev().fold(0usize, |n, b| n << 8 | usize::from(*b));
+    let text = bytes.get(begin..begin.checked_add(length).filter(|_| length <= MAX_HEADER)?)?;
+    let Header { kind, swap, fortran, shape } = parse(std::str::from_utf8(text).ok()?).ok()?;
+    let window = begin + length..bytes.len();
+    let Kind::Ours(dtype) = kind else { return None };
+    let rearranged = swap || (fortran && shape.len() > 1);
+    let fits = count(&shape).and_then(|n| kind.bytes_for(n)) == Some(window.len());
+    (fits && !rearranged).then_some(Lies { dtype, shape, window })
 }
 
 /// Reads one array from a file's content.

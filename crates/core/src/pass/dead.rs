@@ -4,7 +4,7 @@ use super::PassOptions;
 use super::merge::with_body;
 use crate::error::Result;
 use crate::graph::{Graph, Value};
-use crate::op::{Map, MapInstr, MapResult, Op};
+use crate::op::{Map, MapInstr, MapResult, Op, Scan};
 use crate::shape::Shape;
 use std::collections::{HashMap, HashSet};
 
@@ -35,8 +35,8 @@ pub(super) fn unread_by_loops(graph: &Graph) -> Result<Graph> {
     r.finish()
 }
 
-/// Drops nodes that no result depends on, and results of programs that are not read. Inputs stay: they are the graph's
-/// interface.
+/// Drops nodes that no result depends on, and results of programs and sequences of loops that are not read. Inputs stay:
+/// they are the graph's interface.
 pub(super) fn dead_code(graph: &Graph, _: &PassOptions) -> Result<Graph> {
     let nodes = graph.nodes();
     let mut live: Vec<Vec<bool>> = nodes.iter().map(|n| vec![false; n.outs.len()]).collect();
@@ -71,11 +71,32 @@ pub(super) fn dead_code(graph: &Graph, _: &PassOptions) -> Result<Graph> {
             for (slot, old) in (0u16..).zip(order) {
                 r.set(Value { node: id, slot: old as u16 }, Value { slot, ..new });
             }
+        } else if let Op::Scan(scan) = &node.op
+            && live[id as usize].contains(&true)
+            && live[id as usize][scan.states..].contains(&false)
+        {
+            let (op, kept) = without_unread(scan, &live[id as usize])?;
+            let inputs = r.all(&node.inputs)?;
+            let new = r.new.push(op, inputs, node.name.clone())?;
+            for (slot, old) in (0u16..).zip(kept) {
+                r.set(Value { node: id, slot: old as u16 }, Value { slot, ..new });
+            }
         } else if live[id as usize].contains(&true) || matches!(node.op, Op::Input { .. }) {
             r.copy(id)?;
         }
     }
     r.finish()
+}
+
+/// A loop without the sequences that nobody reads, and which of its outputs are left.
+fn without_unread(scan: &Scan, read: &[bool]) -> Result<(Op, Vec<usize>)> {
+    let kept: Vec<usize> = (0..read.len()).filter(|&slot| slot < scan.states || read[slot]).collect();
+    let mut body = scan.body.rebuild();
+    for id in 0..scan.body.nodes().len() as u32 {
+        body.copy(id)?;
+    }
+    let body = body.finish_with(&kept)?;
+    Ok((Op::Scan(Box::new(Scan { body: body.into(), ..scan.clone() })), kept))
 }
 
 /// A program that computes only its results.

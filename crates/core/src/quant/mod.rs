@@ -242,6 +242,10 @@ fn best(
     let most = high.max(-low);
     let (levels, centre) = (f32::from(format.code.levels()), f32::from(format.code.centre()));
     if format.code.levels() == 3 {
+        // Numbers that are −s, 0 and s already, as training for it leaves them, keep their s.
+        if part.iter().all(|(x, _)| *x == 0.0 || x.abs() == most) {
+            return Ok((stored(most)?, 0.0));
+        }
         let sum: f64 = part.iter().map(|(x, _)| f64::from(x.abs())).sum();
         return Ok((stored((sum / part.len().max(1) as f64) as f32)?, 0.0));
     }

@@ -3,6 +3,7 @@
 use super::{check_size, yes};
 use crate::init::{Init, Param};
 use crate::scope::{Outer, Scope};
+use crate::train::Rounding;
 use crate::{Error, Result};
 use schwann_core::Value;
 use serde::{Deserialize, Serialize};
@@ -10,7 +11,8 @@ use serde::{Deserialize, Serialize};
 /// A linear layer of BitNet b1.58: y = round(norm(x))·tᵀ + b on the last axis.
 ///
 /// Rows are rounded to 8 bits, and t is `weight` as −1, 0 and 1 times its mean absolute value γ (10⁻⁵ at least):
-/// t = γ · clamp(round(weight / γ), −1, 1). The weight itself stays as it was trained. There is no gradient for training yet.
+/// t = γ · clamp(round(weight / γ), −1, 1). The weight itself stays as it was trained: training moves it by the gradient of
+/// t, and rows pass gradients as if they were not rounded.
 ///
 /// Within a model, products with t are as fast as those with any other `f32`; decoders of BitNet
 /// ([`crate::decoder`]) keep ternary codes and multiply in integers.
@@ -36,9 +38,6 @@ fn norm_eps() -> f32 {
     1e-5
 }
 
-/// The least γ, as BitNet has it.
-const LEAST: f32 = 1e-5;
-
 impl BitLinear {
     /// From so many features to so many, with a norm and without a bias.
     pub fn new(in_features: usize, out_features: usize) -> BitLinear {
@@ -63,26 +62,14 @@ impl BitLinear {
     }
 
     pub(crate) fn build(&self, outer: &mut Outer<'_>, x: Value) -> Result<Value> {
-        if outer.training {
-            let expected = "layers that have a gradient: rounding its weights has none";
-            return Err(Error::argument("a layer to train", "a BitLinear", expected));
-        }
         let weight = outer.param("weight")?;
         let bias = if self.bias { Some(outer.param("bias")?) } else { None };
         let norm = if self.norm { Some(outer.param("norm.weight")?) } else { None };
         let b = &mut outer.b;
         let x = if self.norm { b.named("norm").rms_norm(x, norm, self.eps)? } else { x };
         let x = b.named("rounded").round_rows(x)?;
-        let sizes = b.named("weight.sizes").abs(weight)?;
-        let mean = b.named("weight.mean").mean(sizes, &[0, 1], true)?;
-        let least = b.named("weight.least").scalar(LEAST)?;
-        let gamma = b.named("weight.gamma").max(mean, least)?;
-        let shares = b.named("weight.shares").div(weight, gamma)?;
-        let whole = b.named("weight.whole").round(shares)?;
-        let [low, high] = [b.named("weight.low").scalar(-1.0)?, b.named("weight.high").scalar(1.0)?];
-        let above = b.named("weight.above").max(whole, low)?;
-        let codes = b.named("weight.codes").min(above, high)?;
-        let ternary = b.named("weight.ternary").mul(codes, gamma)?;
-        Ok(b.named("").linear(x, ternary, bias)?)
+        // In training, what comes in is rounded already: its gradient is taken where it is used.
+        let ternary = if outer.training { weight } else { Rounding::Ternary.build(b, weight)? };
+        Ok(outer.b.named("").linear(x, ternary, bias)?)
     }
 }

@@ -21,6 +21,7 @@ pub use pytorch::{Gru, Lstm, Rnn};
 
 use crate::init::Param;
 use crate::scope::Outer;
+use crate::train::Rounding;
 use crate::wiring::{Wiring, WiringConfig};
 use crate::{Error, Result};
 use schwann_core::{Tensor, Value};
@@ -303,6 +304,11 @@ impl Layer {
             Layer::Ltc(layer) => layer.masks(),
             _ => Ok(vec![]),
         }
+    }
+
+    /// Parameters that are rounded before they are used.
+    pub(crate) fn rounded(&self) -> Option<(&'static str, Rounding)> {
+        matches!(self, Layer::BitLinear(_)).then_some(("weight", Rounding::Ternary))
     }
 
     /// Dropout's masks in a graph for training: name, width and rate.

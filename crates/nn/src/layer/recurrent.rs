@@ -2,9 +2,9 @@
 
 use crate::Result;
 use crate::init::{Init, Param};
-use crate::scope::{Inner, Outer, Scope, Timespans};
+use crate::scope::{Inner, Outer, Scope, Segments, Timespans};
 use schwann_core::op::Type;
-use schwann_core::{DType, Value, shape};
+use schwann_core::{DType, Dim, Graph, GraphBuilder, Value, shape};
 
 /// The sizes and options of a CfC or LTC layer.
 pub(crate) struct Recurrent {
@@ -101,12 +101,86 @@ pub(crate) fn over_time(
     }
     let (body, fixed) = scope.finish()?;
 
-    let mut out = outer.b.named("steps").scan(body, &states, &sequences, &fixed, time_axis)?;
+    let mut out = match outer.options.segments {
+        Some(segments) if segments.each < segments.steps => {
+            in_segments(outer, body, &states, &sequences, &fixed, time_axis, segments)?
+        }
+        _ => outer.b.named("steps").scan(body, &states, &sequences, &fixed, time_axis)?,
+    };
     for ((name, _), value) in shape.states.iter().zip(&out) {
         outer.last_state(name, *value);
     }
     let sequence = y.and_then(|_| out.pop());
     Ok((out, sequence))
+}
+
+/// The same loop as a loop over segments, each of which is a loop over its steps; steps that fill no segment follow in a
+/// loop of their own.
+fn in_segments(
+    outer: &mut Outer<'_>,
+    body: Graph,
+    states: &[Value],
+    sequences: &[Value],
+    fixed: &[Value],
+    axis: usize,
+    Segments { steps, each }: Segments,
+) -> Result<Vec<Value>> {
+    let each = each.max(1);
+    let count = steps / each;
+    // A segment: states, then its part of each sequence, then what stays the same.
+    let mut segment = GraphBuilder::new();
+    let _ = segment.enter(outer.b.path());
+    let mut inputs = vec![];
+    for (i, value) in states.iter().chain(sequences).chain(fixed).enumerate() {
+        let mut ty = outer.b.ty(*value).clone();
+        if (states.len()..states.len() + sequences.len()).contains(&i) {
+            let mut dims = ty.shape.dims().to_vec();
+            dims[axis] = Dim::fixed(each);
+            ty.shape = dims.into();
+        }
+        let name = outer.b.graph().node(*value).name.clone();
+        inputs.push(segment.named(&format!("segment.{name}")).input(&format!("{i}"), ty.dtype, ty.shape)?);
+    }
+    let (own_states, rest) = inputs.split_at(states.len());
+    let (own_sequences, own_fixed) = rest.split_at(sequences.len());
+    let results = segment.named("steps").scan(body.clone(), own_states, own_sequences, own_fixed, axis)?;
+    for (i, value) in results.iter().enumerate() {
+        segment.output(&format!("{i}"), *value)?;
+    }
+    let segment = segment.build()?;
+
+    // [B, T, C] → [B, segments, steps of one, C]
+    let b = &mut outer.b;
+    let part = |b: &mut GraphBuilder, x: Value, from: usize, to: usize| match (from, to) {
+        (0, to) if to == steps => Ok(x),
+        _ => b.named("steps.part").slice(x, axis, from, to),
+    };
+    let mut cut = vec![];
+    for x in sequences {
+        let whole = part(b, *x, 0, count * each)?;
+        let mut dims = b.ty(whole).shape.dims().to_vec();
+        dims.splice(axis..=axis, [Dim::fixed(count), Dim::fixed(each)]);
+        cut.push(b.named("segments.cut").reshape(whole, dims)?);
+    }
+    let mut out = b.named("segments").scan(segment, states, &cut, fixed, axis)?;
+    for value in &mut out[states.len()..] {
+        let mut dims = b.ty(*value).shape.dims().to_vec();
+        dims.splice(axis..=axis + 1, [Dim::fixed(count * each)]);
+        *value = b.named("segments.joined").reshape(*value, dims)?;
+    }
+    if count * each == steps {
+        return Ok(out);
+    }
+    let mut tail = vec![];
+    for x in sequences {
+        tail.push(part(b, *x, count * each, steps)?);
+    }
+    let last = b.named("steps").scan(body, &out[..states.len()], &tail, fixed, axis)?;
+    let mut all = last[..states.len()].to_vec();
+    for (head, tail) in out[states.len()..].iter().zip(&last[states.len()..]) {
+        all.push(b.named("steps.joined").concat(&[*head, *tail], axis)?);
+    }
+    Ok(all)
 }
 
 /// What a CfC or LTC layer does in a step.

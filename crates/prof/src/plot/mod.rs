@@ -7,6 +7,7 @@
 //! without fonts gets the same picture. Views compute nothing: a plot places figures of the profile, and one that the
 //! profile does not know is left out or said to be unknown, never drawn at 0.
 
+mod curves;
 mod devices;
 mod font;
 mod histogram;
@@ -19,6 +20,7 @@ mod svg;
 mod sweep;
 pub mod unit;
 
+pub use curves::{Curve, curves};
 pub use devices::devices;
 pub use histogram::histogram;
 pub use memory::memory;

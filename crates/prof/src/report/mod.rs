@@ -11,10 +11,13 @@
 //! left for its macro are a few tags, for three more packages to build.
 
 mod cell;
+mod learning;
 mod origins;
 mod outlook;
 mod panels;
 mod summary;
+
+pub use learning::{Learning, learning};
 
 use crate::Profile;
 use crate::plot::unit::{known, show};
@@ -63,13 +66,24 @@ pub fn html(profiles: &[Profile]) -> String {
     out
 }
 
-fn head(profiles: &[Profile]) -> String {
-    let names: Vec<&str> = profiles.iter().map(|p| p.model.name.as_str()).collect();
-    let title = escape(&format!("{} – Schwann profile", names.join(", ")));
+/// The beginning of every page: its policy, its style, and a title that is escaped already.
+fn begin(title: &str, style: &str) -> String {
     let policy = format!(
         "default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{SCRIPT_HASH}'; img-src data:; \
          base-uri 'none'; form-action 'none'"
     );
+    format!(
+        "<!DOCTYPE html><html lang=\"en\"><head><meta charset=\"utf-8\">\
+         <meta http-equiv=\"Content-Security-Policy\" content=\"{policy}\">\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\
+         <meta name=\"color-scheme\" content=\"light dark\"><meta name=\"referrer\" content=\"no-referrer\">\
+         <link rel=\"icon\" href=\"data:,\"><title>{title}</title><style>{style}</style></head><body>"
+    )
+}
+
+fn head(profiles: &[Profile]) -> String {
+    let names: Vec<&str> = profiles.iter().map(|p| p.model.name.as_str()).collect();
+    let title = escape(&format!("{} – Schwann profile", names.join(", ")));
     let mut style = STYLE.to_owned();
     for i in 0..profiles.len() {
         let _ = write!(
@@ -79,13 +93,7 @@ fn head(profiles: &[Profile]) -> String {
              #pick{i}:focus-visible~.tabs label[for=pick{i}]{{outline:2px solid var(--link);outline-offset:-3px}}"
         );
     }
-    let mut out = format!(
-        "<!DOCTYPE html><html lang=\"en\"><head><meta charset=\"utf-8\">\
-         <meta http-equiv=\"Content-Security-Policy\" content=\"{policy}\">\
-         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\
-         <meta name=\"color-scheme\" content=\"light dark\"><meta name=\"referrer\" content=\"no-referrer\">\
-         <link rel=\"icon\" href=\"data:,\"><title>{title}</title><style>{style}</style></head><body>"
-    );
+    let mut out = begin(&title, &style);
     let Some(first) = profiles.first() else {
         out += "<header class=\"wrap\"><h1>No profiles</h1><p>There was nothing to report.</p></header>";
         return out;
