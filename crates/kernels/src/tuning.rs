@@ -200,6 +200,14 @@ tuning! {
     /// From how many rows of f32 on such a product widens blocks of the weights first: with fewer, it takes codes apart in
     /// every tile.
     lowbit_widened_rows_least = 48, "rows", 1..=MOST, by 1;
+    /// How far ahead of their use ternary codes are fetched that one rounded row is multiplied with. (On Zen 4 it made no
+    /// difference.)
+    lowbit_prefetch_bytes_ahead = 4096, "bytes", 0..=1_048_576, by 1;
+    /// The same where the low-bit weights of a network do not fit the cache of last level, so that some of them come from
+    /// memory.
+    lowbit_prefetch_far_bytes_ahead = 4096, "bytes", 0..=1_048_576, by 1;
+    /// From how many bytes of weights for each thread on that is assumed.
+    lowbit_far_weight_bytes_least = 16 << 20, "bytes", 0..=MOST, by 1;
 
     /// From how many sixteenths of a cycle on (those of one element, times the elements) an elementwise program is
     /// split over threads: a few microseconds.
@@ -302,6 +310,9 @@ tuning! {
     /// The most columns that products of one input are merged to, outside of loops. Larger products gain little from it, and
     /// lose more: apart, each can have the elementwise work that follows it fused into it.
     merged_columns_most = 512, "columns", 0..=MOST, by 1;
+    /// The same for products that round rows to 8 bits: queries, keys and values of a decoder are then one call, which rounds
+    /// the row once.
+    merged_rounded_columns_most = 4096, "columns", 0..=MOST, by 1;
     /// The same in loops. They take a few rows at a time, so that even a wide result is still in cache for what follows.
     merged_columns_in_loops_most = 4096, "columns", 0..=MOST, by 1;
     /// The most instructions that are fused into one elementwise program: beyond, its tiles no longer fit the first-level
@@ -321,7 +332,14 @@ impl Tuning {
             // Measured with circuits of 64 units: 11 rows one by one take as long as a register of 16 rows. Other tile
             // rows, rows of blocks, and registers of products that blocks are batch-last from, were slower or no
             // faster.
-            MachineClass::Zen5 => Tuning { loop_filled_sixteenths_of_synapses_least: 12, ..Tuning::PORTABLE },
+            // 25 MB of ternary codes, fetched 16 KiB ahead (a third of the first-level cache), came 1.2 times as fast as
+            // 4 KiB ahead; from 20 KiB on they were lost again before their use. Codes from the cache of last level came 1.1
+            // times as fast 4 KiB ahead as 16.
+            MachineClass::Zen5 => Tuning {
+                lowbit_prefetch_far_bytes_ahead: 16 << 10,
+                loop_filled_sixteenths_of_synapses_least: 12,
+                ..Tuning::PORTABLE
+            },
             // It begins one multiply-add of 16 lanes in each cycle, half as many as the other classes, so half as many
             // sums in flight suffice for gated cells. (With one register of rows, other products were 11% slower than
             // batch-first.) And it takes a register in two halves: half of one takes two thirds of the time of a whole one.

@@ -20,26 +20,7 @@
 use super::{Code, Matrix, PIECE, float_at};
 use crate::Isa;
 use crate::gemm::{Store, panel_of};
-use memmap2::MmapMut;
-
-/// From how many bytes on memory is asked for in large pages.
-#[cfg(target_os = "linux")]
-const LARGE_PAGE: usize = 2 << 20;
-
-/// Room for that many bytes, all of them 0, at the start of a page; the error says how many there is no memory for.
-///
-/// Large matrices get large pages where the system has them: one row passes over all weights once, and a table of small
-/// pages for them does not fit the TLB.
-fn room(bytes: usize) -> Result<MmapMut, String> {
-    let memory = MmapMut::map_anon(bytes.max(1))
-        .map_err(|problem| format!("no memory for {bytes} bytes of packed weights: {problem}"))?;
-    #[cfg(target_os = "linux")]
-    if bytes >= LARGE_PAGE {
-        // Without large pages it is only slower.
-        let _ = memory.advise(memmap2::Advice::HugePage);
-    }
-    Ok(memory)
-}
+use crate::room::Room;
 
 /// Writes bytes.
 fn put<const N: usize>(to: &mut [u8], at: usize, bytes: [u8; N]) {
@@ -117,12 +98,12 @@ impl Shape {
 pub struct PackedLowBit {
     pub(super) shape: Shape,
     pub(super) code: Code,
-    pub(super) codes: MmapMut,
+    pub(super) codes: Room,
     pub(super) store: Store,
     /// Whether every column has its own scales (of type `store`); else they are f32, one for each block.
     pub(super) by_column: bool,
-    pub(super) scales: MmapMut,
-    pub(super) offsets: Option<MmapMut>,
+    pub(super) scales: Room,
+    pub(super) offsets: Option<Room>,
 }
 
 impl PackedLowBit {
@@ -132,7 +113,7 @@ impl PackedLowBit {
         let shape = Shape::new(isa, parts.code, parts.n, parts.k, parts.block);
         let columns = parts.n.next_multiple_of(shape.lanes);
         let size = |each: usize| columns.saturating_mul(each);
-        let mut codes = room(size(shape.all_groups.saturating_mul(4)))?;
+        let mut codes = Room::new(size(shape.all_groups.saturating_mul(4)))?;
         // One row's codes, one to a byte: in their own order, then with every block filled up.
         let mut row: Vec<u8> = Vec::new();
         let mut spread = vec![0; if parts.n == 0 { 0 } else { shape.all_groups * shape.group() }];
@@ -156,7 +137,7 @@ impl PackedLowBit {
             if by_column {
                 columns_of(&shape, parts.store, bytes)
             } else {
-                let mut to = room(shape.blocks.saturating_mul(4))?;
+                let mut to = Room::new(shape.blocks.saturating_mul(4))?;
                 (0..shape.blocks).for_each(|b| put(&mut to, b * 4, float_at(parts.store, bytes, b).to_ne_bytes()));
                 Ok(to)
             }
@@ -199,7 +180,7 @@ impl PackedLowBit {
     /// The address of a panel's codes, and of its first scales and offsets (null if there are none).
     pub(super) fn panel(&self, from: usize) -> (*const u8, *const u8, *const u8) {
         let floats = if self.by_column { from * self.shape.blocks * self.store.size() } else { 0 };
-        let start = |memory: &MmapMut| memory.as_ptr();
+        let start = |memory: &Room| memory.as_ptr();
         let offsets = self.offsets.as_ref().map_or(std::ptr::null(), |o| start(o).wrapping_add(floats));
         let codes = start(&self.codes).wrapping_add(from * self.shape.all_groups * 4);
         (codes, start(&self.scales).wrapping_add(floats), offsets)
@@ -241,10 +222,10 @@ fn unpack(code: Code, bytes: &[u8], to: &mut Vec<u8>) {
 }
 
 /// Scales or offsets of every column, in panels.
-fn columns_of(shape: &Shape, store: Store, bytes: &[u8]) -> Result<MmapMut, String> {
+fn columns_of(shape: &Shape, store: Store, bytes: &[u8]) -> Result<Room, String> {
     let size = store.size();
     let columns = shape.n.next_multiple_of(shape.lanes);
-    let mut to = room(columns.saturating_mul(shape.blocks).saturating_mul(size))?;
+    let mut to = Room::new(columns.saturating_mul(shape.blocks).saturating_mul(size))?;
     for n in 0..shape.n {
         let from = n / shape.width * shape.width;
         let wide = shape.wide(from);
