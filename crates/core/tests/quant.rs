@@ -1,10 +1,14 @@
 //! Quantization: what codes and scales are chosen, how far they may be off, and networks that use them.
 
+use schwann_core::backend::cpu::Cpu;
 use schwann_core::cases::random::Random;
 use schwann_core::cases::{Tolerance, compare};
 use schwann_core::op::{Code, Scan};
+use schwann_core::pass::{PassOptions, optimize};
 use schwann_core::quant::{Errors, Layers, Quantized, Scheme, Share, Weights, halve, prepared, quantize};
-use schwann_core::{CompileOptions, DType, Graph, GraphBuilder, Op, Program, Tensor, Value};
+use schwann_core::{CompileOptions, DType, Graph, GraphBuilder, Op, Program, Tensor, Value, shape};
+use schwann_kernels::Isa;
+use schwann_kernels::tuning::Tuning;
 use std::collections::BTreeMap;
 
 fn schemes() -> Vec<Scheme> {
@@ -146,7 +150,7 @@ fn network() -> Graph {
     let u = b.mul(u, mask).unwrap();
     let mut body = GraphBuilder::new();
     let h = body.input("h", DType::F32, schwann_core::shape!["B", 16]).unwrap();
-    let e = body.input("e", DType::F32, schwann_core::shape!["B", 40]).unwrap();
+    let e = body.input("e", DType::F32, shape!["B", 40]).unwrap();
     let (bw, bu) = (body.input("w", DType::F32, [16, 40]).unwrap(), body.input("u", DType::F32, [16, 16]).unwrap());
     let p = body.named("cell.in").matmul_t(e, bw, false, true).unwrap();
     let q = body.named("cell.back").matmul_t(h, bu, false, true).unwrap();
@@ -434,4 +438,38 @@ fn samples_choose_ranges_that_lower_the_error_of_outputs() {
         };
         assert!(error(Some(&watched)) < 0.8 * error(None), "{scheme}: {} and {}", error(Some(&watched)), error(None));
     }
+}
+
+#[test]
+fn products_that_round_the_same_row_are_one_with_the_same_bits() {
+    let mut random = Random::new(11);
+    let widths = [600, 150, 150];
+    let mut b = GraphBuilder::new();
+    let x = b.input("x", DType::F32, shape!["B", 40]).unwrap();
+    let rows = b.round_rows(x).unwrap();
+    for (i, width) in widths.into_iter().enumerate() {
+        let q = quantize(&random.floats(&[width, 40], -1.0, 1.0), Scheme::TERNARY, None).unwrap();
+        let codes = b.weight(&format!("codes{i}"), q.codes).unwrap();
+        let scales = b.weight(&format!("scales{i}"), q.scales).unwrap();
+        let weights = b.low_bit(q.format, codes, scales, None).unwrap();
+        let y = b.linear(rows, weights, None).unwrap();
+        b.output(&format!("y{i}"), y).unwrap();
+    }
+    let graph = b.build().unwrap();
+    let tuning = Tuning::detect();
+    let merged = |most: usize| {
+        let tuning = tuning.with("merged_rounded_columns_most", most).unwrap();
+        let options = PassOptions { low_bit: true, tuning, ..PassOptions::default() };
+        let (made, _) = optimize(&graph, &options).unwrap();
+        made.nodes().iter().filter(|node| matches!(node.op, Op::LowBitMatMul(_))).count()
+    };
+    assert_eq!([merged(900), merged(899)], [1, 3], "up to the limit they are one product");
+    let input = random.floats(&[3, 40], -1.0, 1.0);
+    let run = |tuning| {
+        let backend = Cpu::with_tuning(Isa::detect(), tuning, 1).unwrap();
+        let program = Program::compile_for(&graph, &backend, &CompileOptions::default()).unwrap();
+        let results = program.session().run(&[("x", &input)]).unwrap().to_vec();
+        results.iter().map(|y| y.to_f64().iter().map(|y| y.to_bits()).collect()).collect::<Vec<Vec<u64>>>()
+    };
+    assert_eq!(run(tuning), run(tuning.with("merged_rounded_columns_most", 0).unwrap()));
 }

@@ -28,6 +28,7 @@ mod math;
 mod norm;
 pub mod peak;
 pub mod reduce;
+pub mod room;
 mod simd;
 mod softmax;
 pub mod synapse;

@@ -6,30 +6,35 @@
 
 use crate::tuning::Tuning;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, TryLockError};
 use std::thread::{JoinHandle, Thread};
 
-type Job = *const (dyn Fn(usize) + Sync);
+/// A section's closure.
+type Job<'a> = &'a (dyn Fn(usize) + Sync);
 
-struct Shared {
+/// A value in lines of the caches of its own, so that a thread that waits for it is not disturbed by other writes.
+#[repr(align(128))]
+struct Alone<T>(T);
+
+/// How a section begins.
+struct Begin {
     /// Counts sections; a member has work when it differs from the last one it ran.
     epoch: AtomicU32,
-    /// The section's closure, valid from the epoch's increment until `pending` is 0.
-    job: Mutex<Option<SendJob>>,
+    /// Where the caller keeps the section's closure, valid from the epoch's increment until `pending` is 0.
+    job: AtomicPtr<Job<'static>>,
+}
+
+struct Shared {
+    begin: Alone<Begin>,
     /// Members that have not finished the section.
-    pending: AtomicUsize,
+    pending: Alone<AtomicUsize>,
     stop: AtomicBool,
     /// How often a member looks for work before it parks, and a waiting caller before it yields.
     spins: usize,
     asleep: Vec<AtomicBool>,
     panic: Mutex<Option<Box<dyn std::any::Any + Send>>>,
 }
-
-#[derive(Clone, Copy)]
-struct SendJob(Job);
-// SAFETY: the closure behind the pointer is `Sync`, and `Team::run` does not return before every member is done with it.
-unsafe impl Send for SendJob {}
 
 /// Threads that run one closure together, the caller among them as number 0.
 pub struct Team {
@@ -49,9 +54,8 @@ impl Team {
     pub fn with_tuning(threads: usize, tuning: &Tuning) -> std::io::Result<Team> {
         let extra = threads.max(1) - 1;
         let shared = Arc::new(Shared {
-            epoch: AtomicU32::new(0),
-            job: Mutex::new(None),
-            pending: AtomicUsize::new(0),
+            begin: Alone(Begin { epoch: AtomicU32::new(0), job: AtomicPtr::new(std::ptr::null_mut()) }),
+            pending: Alone(AtomicUsize::new(0)),
             stop: AtomicBool::new(false),
             spins: tuning.team_spins(),
             asleep: (0..extra).map(|_| AtomicBool::new(false)).collect(),
@@ -93,12 +97,13 @@ impl Team {
             Err(TryLockError::WouldBlock) => return (0..self.threads()).for_each(f),
         };
         let shared = &*self.shared;
-        // SAFETY: only the lifetime is erased. Members use the pointer between the epoch's increment and their decrement
-        // of `pending`, and this function leaves only when that is 0, so the borrow outlives every use.
-        let job = SendJob(unsafe { std::mem::transmute::<*const (dyn Fn(usize) + Sync + '_), Job>(f) });
-        *shared.job.lock().expect("no member panics while it holds the job") = Some(job);
-        shared.pending.store(self.members.len(), Ordering::Relaxed);
-        shared.epoch.fetch_add(1, Ordering::SeqCst);
+        // Members use the closure between the epoch's increment and their decrement of `pending`, and this function leaves
+        // only when that is 0, so both borrows outlive every use.
+        let job: Job<'_> = f;
+        let Begin { epoch, job: place } = &shared.begin.0;
+        shared.pending.0.store(self.members.len(), Ordering::Relaxed);
+        place.store((&raw const job).cast_mut().cast(), Ordering::Relaxed);
+        epoch.fetch_add(1, Ordering::SeqCst);
         for (asleep, (thread, _)) in shared.asleep.iter().zip(&self.members) {
             if asleep.load(Ordering::SeqCst) {
                 thread.unpark();
@@ -106,7 +111,7 @@ impl Team {
         }
         let own = catch_unwind(AssertUnwindSafe(|| f(0)));
         let mut spins = 0;
-        while shared.pending.load(Ordering::Acquire) != 0 {
+        while shared.pending.0.load(Ordering::Acquire) != 0 {
             spins += 1;
             if spins > shared.spins { std::thread::yield_now() } else { std::hint::spin_loop() }
         }
@@ -155,7 +160,7 @@ impl std::fmt::Debug for Team {
 impl Drop for Team {
     fn drop(&mut self) {
         self.shared.stop.store(true, Ordering::SeqCst);
-        self.shared.epoch.fetch_add(1, Ordering::SeqCst);
+        self.shared.begin.0.epoch.fetch_add(1, Ordering::SeqCst);
         for (thread, handle) in &mut self.members {
             thread.unpark();
             if let Some(handle) = handle.take() {
@@ -166,10 +171,11 @@ impl Drop for Team {
 }
 
 fn member(shared: &Shared, index: usize) {
+    let Begin { epoch, job } = &shared.begin.0;
     let mut seen = 0;
     loop {
         let mut spins = 0;
-        while shared.epoch.load(Ordering::Acquire) == seen {
+        while epoch.load(Ordering::Acquire) == seen {
             spins += 1;
             if spins < shared.spins {
                 std::hint::spin_loop();
@@ -178,24 +184,25 @@ fn member(shared: &Shared, index: usize) {
             // Set `asleep` before reading the epoch for the last time: either this read sees a new section, or the
             // caller, which reads `asleep` after it has increased the epoch, sees the flag and unparks this thread.
             shared.asleep[index].store(true, Ordering::SeqCst);
-            if shared.epoch.load(Ordering::SeqCst) == seen {
+            if epoch.load(Ordering::SeqCst) == seen {
                 std::thread::park();
             }
             shared.asleep[index].store(false, Ordering::SeqCst);
         }
-        seen = shared.epoch.load(Ordering::Acquire);
+        seen = epoch.load(Ordering::Acquire);
         if shared.stop.load(Ordering::SeqCst) {
             return;
         }
-        let job = *shared.job.lock().expect("no member panics while it holds the job");
-        if let Some(SendJob(job)) = job {
-            // SAFETY: `Team::run` keeps the closure alive until `pending` is 0, which needs this member's decrement.
-            let result = catch_unwind(AssertUnwindSafe(|| unsafe { (*job)(index + 1) }));
-            if let Err(panic) = result {
-                *shared.panic.lock().expect("a panic is stored, not raised, under this lock") = Some(panic);
-            }
+        let job = job.load(Ordering::Relaxed);
+        let result = catch_unwind(AssertUnwindSafe(|| {
+            // SAFETY: `Team::run` stored the address before it increased the epoch, which was read with `Acquire`, and keeps
+            // the closure alive until `pending` is 0, which needs this member's decrement.
+            unsafe { (*job)(index + 1) }
+        }));
+        if let Err(panic) = result {
+            *shared.panic.lock().expect("a panic is stored, not raised, under this lock") = Some(panic);
         }
-        shared.pending.fetch_sub(1, Ordering::Release);
+        shared.pending.0.fetch_sub(1, Ordering::Release);
     }
 }
 

@@ -200,6 +200,14 @@ tuning! {
     /// From how many rows of f32 on such a product widens blocks of the weights first: with fewer, it takes codes apart in
     /// every tile.
     lowbit_widened_rows_least = 48, "rows", 1..=MOST, by 1;
+    /// How far ahead of their use ternary codes are fetched that one rounded row is multiplied with. (On Zen 4 it made no
+    /// difference.)
+    lowbit_prefetch_bytes_ahead = 4096, "bytes", 0..=1_048_576, by 1;
+    /// The same where the low-bit weights of a network do not fit the cache of last level, so that some of them come from
+    /// memory.
+    lowbit_prefetch_far_bytes_ahead = 4096, "bytes", 0..=1_048_576, by 1;
+    /// From how many bytes of weights for each thread on that is assumed.
+    lowbit_far_weight_bytes_least = 16 << 20, "bytes", 0..=MOST, by 1;
 
     /// From how many sixteenths of a cycle on (those of one element, times the elements) an elementwise program is
     /// split over threads: a few microseconds.
@@ -299,6 +307,9 @@ tuning! {
     /// The most columns that products of one input are merged to, outside of loops. Larger products gain little from it, and
     /// lose more: apart, each can have the elementwise work that follows it fused into it.
     merged_columns_most = 512, "columns", 0..=MOST, by 1;
+    /// The same for products that round rows to 8 bits: queries, keys and values of a decoder are then one call, which rounds
+    /// the row once.
+    merged_rounded_columns_most = 4096, "columns", 0..=MOST, by 1;
     /// The same in loops. They take a few rows at a time, so that even a wide result is still in cache for what follows.
     merged_columns_in_loops_most = 4096, "columns", 0..=MOST, by 1;
     /// The most instructions that are fused into one elementwise program: beyond, its tiles no longer fit the first-level
@@ -320,9 +331,13 @@ impl Tuning {
             // faster.
             // Widening bfloat16 in every tile hides behind its multiply-adds (2% at most, with any number of rows), where
             // widening blocks first costs 16% with 32 rows and 3% with 256.
+            // 25 MB of ternary codes, fetched 16 KiB ahead (a third of the first-level cache), came 1.2 times as fast as
+            // 4 KiB ahead; from 20 KiB on they were lost again before their use. Codes from the cache of last level came 1.1
+            // times as fast 4 KiB ahead as 16.
             MachineClass::Zen5 => Tuning {
                 loop_filled_sixteenths_of_synapses_least: 12,
                 gemm_widened_block_rows_least: MOST,
+                lowbit_prefetch_far_bytes_ahead: 16 << 10,
                 ..Tuning::PORTABLE
             },
             // It begins one multiply-add of 16 lanes in each cycle, half as many as the other classes, so half as many

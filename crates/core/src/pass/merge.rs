@@ -18,8 +18,12 @@ pub(super) fn merge_products(graph: &Graph, options: &PassOptions) -> Result<Gra
     }
     everywhere(graph, &|graph, known| {
         let tuning = &options.tuning;
-        let most = if known.in_loop() { tuning.merged_columns_in_loops_most() } else { tuning.merged_columns_most() };
-        merge_in(graph, &|v| known.contains(v), most)
+        let most = |kind: &Kind| match kind {
+            _ if known.in_loop() => tuning.merged_columns_in_loops_most(),
+            Kind::LowBit(_, true, _) => tuning.merged_rounded_columns_most(),
+            _ => tuning.merged_columns_most(),
+        };
+        merge_in(graph, &|v| known.contains(v), &most)
     })
 }
 
@@ -29,19 +33,29 @@ pub(super) fn with_body(scan: &Scan, body: Graph) -> Scan {
     Scan { body: body.into(), states, sequences, axis, reverse }
 }
 
-fn merge_in(graph: &Graph, constant: &dyn Fn(Value) -> bool, most_columns: usize) -> Result<Graph> {
+/// `most` says how many columns products of a kind are merged to.
+fn merge_in(graph: &Graph, constant: &dyn Fn(Value) -> bool, most: &dyn Fn(&Kind) -> usize) -> Result<Graph> {
     // Products of one left-hand side, with the columns of each, in order.
     let mut groups: Vec<Vec<(u32, usize)>> = vec![];
+    let mut limits: Vec<usize> = vec![];
     let mut numbers: HashMap<(Value, Kind), usize> = HashMap::new();
     for (id, node) in graph.nodes().iter().enumerate() {
         let mergeable = Kind::of(graph, node).filter(|_| node.inputs[1..].iter().all(|v| constant(*v)));
         if let Some((kind, columns)) = mergeable {
+            let limit = most(&kind);
             let number = *numbers.entry((node.inputs[0], kind)).or_insert(groups.len());
-            groups.resize(groups.len().max(number + 1), vec![]);
+            if number == groups.len() {
+                groups.push(vec![]);
+                limits.push(limit);
+            }
             groups[number].push((id as u32, columns));
         }
     }
-    groups.retain(|products| products.len() > 1 && products.iter().map(|(_, n)| n).sum::<usize>() <= most_columns);
+    let mut limits = limits.into_iter();
+    groups.retain(|products| {
+        let columns: usize = products.iter().map(|(_, n)| n).sum();
+        limits.next().is_some_and(|most| products.len() > 1 && columns <= most)
+    });
     if groups.is_empty() {
         return Ok(graph.clone());
     }

@@ -22,6 +22,7 @@ mod tests;
 
 use crate::changing::{Changing, Rewriting, Table};
 use crate::lowbit::{self, PackedLowBit};
+use crate::tape::NextWeights;
 use crate::team::start;
 use crate::tuning::{Machine, Tuning};
 use crate::{Isa, Team};
@@ -243,6 +244,8 @@ pub(crate) enum B<'a> {
         b: &'a PackedLowBit,
         /// Whether rows of A are rounded to 8 bits first, see [`lowbit::round_row`].
         rounded: bool,
+        /// What follows.
+        next: Option<&'a NextWeights>,
     },
     /// Not packed; strides in elements.
     Plain {
@@ -336,7 +339,7 @@ pub fn is_shared(tuning: &Tuning, work: usize) -> bool {
 /// Bytes of 64-byte-aligned scratch that [`gemm`] and [`gemm_batched`] need with that many threads, [`usize::MAX`] where
 /// that overflows. No pointer is followed, so those of `g` may still be unset.
 pub(crate) fn scratch_bytes(on: Machine<'_>, threads: usize, g: &Gemm<'_>) -> usize {
-    if let B::LowBit { b, rounded } = g.b
+    if let B::LowBit { b, rounded, .. } = g.b
         && lowbit::is_direct(on.tuning, g.m, rounded)
     {
         return lowbit::scratch_bytes(on.tuning, g.m, b, rounded).saturating_mul(threads);
@@ -384,11 +387,11 @@ unsafe fn gemm_with(
     if g.m == 0 || g.n == 0 {
         return;
     }
-    if let B::LowBit { b, rounded } = g.b
+    if let B::LowBit { b, rounded, next } = g.b
         && lowbit::is_direct(tuning, g.m, rounded)
     {
         // SAFETY: the caller's promise; the form of A and the packing were just checked.
-        return unsafe { lowbit::product(on, team, g, b, rounded, row0, scratch) };
+        return unsafe { lowbit::product(on, team, g, b, next, rounded, row0, scratch) };
     }
     // SAFETY: the caller's promise.
     if row0 == 0 && unsafe { plan::few_rows(kernels, tuning, g) } {

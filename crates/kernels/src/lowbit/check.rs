@@ -147,7 +147,7 @@ fn compare(
         a_row_stride: k,
         a_col_stride: 1,
         a_rest: None,
-        b: B::LowBit { b: &b, rounded: true },
+        b: B::LowBit { b: &b, rounded: true, next: None },
         c: c.as_mut_ptr().cast(),
         c_store: Store::F32,
         c_row_stride: n,

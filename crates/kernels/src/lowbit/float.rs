@@ -9,7 +9,7 @@
 #![expect(clippy::needless_range_loop, reason = "the indices name registers: each loop is unrolled away")]
 
 use super::PackedLowBit;
-use super::int::{MAX_WIDTH, Sums, floats, mask};
+use super::int::{MAX_WIDTH, floats, mask};
 use super::pack::Shape;
 use crate::Isa;
 use crate::gemm::micro::Lanes;
@@ -81,8 +81,8 @@ pub(super) struct Tile<'a> {
     pub(super) row: usize,
 }
 
-/// Writes the sums of a tile to the first columns of `Sums`.
-pub(super) type TileFn = unsafe fn(&Tile<'_>, &mut Sums);
+/// Writes the sums of a tile to the first columns of rows that are [`MAX_WIDTH`] apart.
+pub(super) type TileFn = unsafe fn(&Tile<'_>, *mut f32);
 
 /// The kernels of one instruction set.
 pub(super) struct Kernels {
@@ -105,7 +105,7 @@ fn next_field<S: Simd, const BITS: usize>(s: S, word: S::I) -> S::I {
 /// # Safety
 /// The tile must lie within its panel.
 #[inline(always)]
-unsafe fn tile<S: Simd, const BITS: usize, const M: usize, const N: usize>(s: S, t: &Tile<'_>, sums: &mut Sums) {
+unsafe fn tile<S: Simd, const BITS: usize, const M: usize, const N: usize>(s: S, t: &Tile<'_>, sums: *mut f32) {
     const { assert!(N * S::LANES <= MAX_WIDTH) };
     let Tile { b, rows, .. } = *t;
     let shape = &b.shape;
@@ -175,15 +175,15 @@ unsafe fn tile<S: Simd, const BITS: usize, const M: usize, const N: usize>(s: S,
     }
     for i in 0..M {
         for v in 0..N {
-            // SAFETY: a row of `Sums` holds N registers.
-            unsafe { s.store(sums[i].as_mut_ptr().add(v * S::LANES), totals[i][v]) };
+            // SAFETY: a row of sums holds N registers.
+            unsafe { s.store(sums.add(i * MAX_WIDTH + v * S::LANES), totals[i][v]) };
         }
     }
 }
 
 /// # Safety
 /// As [`tile`], and the CPU must have the instruction set.
-unsafe fn entry<S: Lanes, const BITS: usize, const M: usize, const N: usize>(t: &Tile<'_>, sums: &mut Sums) {
+unsafe fn entry<S: Lanes, const BITS: usize, const M: usize, const N: usize>(t: &Tile<'_>, sums: *mut f32) {
     // SAFETY: the caller's promise.
     unsafe {
         S::enter(

@@ -34,10 +34,40 @@ pub(super) struct Tile<'a> {
     pub(super) rows: &'a Rounded,
     /// The first row.
     pub(super) row: usize,
+    /// What a tile of one row fetches while it multiplies.
+    pub(super) fetch: Fetch,
 }
 
-/// Writes the sums of a tile, steps applied, to the first columns of `Sums`.
-pub(super) type TileFn = unsafe fn(&Tile<'_>, &mut Sums);
+/// How codes are fetched before they are used. Nothing is read through these addresses.
+#[derive(Clone, Copy)]
+pub(super) struct Fetch {
+    /// How many bytes ahead of their use.
+    pub(super) ahead: usize,
+    /// Where the codes of the product end that this thread reads; panels follow each other in memory.
+    pub(super) end: *const u8,
+    /// What it reads after them: the codes of the next product.
+    pub(super) next: *const u8,
+}
+
+impl Fetch {
+    /// What is fetched when the codes at this address are used.
+    #[inline(always)]
+    pub(super) fn from(self, codes: *const u8) -> *const u8 {
+        let at = codes.wrapping_add(self.ahead);
+        if at < self.end { at } else { self.next.wrapping_add(at.addr() - self.end.addr()) }
+    }
+
+    /// What is fetched `step` bytes of codes after that.
+    #[inline(always)]
+    pub(super) fn after(self, at: *const u8, step: usize) -> *const u8 {
+        let at = at.wrapping_add(step);
+        let beyond = at.addr().wrapping_sub(self.end.addr());
+        if beyond < step { self.next.wrapping_add(beyond) } else { at }
+    }
+}
+
+/// Writes the sums of a tile, steps applied, to the first columns of rows that are [`MAX_WIDTH`] apart.
+pub(super) type TileFn = unsafe fn(&Tile<'_>, *mut f32);
 
 /// The kernels of one way to add products.
 pub(super) struct Kernels {
@@ -97,14 +127,9 @@ pub(super) const fn mask<const BITS: usize>() -> i32 {
 /// `M` rows times `N` registers of columns.
 ///
 /// # Safety
-/// The tile must lie within its panel and its rows.
+/// The tile must lie within its panel and its rows, and `sums` have room for it.
 #[inline(always)]
-unsafe fn tile<D: Dot, const BITS: usize, const M: usize, const N: usize>(
-    d: D,
-    s: D::S,
-    t: &Tile<'_>,
-    sums: &mut Sums,
-) {
+unsafe fn tile<D: Dot, const BITS: usize, const M: usize, const N: usize>(d: D, s: D::S, t: &Tile<'_>, sums: *mut f32) {
     let Tile { b, rows, .. } = *t;
     let shape: &Shape = &b.shape;
     let fields = 8 / BITS;
@@ -119,17 +144,15 @@ unsafe fn tile<D: Dot, const BITS: usize, const M: usize, const N: usize>(
     let mut piece = t.row * rows.pieces;
     // Sums of finished blocks stay in memory: in registers they would displace those of the block in progress. The compiler
     // must not know that it is the same memory every time, or it would keep them in registers after all.
-    let mut totals = sums.as_mut_ptr().cast::<f32>();
+    let mut totals = sums;
     let at = |i: usize, v: usize| i * MAX_WIDTH + v * D::S::LANES;
     for i in 0..M {
         for v in 0..N {
-            // SAFETY: a row of `Sums` holds N registers; so below.
+            // SAFETY: a row of sums holds N registers; so below.
             unsafe { s.store(totals.add(at(i, v)), s.splat(0.0)) };
         }
     }
     for block in 0..shape.blocks {
-        // SAFETY: every block has its scales.
-        let scale: [F<D>; N] = unsafe { floats(s, b.by_column, b.store, scales) };
         let mut left = if block + 1 < shape.blocks { shape.groups } else { shape.last_groups };
         while left > 0 {
             let groups = left.min(shape.piece_groups());
@@ -171,8 +194,14 @@ unsafe fn tile<D: Dot, const BITS: usize, const M: usize, const N: usize>(
                     }
                     sums = [std::array::from_fn(|v| s.add_int(parts[v][0], parts[v][1])); M];
                 } else {
+                    let mut ahead = t.fetch.from(codes);
                     for _ in 0..groups {
                         for v in 0..N {
+                            // Codes of 2 bits take as long to multiply as to read, so that the processor does not look far
+                            // enough ahead by itself. Where reading takes longer than that, asking for more only costs.
+                            if BITS == 2 && v * D::S::LANES * 4 % 64 == 0 {
+                                s.prefetch(ahead.wrapping_add(v * D::S::LANES * 4));
+                            }
                             let at = codes.wrapping_add(v * D::S::LANES * 4);
                             // SAFETY: likewise.
                             let c = unsafe { s.load_int(at.cast()) };
@@ -184,6 +213,7 @@ unsafe fn tile<D: Dot, const BITS: usize, const M: usize, const N: usize>(
                             }
                         }
                         codes = codes.wrapping_add(step);
+                        ahead = t.fetch.after(ahead, step);
                         q = q.wrapping_add(4 * fields);
                     }
                     sums = [std::array::from_fn(|v| {
@@ -237,6 +267,8 @@ unsafe fn tile<D: Dot, const BITS: usize, const M: usize, const N: usize>(
                     }
                 }
             }
+            // SAFETY: every block has its scales. (Loaded before, they would take registers from the sums.)
+            let scale: [F<D>; N] = unsafe { floats(s, b.by_column, b.store, scales) };
             for i in 0..M {
                 for v in 0..N {
                     // SAFETY: see above.
@@ -265,7 +297,7 @@ unsafe fn tile<D: Dot, const BITS: usize, const M: usize, const N: usize>(
 
 /// # Safety
 /// As [`tile`], and the CPU must have the instructions.
-unsafe fn entry<D: Dot, const BITS: usize, const M: usize, const N: usize>(t: &Tile<'_>, sums: &mut Sums) {
+unsafe fn entry<D: Dot, const BITS: usize, const M: usize, const N: usize>(t: &Tile<'_>, sums: *mut f32) {
     // SAFETY: the caller's promise.
     unsafe {
         D::enter(
@@ -354,7 +386,7 @@ pub(super) static PLAIN_RUST: Kernels = {
 ///
 /// # Safety
 /// As [`tile`].
-unsafe fn plain<const M: usize, const WIDTH: usize>(t: &Tile<'_>, sums: &mut Sums) {
+unsafe fn plain<const M: usize, const WIDTH: usize>(t: &Tile<'_>, sums: *mut f32) {
     let Tile { b, rows, .. } = *t;
     let shape = &b.shape;
     let (codes, scales, offsets) = b.panel(t.from);
@@ -410,8 +442,10 @@ unsafe fn plain<const M: usize, const WIDTH: usize>(t: &Tile<'_>, sums: &mut Sum
         }
     }
     for i in 0..M {
-        // SAFETY: every row has its step.
-        let step = unsafe { rows.steps.add(t.row + i).read() };
-        (0..columns).for_each(|column| sums[i][column] = totals[i][column] * step);
+        // SAFETY: every row has its step, and a row of sums holds the columns.
+        unsafe {
+            let step = rows.steps.add(t.row + i).read();
+            (0..columns).for_each(|column| sums.add(i * MAX_WIDTH + column).write_unaligned(totals[i][column] * step));
+        }
     }
 }

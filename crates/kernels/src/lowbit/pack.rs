@@ -21,65 +21,8 @@ use super::{Code, Matrix, PIECE, float_at};
 use crate::Isa;
 use crate::changing::{Changing, Rewriting};
 use crate::gemm::{Store, panel_of};
-use memmap2::MmapMut;
-use std::ops::{Deref, DerefMut};
+use crate::room::Room;
 use std::sync::Arc;
-
-/// From how many bytes on memory is asked for in large pages where the system has them: one row passes over all weights once,
-/// and a table of small pages for them does not fit the TLB.
-const LARGE_PAGE: usize = 2 << 20;
-
-#[derive(Clone, Copy)]
-#[repr(align(64))]
-struct Line(#[expect(dead_code, reason = "read through pointers")] [u8; 64]);
-
-/// Room for packed bytes, all of them 0, at the start of a cache line: pages of their own, or lines of the heap.
-enum Room {
-    Pages(MmapMut),
-    Lines(Vec<Line>),
-}
-
-impl Room {
-    /// The error says for how many bytes there is no memory.
-    fn new(bytes: usize) -> Result<Room, String> {
-        if bytes < LARGE_PAGE {
-            let (mut lines, count) = (Vec::new(), bytes.div_ceil(64));
-            lines.try_reserve_exact(count).map_err(|_| format!("no memory for {bytes} bytes of packed weights"))?;
-            lines.resize(count, Line([0; 64]));
-            return Ok(Room::Lines(lines));
-        }
-        let pages = MmapMut::map_anon(bytes)
-            .map_err(|problem| format!("no memory for {bytes} bytes of packed weights: {problem}"))?;
-        // Without large pages it is only slower.
-        #[cfg(target_os = "linux")]
-        let _ = pages.advise(memmap2::Advice::HugePage);
-        Ok(Room::Pages(pages))
-    }
-}
-
-impl Deref for Room {
-    type Target = [u8];
-
-    fn deref(&self) -> &[u8] {
-        match self {
-            Room::Pages(pages) => pages,
-            // SAFETY: lines are bytes.
-            Room::Lines(lines) => unsafe { std::slice::from_raw_parts(lines.as_ptr().cast(), lines.len() * 64) },
-        }
-    }
-}
-
-impl DerefMut for Room {
-    fn deref_mut(&mut self) -> &mut [u8] {
-        match self {
-            Room::Pages(pages) => pages,
-            // SAFETY: lines are bytes, and borrowed alone.
-            Room::Lines(lines) => unsafe {
-                std::slice::from_raw_parts_mut(lines.as_mut_ptr().cast(), lines.len() * 64)
-            },
-        }
-    }
-}
 
 /// Packed bytes, which kernels read through pointers.
 pub(super) struct Packed {

@@ -5,12 +5,13 @@
 
 use super::check::integer_kernels;
 use super::float;
-use super::int::{self, MAX_WIDTH, Sums};
+use super::int::{self, Fetch, MAX_WIDTH, Sums};
 use super::round::Rounded;
 use super::{PackedLowBit, float::Rows};
 use crate::Team;
 use crate::gemm::micro::MR;
 use crate::gemm::{Gemm, Store};
+use crate::tape::NextWeights;
 use crate::team::start;
 use crate::tuning::{Machine, Tuning};
 use half::{bf16, f16};
@@ -28,15 +29,21 @@ pub(crate) fn scratch_bytes(tuning: &Tuning, rows: usize, b: &PackedLowBit, roun
     if rounded { Rounded::bytes(&b.shape, rows) } else { Rows::bytes(&b.shape, rows) }
 }
 
-/// Into how many parts rows and columns are cut. Columns come first: each thread then has its own part of the weights.
-fn grid(tuning: &Tuning, threads: usize, g: &Gemm<'_>, width: usize) -> (usize, usize) {
+/// Into how many parts the rows and the columns of a product with `m` rows are cut. Columns come first: each thread then has
+/// its own part of the weights.
+fn grid(tuning: &Tuning, threads: usize, m: usize, b: &PackedLowBit) -> (usize, usize) {
     if threads == 1 {
         return (1, 1);
     }
-    let work = g.m.saturating_mul(g.n).saturating_mul(g.k);
+    let work = m.saturating_mul(b.n()).saturating_mul(b.k());
     let threads = threads.min(work / tuning.lowbit_thread_multiply_adds_least()).max(1);
-    let across = threads.min(g.n.div_ceil(width));
-    ((threads / across).min(g.m.div_ceil(tuning.gemm_tile_rows())), across)
+    let across = threads.min(b.n().div_ceil(b.shape.width)).max(1);
+    ((threads / across).min(m.div_ceil(tuning.gemm_tile_rows())), across)
+}
+
+/// Where part `part` of `parts` begins, if `len` is cut at multiples of `unit`.
+fn cut(len: usize, unit: usize, parts: usize, part: usize) -> usize {
+    (start(len.div_ceil(unit), parts, part) * unit).min(len)
 }
 
 /// How rows are multiplied.
@@ -51,18 +58,20 @@ enum Way {
 /// # Safety
 /// As [`crate::gemm::gemm`], where rows of A are contiguous f32, B is `b`, packed for the instruction set, and
 /// [`is_direct`] holds; the scratch must hold [`scratch_bytes`] for each thread of the team.
+#[expect(clippy::too_many_arguments, reason = "the operands of a product, and where it runs")]
 pub(crate) unsafe fn product(
     on: Machine<'_>,
     team: &Team,
     g: &Gemm<'_>,
     b: &PackedLowBit,
+    next: Option<&NextWeights>,
     rounded: bool,
     row0: usize,
     scratch: *mut u8,
 ) {
     let way = if rounded { Way::Integers(integer_kernels(on.isa)) } else { Way::Floats(float::Kernels::get(on.isa)) };
     // SAFETY: the caller's promise; the kernels are of an instruction set that the CPU has.
-    unsafe { product_by(way, on.tuning, team, g, b, row0, scratch) }
+    unsafe { product_by(Each { way, tuning: on.tuning, threads: team.threads(), g, b, next, row0 }, team, scratch) }
 }
 
 /// The same by these kernels.
@@ -77,37 +86,26 @@ pub(super) unsafe fn integer_product_by(
     b: &PackedLowBit,
     scratch: *mut u8,
 ) {
+    let each = Each { way: Way::Integers(kernels), tuning, threads: team.threads(), g, b, next: None, row0: 0 };
     // SAFETY: the caller's promise.
-    unsafe { product_by(Way::Integers(kernels), tuning, team, g, b, 0, scratch) }
+    unsafe { product_by(each, team, scratch) }
 }
 
 /// # Safety
 /// As [`product`], and the CPU must have the instructions.
-unsafe fn product_by(
-    way: Way,
-    tuning: &Tuning,
-    team: &Team,
-    g: &Gemm<'_>,
-    b: &PackedLowBit,
-    row0: usize,
-    scratch: *mut u8,
-) {
-    let width = b.shape.width;
-    let (down, across) = grid(tuning, team.threads(), g, width);
-    let each = Each { way, tuning, g, b, row0 };
+unsafe fn product_by(each: Each<'_>, team: &Team, scratch: *mut u8) {
+    let Each { tuning, g, b, .. } = each;
+    let (down, across) = grid(tuning, each.threads, g.m, b);
     if down * across == 1 {
         // SAFETY: the caller's promise.
         return unsafe { each.rectangle(0, 0..g.m, 0..g.n, scratch) };
     }
-    let bytes = scratch_bytes(tuning, g.m, b, matches!(way, Way::Integers(_)));
+    let bytes = scratch_bytes(tuning, g.m, b, matches!(each.way, Way::Integers(_)));
     let shared = Shared(scratch);
     team.run(&|thread| {
         if thread < down * across {
             let (i, j) = (thread / across, thread % across);
-            let cut = |len: usize, unit: usize, parts: usize, part: usize| {
-                (start(len.div_ceil(unit), parts, part) * unit).min(len)
-            };
-            let tall = tuning.gemm_tile_rows();
+            let (tall, width) = (tuning.gemm_tile_rows(), b.shape.width);
             let rows = cut(g.m, tall, down, i)..cut(g.m, tall, down, i + 1);
             let cols = cut(g.n, width, across, j)..cut(g.n, width, across, j + 1);
             // SAFETY: the caller's promise; rectangles are disjoint and each thread has its own part of the scratch.
@@ -131,8 +129,10 @@ impl Shared {
 struct Each<'a> {
     way: Way,
     tuning: &'a Tuning,
+    threads: usize,
     g: &'a Gemm<'a>,
     b: &'a PackedLowBit,
+    next: Option<&'a NextWeights>,
     row0: usize,
 }
 
@@ -140,6 +140,28 @@ struct Each<'a> {
 unsafe impl Sync for Each<'_> {}
 
 impl Each<'_> {
+    /// What a thread fetches that multiplies one row with these columns: what it reads of the next product, if it has a part
+    /// of that, follows what it reads of this one.
+    fn fetch(&self, thread: usize, cols: &Range<usize>) -> Fetch {
+        let Each { b, tuning, .. } = *self;
+        let codes = |b: &PackedLowBit, column: usize| b.panel(column).0;
+        let part = |next: &PackedLowBit| {
+            let (_, across) = grid(tuning, self.threads, 1, next);
+            (thread < across).then(|| codes(next, cut(next.n(), next.shape.width, across, thread)))
+        };
+        // Where this thread has nothing to do next, it asks for its own codes again, which costs nothing.
+        let next = self.next.and_then(|next| part(&next.b)).unwrap_or(codes(b, cols.start));
+        let far = self.next.is_some_and(|n| n.all_bytes / self.threads >= tuning.lowbit_far_weight_bytes_least());
+        let ahead = if far { tuning.lowbit_prefetch_far_bytes_ahead() } else { tuning.lowbit_prefetch_bytes_ahead() };
+        Fetch { ahead, end: codes(b, cols.end.next_multiple_of(b.shape.lanes)), next }
+    }
+
+    /// Whether finished sums can be written to C as they are.
+    fn writes_sums(&self) -> bool {
+        let g = self.g;
+        g.c_store == Store::F32 && g.c.addr() % 4 == 0 && g.bias.is_none() && g.row_bias.is_none() && !g.accumulate
+    }
+
     /// # Safety
     /// As [`product`]; `cols` starts at a panel's border; the scratch is this thread's part.
     unsafe fn rectangle(&self, thread: usize, rows: Range<usize>, cols: Range<usize>, scratch: *mut u8) {
@@ -156,6 +178,9 @@ impl Each<'_> {
             Way::Floats(kernels) => kernels.tiles[index].len(),
         };
         let tallest = tuning.gemm_tile_rows().min(tallest);
+        let fetch = self.fetch(thread, &cols);
+        // One row is written to C by the tile itself: what follows a tile takes a noticeable part of the time of one row.
+        let writes_sums = rows.len() == 1 && self.writes_sums();
         let mut sums: Sums = [[0.0; MAX_WIDTH]; MR];
         for first in rows.clone().step_by(group) {
             let rows = first..rows.end.min(first + group);
@@ -188,20 +213,28 @@ impl Each<'_> {
                         let mut row = 0;
                         for i in 0..panels {
                             let height = short + usize::from(i < taller);
+                            let tile_cols = panel + at..cols.end.min(panel + at + step);
+                            let own = writes_sums && tile_cols.len() == step;
+                            let sums_at = if own {
+                                g.c.wrapping_add(4 * (first * g.c_row_stride + tile_cols.start)).cast::<f32>()
+                            } else {
+                                sums.as_mut_ptr().cast::<f32>()
+                            };
                             // SAFETY: the tile lies within the panel, the rounded or copied rows and C.
                             unsafe {
                                 match self.way {
                                     Way::Integers(kernels) => {
-                                        let tile = int::Tile { b, from: panel, register, rows: &rounded, row };
-                                        kernels.tiles[index][height - 1][narrow](&tile, &mut sums);
+                                        let tile = int::Tile { b, from: panel, register, rows: &rounded, row, fetch };
+                                        kernels.tiles[index][height - 1][narrow](&tile, sums_at);
                                     }
                                     Way::Floats(kernels) => {
                                         let tile = float::Tile { b, from: panel, register, rows: &floats, row };
-                                        kernels.tiles[index][height - 1][narrow](&tile, &mut sums);
+                                        kernels.tiles[index][height - 1][narrow](&tile, sums_at);
                                     }
                                 }
-                                let cols = panel + at..cols.end.min(panel + at + step);
-                                self.finish(first + row..first + row + height, cols, &sums);
+                                if !own {
+                                    self.finish(first + row..first + row + height, tile_cols, &sums);
+                                }
                             }
                             row += height;
                         }

@@ -171,7 +171,7 @@ impl Case<'_> {
             a_row_stride: k + GAP,
             a_col_stride: 1,
             a_rest: None,
-            b: B::LowBit { b, rounded },
+            b: B::LowBit { b, rounded, next: None },
             c: c.as_mut_ptr().cast(),
             c_store: self.c_store,
             c_row_stride: n + GAP,
@@ -493,13 +493,16 @@ fn every_path_of_this_machine_passes_its_self_test() {
 
 /// Plain Rust with a mistake in products of one row.
 static MISTAKEN: int::Kernels = {
-    unsafe fn mistaken(t: &int::Tile<'_>, sums: &mut int::Sums) {
-        // SAFETY: the caller's promise.
-        unsafe { (int::PLAIN_RUST.tiles[1][0][0])(t, sums) };
-        sums[0][5] += sums[0][5].abs() * 1e-6;
+    unsafe fn mistaken<const NARROW: usize>(t: &int::Tile<'_>, sums: *mut f32) {
+        // SAFETY: the caller's promise: there is room for what such a tile writes, of which the first number is changed.
+        unsafe {
+            (int::PLAIN_RUST.tiles[1][0][NARROW])(t, sums);
+            *sums += (*sums).abs() * 1e-6;
+        }
     }
     let int::Kernels { tiles: [eight, _, two], round, shift8, .. } = int::PLAIN_RUST;
-    int::Kernels { name: "mistaken", tiles: [eight, &[[mistaken as int::TileFn; 2]; 4], two], round, shift8 }
+    let four: &[[int::TileFn; 2]] = &[[mistaken::<0>, mistaken::<1>]; 4];
+    int::Kernels { name: "mistaken", tiles: [eight, four, two], round, shift8 }
 };
 
 #[test]
@@ -518,4 +521,19 @@ fn a_path_that_fails_its_test_is_passed_over_with_the_reason() {
 #[expect(clippy::print_stderr, reason = "a test's measurement")]
 fn eprintln_time(isa: Isa, name: &str, took: std::time::Duration) {
     eprintln!("{isa}: all self-tests took {took:?}; products take {name}");
+}
+
+#[test]
+fn codes_are_fetched_ahead_and_at_the_end_those_of_the_next_product() {
+    let at = |address: usize| std::ptr::without_provenance::<u8>(address);
+    // Before and after these codes in memory.
+    for next in [1_000, 900_000] {
+        let fetch = int::Fetch { ahead: 512, end: at(10_000), next: at(next) };
+        assert_eq!(fetch.from(at(9_000)).addr(), 9_512);
+        assert_eq!(fetch.from(at(9_488)).addr(), next);
+        assert_eq!(fetch.from(at(9_744)).addr(), next + 256);
+        let mut seen = vec![fetch.from(at(9_000)).addr()];
+        (0..4).for_each(|_| seen.push(fetch.after(at(seen[seen.len() - 1]), 256).addr()));
+        assert_eq!(seen, [9_512, 9_768, next + 24, next + 280, next + 536]);
+    }
 }

@@ -14,6 +14,7 @@ use crate::reduce::Reduce;
 use crate::synapse::{Finish as Sums, Grid, Synapses};
 use crate::tuning::Machine;
 use crate::{Isa, Team, copy, exact, gather, map, norm, reduce, softmax};
+use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -43,9 +44,45 @@ pub enum GemmB {
         b: Arc<PackedLowBit>,
         /// Whether rows of the left-hand side are rounded to 8 bits first, see [`crate::lowbit::round_row`].
         rounded: bool,
+        /// What follows. The tape fills it in.
+        next: Option<NextWeights>,
     },
     /// Not packed.
     Plain(Strided),
+}
+
+/// What is known of the weights that are read after those of a product.
+#[derive(Clone, Debug)]
+pub struct NextWeights {
+    /// The low-bit weights of the product that follows, which are fetched while this one ends.
+    pub(crate) b: Arc<PackedLowBit>,
+    /// Bytes of all low-bit weights of the tape.
+    pub(crate) all_bytes: usize,
+}
+
+/// Tells every product with low-bit weights which weights follow. After the last one the first follows: a run is often the next
+/// step of the same network.
+pub(super) fn find_next_weights(calls: &mut [Call]) {
+    let weights = |call: &Call| match call {
+        Call::Gemm(product) => match &product.b {
+            GemmB::LowBit { b, .. } => Some(Arc::clone(b)),
+            _ => None,
+        },
+        _ => None,
+    };
+    let all: HashMap<*const PackedLowBit, usize> =
+        calls.iter().filter_map(weights).map(|b| (Arc::as_ptr(&b), b.bytes())).collect();
+    let all_bytes = all.values().sum();
+    let mut following = calls.iter().find_map(weights);
+    for call in calls.iter_mut().rev() {
+        let own = weights(call);
+        if let Call::Gemm(product) = call
+            && let GemmB::LowBit { next, .. } = &mut product.b
+        {
+            *next = following.map(|b| NextWeights { b, all_bytes });
+            following = own;
+        }
+    }
 }
 
 /// An elementwise program over strided operands, resolved.
@@ -334,7 +371,7 @@ impl Gemm {
             a_rest: self.a_rest.as_ref().map(|(r, k)| (at(r).cast_const(), *k)),
             b: match &self.b {
                 GemmB::Packed(b) => gemm::B::Packed(b),
-                GemmB::LowBit { b, rounded } => gemm::B::LowBit { b, rounded: *rounded },
+                GemmB::LowBit { b, rounded, next } => gemm::B::LowBit { b, rounded: *rounded, next: next.as_ref() },
                 GemmB::Plain(b) => {
                     gemm::B::Plain { ptr: at(&b.at), store: b.store, row_stride: b.row, col_stride: b.col }
                 }

@@ -13,7 +13,7 @@ mod verify;
 mod watch;
 
 pub use crate::changing::{Changing, Numbers, Rewriting};
-pub use call::{Attend, Call, Epilogue, Gemm, GemmB, Map, PackError, Strided, pack, repack};
+pub use call::{Attend, Call, Epilogue, Gemm, GemmB, Map, NextWeights, PackError, Strided, pack, repack};
 pub use scan::{Body, Scan, ScanState, Sequence};
 pub use verify::LARGEST;
 pub use watch::{Event, Recorder, Time, Watch, Watching};
@@ -295,6 +295,7 @@ impl Tape {
         for (i, call) in calls.iter().enumerate() {
             verify::check(call, &memory, on, threads).map_err(|problem| format!("call {i}: {problem}"))?;
         }
+        call::find_next_weights(&mut calls);
         let mut used = vec![false; memory.slots()];
         // Verified: every slot exists.
         calls.iter_mut().for_each(|call| call.for_each_ref(&mut |r| used[r.slot as usize] = true));

@@ -10,6 +10,7 @@ use super::roof::words;
 use super::{Progress, Result};
 use schwann_core::Error as Core;
 use schwann_core::plan::bytes;
+use schwann_kernels::room::Room;
 use schwann_kernels::{Isa, peak};
 use serde::{Deserialize, Serialize};
 use std::hint::black_box;
@@ -209,13 +210,46 @@ pub(super) fn at_once<S: Send, T: Send>(
     })
 }
 
+/// Memory to measure with.
+enum Buffer {
+    /// In pages of the usual size.
+    Usual(Vec<u64>),
+    /// In large pages, where the system has them.
+    Large(Room),
+}
+
+impl Buffer {
+    fn new(words: usize, large: bool) -> Result<Buffer> {
+        if !large {
+            return room(words, "a buffer").map(Buffer::Usual);
+        }
+        let refused = |why| Core::Unavailable { what: "memory to measure with", why };
+        Ok(Buffer::Large(Room::new(8 * words).map_err(refused)?))
+    }
+
+    /// So many words, all of them written.
+    fn filled(&mut self, words: usize, with: u64) -> &mut [u64] {
+        match self {
+            Buffer::Usual(all) => {
+                all.resize(words, with);
+                all
+            }
+            Buffer::Large(room) => {
+                let all = room.words();
+                all.fill(with);
+                all
+            }
+        }
+    }
+}
+
 /// Best of several rounds in which every thread moves its own bytes; bytes a second of all together.
-fn together(threads: usize, set_bytes: usize, seconds: f64, way: Way) -> Result<f64> {
+fn together(threads: usize, set_bytes: usize, seconds: f64, way: Way, large: bool) -> Result<f64> {
     let words = (set_bytes / threads.max(1) / 8).max(128);
     let (from_words, to_words) = way.words(words);
     let mut buffers = vec![];
     for _ in 0..threads.max(1) {
-        buffers.push((room::<u64>(from_words, "a buffer")?, room::<u64>(to_words, "a buffer")?));
+        buffers.push((Buffer::new(from_words, large)?, Buffer::new(to_words, large)?));
     }
     // A round is long beside starting it.
     let repeats = ((64 << 20) / (words * 8)).clamp(1, 1 << 16);
@@ -223,8 +257,7 @@ fn together(threads: usize, set_bytes: usize, seconds: f64, way: Way) -> Result<
     let stop = AtomicBool::new(false);
     let times = at_once(buffers, |id, (mut from, mut to), barrier| {
         // Written by the thread that uses them, so that they lie near it.
-        from.resize(from_words, 1);
-        to.resize(to_words, 0);
+        let (from, to) = (from.filled(from_words, 1), to.filled(to_words, 0));
         let mut times = vec![];
         loop {
             barrier.wait();
@@ -232,7 +265,7 @@ fn together(threads: usize, set_bytes: usize, seconds: f64, way: Way) -> Result<
                 return times;
             }
             let round = Instant::now();
-            way.round(&mut to, &from, repeats);
+            way.round(to, from, repeats);
             times.push(round.elapsed().as_secs_f64());
             barrier.wait();
             // One thread decides for all, between two rounds.
@@ -251,12 +284,12 @@ fn together(threads: usize, set_bytes: usize, seconds: f64, way: Way) -> Result<
 
 /// Bytes a second that copying moves (read and written) with a working set of so many bytes in all.
 pub fn copy_bytes_per_s(threads: usize, set_bytes: usize, seconds: f64) -> Result<f64> {
-    together(threads, set_bytes, seconds, Way::Copy)
+    together(threads, set_bytes, seconds, Way::Copy, false)
 }
 
-/// Bytes a second that are read with a working set of so many bytes in all.
+/// Bytes a second that are read with a working set of so many bytes in all, in large pages, as packed weights are.
 pub fn read_bytes_per_s(threads: usize, set_bytes: usize, seconds: f64) -> Result<f64> {
-    together(threads, set_bytes, seconds, Way::Read)
+    together(threads, set_bytes, seconds, Way::Read, true)
 }
 
 /// Measures each place; what the system refuses memory for is left out, with the reason.
@@ -271,7 +304,7 @@ pub(super) fn measure(
     let mut found: Vec<Level> = vec![];
     for Place { name, capacity, working_set } in places {
         tell(Progress::new(format!("{name} bandwidth, {}", words(threads))));
-        let measured = [Way::Copy, Way::Read, Way::Update].map(|way| together(threads, working_set, each, way));
+        let measured = [Way::Copy, Way::Read, Way::Update].map(|way| together(threads, working_set, each, way, false));
         match measured {
             [Ok(copy), Ok(read), Ok(update)] => found.push(Level {
                 name,

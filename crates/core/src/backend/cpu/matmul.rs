@@ -130,7 +130,7 @@ fn low_bit(l: &mut Lower<'_>, value: Value, node: &Node, product: &LowBitMatMul)
         shape: [1, m, n, k],
         a: Strided { at: l.read(node.inputs[0])?, store: Store::F32, batch: 0, row: k, col: 1 },
         c: Strided { at: nothing, store: Store::F32, batch: m * n, row: n, col: 1 },
-        b: GemmB::LowBit { b: packed, rounded },
+        b: GemmB::LowBit { b: packed, rounded, next: None },
         a_rest: None,
         bias: None,
         row_bias: None,

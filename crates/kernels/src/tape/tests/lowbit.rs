@@ -25,7 +25,7 @@ impl Weights {
         Matrix::new(parts).unwrap()
     }
     fn packed(&self, isa: Isa, rounded: bool) -> GemmB {
-        GemmB::LowBit { b: Arc::new(PackedLowBit::new(isa, &self.matrix()).unwrap()), rounded }
+        GemmB::LowBit { b: Arc::new(PackedLowBit::new(isa, &self.matrix()).unwrap()), rounded, next: None }
     }
 }
 
@@ -118,4 +118,35 @@ fn low_bit_products_of_other_sizes_sets_or_rows_are_refused() {
         board.refused(call(Gemm { scratch: Ref { len: need - 1, ..scratch }, ..gemm() }));
         board.refused(call(Gemm { scratch: y, ..gemm() }));
     }
+}
+
+#[test]
+fn each_low_bit_product_knows_the_weights_that_follow_and_the_last_one_the_first() {
+    let isa = Isa::detect();
+    let weights: Vec<GemmB> = [16, 24, 40].iter().map(|n| Weights::new(*n, 8).packed(isa, true)).collect();
+    let any = Ref { slot: 0, offset: 0, len: 0 };
+    let product = |b: &GemmB| {
+        Call::Gemm(Box::new(Gemm {
+            shape: [1, 1, 16, 8],
+            a: dense_matrix(any, 1, 8),
+            b: b.clone(),
+            c: dense_matrix(any, 1, 16),
+            bias: None,
+            a_rest: None,
+            row_bias: None,
+            epilogue: None,
+            scratch: any,
+        }))
+    };
+    // The first weights are read twice, and counted once.
+    let mut calls: Vec<Call> = [0, 1, 0, 2].iter().map(|i| product(&weights[*i])).collect();
+    call::find_next_weights(&mut calls);
+    let columns = |b: &GemmB| match b {
+        GemmB::LowBit { b, next: Some(next), .. } => (b.n(), next.b.n(), next.all_bytes),
+        _ => panic!("a product with low-bit weights, and one that follows"),
+    };
+    let bytes: usize = weights.iter().map(|b| if let GemmB::LowBit { b, .. } = b { b.bytes() } else { 0 }).sum();
+    let found: Vec<_> =
+        calls.iter().map(|c| if let Call::Gemm(g) = c { columns(&g.b) } else { unreachable!() }).collect();
+    assert_eq!(found, [(16, 24, bytes), (24, 16, bytes), (16, 40, bytes), (40, 16, bytes)]);
 }
