@@ -389,6 +389,30 @@ fn products_that_are_added_up_are_one_layer() {
     }
     let x = Random::new(1).floats(&[3, 5, 9], -1.0, 1.0);
     compare(&run(&graph, &x), &run(&prepared, &x), Tolerance::NETWORK).unwrap();
+    // A loop that is handed what was moved out of it before can have more moved out of it.
+    let handed = |graph: &Graph| count(graph, &|op| matches!(op, Op::Input { name, .. } if name == "hoisted.0"));
+    assert_eq!(handed(&prepared), 1);
+    let mut more = prepared.clone();
+    let at = more.nodes().iter().position(|n| matches!(n.op, Op::Scan(_))).unwrap();
+    let Op::Scan(scan) = &more.nodes()[at].op else { unreachable!("found above") };
+    let (mut scan, inputs) = (scan.as_ref().clone(), more.nodes()[at].inputs.clone());
+    let mut body = (*scan.body).clone();
+    let next = body.outputs()[1].value;
+    let one = body.push(Op::Const(Tensor::new(&[9], &[0.5f32; 9]).unwrap()), vec![], "half").unwrap();
+    let bias = body.push(Op::Unary(schwann_core::op::Unary::Exp), vec![one], "bias").unwrap();
+    let sum = body.push(Op::Binary(schwann_core::op::Binary::Add), vec![next, bias], "sum").unwrap();
+    body.push_output("z", sum).unwrap();
+    scan.body = body.into();
+    let out = more.push(Op::Scan(Box::new(scan)), inputs, "again").unwrap();
+    more.push_output("z", Value { slot: 2, ..out }).unwrap();
+    let unfolded = PassOptions { fold_weights: false, ..PassOptions::default() };
+    for passes in [PassOptions::default(), unfolded] {
+        Program::compile(&more, &CompileOptions::default().passes(passes))
+            .unwrap()
+            .session()
+            .run(&[("x", &x)])
+            .unwrap();
+    }
     let matrix = quantize(&matrix, Scheme::INT8, None).unwrap();
     let small = layers.with(&BTreeMap::from([(0, Weights::LowBit { matrix, rounded: true })])).unwrap();
     assert!(small.weights().keys().all(|name| name.starts_with("cell.")), "{:?}", small.weights().keys());
@@ -417,15 +441,17 @@ fn samples_choose_ranges_that_lower_the_error_of_outputs() {
     let mut b = GraphBuilder::new();
     let x = b.input("x", DType::F32, schwann_core::shape!["B", 32]).unwrap();
     // A few large weights, of inputs that are nearly always 0.
-    let weight = matrix(|i| (i as f32 * 0.37).sin() * if i % 32 < 3 { 9.0 } else { 1.0 }, 20, 32);
+    let drawn = Random::new(6).floats(&[20, 32], -1.0, 1.0);
+    let drawn = drawn.values::<f32>().unwrap();
+    let weight = matrix(|i| drawn[i] * if i % 32 < 3 { 4.0 } else { 1.0 }, 20, 32);
     let w = b.weight("w", weight.clone()).unwrap();
     let y = b.named("layer").linear(x, w, None).unwrap();
     b.output("y", y).unwrap();
     let graph = b.build().unwrap();
     let layers = Layers::of(&graph);
-    let samples: Vec<f32> =
-        (0..64 * 32).map(|i| (i as f32 * 0.7).cos() * if i % 32 < 3 { 1e-3 } else { 1.0 }).collect();
-    let samples = Tensor::new(&[64, 32], &samples).unwrap();
+    let mut samples = Random::new(7).floats(&[256, 32], -1.0, 1.0);
+    let values = samples.values_mut::<f32>().unwrap();
+    values.iter_mut().enumerate().filter(|(i, _)| i % 32 < 3).for_each(|(_, x)| *x *= 1e-3);
     let mut session = Program::compile(&layers.watched().unwrap(), &CompileOptions::default()).unwrap().session();
     let watched = session.run(&[("x", &samples)]).unwrap()[1].values::<f32>().unwrap().to_vec();
     assert!(watched.len() == 32 && watched[0] < 1e-5 && watched[20] > 0.1, "{watched:?}");
@@ -436,7 +462,7 @@ fn samples_choose_ranges_that_lower_the_error_of_outputs() {
             let small = layers.with(&BTreeMap::from([(0, Weights::LowBit { matrix, rounded: false })])).unwrap();
             Errors::of(exact.values().unwrap(), run(&small, &samples).values().unwrap()).relative.unwrap()
         };
-        assert!(error(Some(&watched)) < 0.8 * error(None), "{scheme}: {} and {}", error(Some(&watched)), error(None));
+        assert!(error(Some(&watched)) < 0.9 * error(None), "{scheme}: {} and {}", error(Some(&watched)), error(None));
     }
 }
 

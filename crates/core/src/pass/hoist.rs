@@ -5,7 +5,7 @@ use super::merge::with_body;
 use crate::error::Result;
 use crate::graph::{Graph, Node, Value};
 use crate::op::{Op, Scan};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 pub(super) fn hoist(graph: &Graph, _: &PassOptions) -> Result<Graph> {
     let mut r = graph.rebuild();
@@ -86,8 +86,12 @@ fn hoist_scan(scan: &Scan, mut inputs: Vec<Value>, outer: &mut Graph) -> Result<
             r.copy(id)?;
         }
     }
-    for (n, value) in needed.iter().enumerate() {
-        let input = Op::Input { name: format!("hoisted.{n}.{}", value.node), ty: body.ty(*value).clone() };
+    // Names that the body does not have yet: it may have been through this before.
+    let taken: HashSet<&str> = body.inputs().map(|(name, _)| name).collect();
+    let mut names = (0..).map(|n| format!("hoisted.{n}")).filter(|name| !taken.contains(name.as_str()));
+    for value in &needed {
+        let name = names.next().unwrap_or_default();
+        let input = Op::Input { name, ty: body.ty(*value).clone() };
         let new = r.new.push(input, vec![], body.node(*value).name.clone())?;
         r.set(*value, new);
         inputs.push(outside[value]);

@@ -391,9 +391,11 @@ pub(super) fn all(l1: Option<usize>, l2: Option<usize>) -> Result<Vec<Piece>> {
         all.push(converted(dtype, [64, 48])?);
     }
     for scheme in [Scheme::INT8, Scheme::INT4, Scheme::TERNARY] {
-        for (rows, sizes) in
-            [(1, [64, 64]), (1, [256, 192]), (1, [256, 320]), (4, [64, 64]), (8, [128, 192]), (32, [256, 128])]
-        {
+        for sizes in [[64, 64], [256, 192], [256, 320]] {
+            all.push(low_bit(scheme, true, 1, sizes, l2 / 8)?);
+        }
+        // Narrow and wide ones, so that rounding rows and multiplying them are told apart.
+        for (rows, sizes) in [(4, [64, 64]), (8, [128, 192]), (32, [256, 128]), (16, [24, 24]), (12, [512, 512])] {
             all.push(low_bit(scheme, true, rows, sizes, l2 / 8)?);
         }
         // Rows of f32 read codes only of weights that are not small.
