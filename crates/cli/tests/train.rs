@@ -8,7 +8,7 @@ use schwann_core::{Tensor, io};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Stdio;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, SystemTime};
 
 /// A training with everything that is random: order, dropout, division; and all that is remembered.
 const TRAINING: &str = r#"
@@ -21,13 +21,13 @@ window = 8
 validation = 0.5
 normalize = "both"
 [train]
-steps = 600
+steps = 2400
 batch = 8
 rate = 0.003
 schedule = "cosine"
 warm_up = 30
 clip_norm = 1.0
-validate_every = 150
+validate_every = 400
 checkpoint_every = 10
 seed = 5
 [output]
@@ -60,25 +60,30 @@ fn a_training_that_is_killed_at_twenty_moments_comes_to_the_same_weights() {
     let last = place.0.join("killed/last.safetensors");
     let changed = || std::fs::metadata(&last).and_then(|m| m.modified()).unwrap_or(SystemTime::UNIX_EPOCH);
     let mut seed = 0x9e37_79b9_7f4a_7c15 ^ u64::from(std::process::id());
-    let mut kills = 0;
+    let (mut kills, mut resumed, mut tries) = (0, 0, 0);
     while kills < 20 {
+        tries += 1;
+        assert!(tries < 100, "{kills} kills in {tries} tries: the training is too short to be met");
         let before = changed();
         let mut child = place.command(&["train", "killed.toml", "--threads", "1", "--quiet"]);
         let mut child = child.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-        let begun = Instant::now();
         // Every other kill comes after a new checkpoint, so that there is progress; the rest at any moment.
-        while kills % 2 == 0 && changed() == before && begun.elapsed() < Duration::from_secs(60) {
-            std::thread::sleep(Duration::from_millis(2));
+        while kills % 2 == 0 && changed() == before && child.try_wait().unwrap().is_none() {
+            std::thread::sleep(Duration::from_millis(1));
         }
         std::thread::sleep(Duration::from_micros(random(&mut seed) % 60_000));
-        let ended = child.try_wait().unwrap();
-        assert!(ended.is_none(), "it ended before kill {kills}: {ended:?}; take more steps");
+        if child.try_wait().unwrap().is_some() {
+            // On a machine that was busy elsewhere it came to its end: once more from the beginning.
+            std::fs::remove_dir_all(place.0.join("killed")).unwrap();
+            continue;
+        }
         child.kill().unwrap();
         child.wait().unwrap();
         kills += 1;
+        resumed += usize::from(last.exists());
     }
-    let (_, said) = place.run(0, &["train", "killed.toml", "--threads", "1"]);
-    assert!(said.contains("goes on from step"), "{said}");
+    assert!(resumed >= 10, "{resumed} of {kills} kills left a checkpoint");
+    place.run(0, &["train", "killed.toml", "--threads", "1", "--quiet"]);
     for file in ["last.safetensors", "best.safetensors"] {
         let (whole, killed) = (tensors(&place.0.join("whole").join(file)), tensors(&place.0.join("killed").join(file)));
         assert!(whole.len() > 8 && whole == killed, "{file} differs");
@@ -94,10 +99,10 @@ fn a_training_that_is_killed_at_twenty_moments_comes_to_the_same_weights() {
 #[test]
 fn a_full_disk_leaves_the_last_good_checkpoint() {
     let place = Place::new("train-full");
-    write(&place, "my.toml", &TRAINING.replace("steps = 600", "steps = 20"));
+    write(&place, "my.toml", &TRAINING.replace("steps = 2400", "steps = 20"));
     place.run(0, &["train", "my.toml", "--quiet"]);
     let before = tensors(&place.0.join("run/last.safetensors"));
-    write(&place, "my.toml", &TRAINING.replace("steps = 600", "steps = 40"));
+    write(&place, "my.toml", &TRAINING.replace("steps = 2400", "steps = 40"));
     let program = env!("CARGO_BIN_EXE_schwann");
     let mut shell = std::process::Command::new("bash");
     // A file may have 512 bytes here; the signal for more is not obeyed.

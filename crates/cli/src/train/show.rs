@@ -12,8 +12,10 @@ use schwann::prof::report::{Learning, learning};
 use std::io::Write;
 
 const LEVELS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
-/// Columns of the curve beside the progress bar.
+/// Columns of the curve beside the progress bar, where there is room.
 const COLUMNS: usize = 16;
+/// Columns of the bar and its counter.
+const BAR: usize = 44;
 
 /// A number for people: four digits.
 pub(super) fn number(value: f64) -> String {
@@ -30,6 +32,9 @@ pub(super) fn spark(losses: &[f64], columns: usize) -> String {
         return String::new();
     }
     let columns = columns.min(losses.len());
+    if columns == 0 {
+        return String::new();
+    }
     let part = |i: usize| &losses[i * losses.len() / columns..((i + 1) * losses.len() / columns).max(1)];
     let means: Vec<f64> = (0..columns).map(|i| part(i).iter().sum::<f64>() / part(i).len() as f64).collect();
     let (least, most) = means.iter().fold((f64::INFINITY, f64::NEG_INFINITY), |(a, b), v| (a.min(*v), b.max(*v)));
@@ -51,7 +56,11 @@ pub(super) fn told(name: &str, p: &Progress<'_>) -> String {
     parts.push(format!("{}/s", out::rate(p.samples_per_s)));
     parts.push(format!("{} left", seconds(p.seconds_left)));
     let losses: Vec<f64> = p.records.iter().map(|r| r.validation.unwrap_or(r.loss)).collect();
-    format!("{}  {}", parts.join(", "), spark(&losses, COLUMNS))
+    // Bar and counter take their part of the line; what is left after the words is the curve's.
+    let room = out::width().saturating_sub(BAR);
+    let words = out::cut(&parts.join(", "), room);
+    let left = room.saturating_sub(out::columns(&words) + 2);
+    format!("{words}  {}", spark(&losses, left.min(COLUMNS)))
 }
 
 /// A record of the log as a line of JSON.
@@ -212,7 +221,7 @@ mod tests {
         let falling: Vec<f64> = (0..64).map(|i| 1.0 / f64::from(1 << (i / 8))).collect();
         let curve = spark(&falling, 8);
         assert_eq!(curve, "█▇▆▅▄▃▂▁");
-        assert_eq!(spark(&[1.0], 8), "");
+        assert_eq!((spark(&[1.0], 8), spark(&falling, 0)), (String::new(), String::new()));
         assert_eq!(spark(&[f64::NAN, 1.0, 2.0], 8), "▁█");
     }
 }
