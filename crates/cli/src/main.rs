@@ -200,7 +200,7 @@ fn main() -> ExitCode {
     let started = std::time::Instant::now();
     stop::outlive_file_limits();
     if let Err(e) = schwann::register_backends() {
-        out::complain(&e, "schwann");
+        out::complain(&e.into(), "schwann");
         return ExitCode::from(2);
     }
     let cli = match parse() {
