@@ -274,6 +274,12 @@ fn every_command_is_accounted_for() {
         ("doctor", "its names go through `out::printable` or `out::Table`, which cleans its cells"),
         ("entropy", "shows numbers of a file, and its path through `out::printable`"),
         ("generate", "all that it writes goes through `out::stdout`, which cleans it; the model's path through errors"),
+        (
+            "train",
+            "its names go through `out::Table`, notes and errors, which clean them, and on its page through `show::xml`",
+        ),
+        ("eval", "shows numbers, and the model's path through `out::paragraph`, which cleans it"),
+        ("export", "shows paths alone, through notes and errors, which clean them"),
         ("completions", "reads no file"),
         ("man", "reads no file"),
         ("help", "reads no file"),
