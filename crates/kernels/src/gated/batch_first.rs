@@ -151,6 +151,7 @@ impl BatchFirst {
     /// # Safety
     /// As [`super::Gated::run`].
     #[inline]
+    #[expect(clippy::too_many_arguments, reason = "a cell's sizes, and its memory")]
     pub(super) unsafe fn run(
         &self,
         inputs: [usize; 2],

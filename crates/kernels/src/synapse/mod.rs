@@ -21,8 +21,6 @@
 //! its multiply-adds, and the division (there is one for each evaluation; sharing it between two costs three products
 //! more and was slower too) hides behind them.
 
-#![expect(clippy::needless_range_loop, reason = "the indices name registers: each loop is unrolled away")]
-
 mod batch_first;
 mod batch_last;
 mod deal;
