@@ -158,7 +158,11 @@ impl Each<'_> {
     /// Whether finished sums can be written to C as they are.
     fn writes_sums(&self) -> bool {
         let g = self.g;
-        g.c_store == Store::F32 && g.c.addr() % 4 == 0 && g.bias.is_none() && g.row_bias.is_none() && !g.accumulate
+        g.c_store == Store::F32
+            && g.c.addr().is_multiple_of(4)
+            && g.bias.is_none()
+            && g.row_bias.is_none()
+            && !g.accumulate
     }
 
     /// # Safety
