@@ -5,6 +5,7 @@
 //! Both loops have the layout of packed weights: 64 outputs in the lanes of four registers, groups of codes along the row in
 //! the bytes of a lane, sums of four products by one instruction. Each loop is timed with weights in the second-level cache,
 //! and with copies of more than 256 MB in turn, so that they come from main memory; the best of several rounds, in turns.
+#![expect(clippy::print_stdout, reason = "an example")]
 
 #[cfg(not(target_arch = "x86_64"))]
 fn main() {
