@@ -72,9 +72,33 @@ pub struct Layers<'a> {
 
 /// The network as it is quantized: products that are added up, such as the two time heads of a CfC whose time span is constant,
 /// are one product with the sum of their weights, and factors are in the weights. Compiling does the same with weights of
-/// `f32`, but cannot with codes.
+/// `f32`, but cannot with codes. Where weights are [rounded already](is_rounded) the network stays as it is: sums of such
+/// weights have more values than few bits hold.
 pub fn prepared(graph: &Graph) -> Result<Graph> {
-    pass::absorbed(graph)
+    let made = pass::absorbed(graph)?;
+    let (before, after) = (Layers::of(graph), Layers::of(&made));
+    if before.list().len() != after.list().len() {
+        for layer in before.list() {
+            if is_rounded(before.matrix(layer)?.values::<f32>()?, layer.len) {
+                return Ok(graph.clone());
+            }
+        }
+    }
+    Ok(made)
+}
+
+/// Whether a matrix has no other numbers than −s, 0 and s, or in each row only multiples of a 127th of the largest, as training for
+/// few bits leaves them.
+fn is_rounded(numbers: &[f32], len: usize) -> bool {
+    let largest = |part: &[f32]| part.iter().fold(0.0f32, |most, x| most.max(x.abs()));
+    let most = largest(numbers);
+    let ternary = numbers.iter().all(|x| *x == 0.0 || x.abs() == most);
+    let whole = |row: &[f32]| {
+        let most = largest(row).max(f32::MIN_POSITIVE);
+        row.iter().map(|x| x / most * 127.0).all(|code| (code - code.round()).abs() < 1e-3)
+    };
+    // A few numbers may be such by chance.
+    numbers.len() >= 8 && len >= 2 && (ternary || numbers.chunks(len).all(whole))
 }
 
 impl<'a> Layers<'a> {
