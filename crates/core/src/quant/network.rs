@@ -72,7 +72,7 @@ pub struct Layers<'a> {
 
 /// The network as it is quantized: products that are added up, such as the two time heads of a CfC whose time span is constant,
 /// are one product with the sum of their weights, and factors are in the weights. Compiling does the same with weights of
-/// `f32`, but cannot with codes. Where weights are [rounded already](is_rounded) the network stays as it is: sums of such
+/// `f32`, but cannot with codes. Where weights are rounded already the network stays as it is: sums of such
 /// weights have more values than few bits hold.
 pub fn prepared(graph: &Graph) -> Result<Graph> {
     let made = pass::absorbed(graph)?;
