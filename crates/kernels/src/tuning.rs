@@ -283,12 +283,13 @@ tuning! {
     /// How many operations a transcendental function counts as.
     transcendental_operations = 16, "operations", 0..=65_536, by 1;
     /// From how much of a register of rows on a loop's block fills the last register in part, if it has sums over synapses and
-    /// no products: beyond it, lanes without a row cost less than taking the rows one by one.
+    /// no products: beyond it, lanes without a row cost less than taking the rows one by one. (Not where rows of several
+    /// neurons share lanes: there it is the same for all machines.)
     loop_filled_sixteenths_of_synapses_least = 16, "sixteenths of a register", 1..=16, by 1;
     /// The same if its products are all gated cells.
     loop_filled_sixteenths_of_cells_least = 16, "sixteenths of a register", 1..=16, by 1;
-    /// Whether loops that have sums over synapses or gated cells and no other products take half a register of rows, where
-    /// there is such, alone or after whole ones (1), or no less than a register (0).
+    /// Whether loops that have gated cells and no other products take half a register of rows, where there is such, alone or
+    /// after whole ones (1), or no less than a register (0).
     loop_batch_last_halves = 0, "yes or no", 0..=1, by 1;
     /// From how many registers of rows on a loop's block is batch-last, if it has products: with fewer, they have too few sums
     /// at a time, and each multiply-add waits for the one before.
