@@ -53,7 +53,7 @@ pub use schwann_core::{
     Result, Series, Session, Shape, Tensor, Type, Value, backend, cases, dtype, error, figure, grad, graph, io, memory,
     op, pass, plan, quant, run, shape, show, svg, tensor,
 };
-#[cfg(feature = "gpu")]
+#[cfg(any(feature = "gpu", feature = "cuda"))]
 pub use schwann_gpu as gpu;
 pub use schwann_kernels::{Isa, heap, peak};
 pub use schwann_nn as nn;
@@ -67,7 +67,7 @@ pub const HAS_GPU: bool = cfg!(feature = "gpu");
 
 /// Makes the backends known by name that this build has beside the processor's and the reference.
 pub fn register_backends() -> Result<()> {
-    #[cfg(feature = "gpu")]
+    #[cfg(any(feature = "gpu", feature = "cuda"))]
     gpu::register()?;
     Ok(())
 }

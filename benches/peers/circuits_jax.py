@@ -1,6 +1,6 @@
 """The three circuits of circuits.py written for JAX: `jit` over `lax.scan`, f32, with the weights of the ncps modules.
 
-Not a program: circuits.py calls `infer` and `train`.
+Not a program: circuits.py calls `infer` and `train`, gpu.py `on_device`.
 """
 import jax, jax.numpy as jnp, numpy
 
@@ -82,6 +82,14 @@ def infer(name, module, x):
     x = jax.device_put(x)
     run = jax.jit(lambda x: forward(name, z, x))            # the weights are constants of the compiled program
     return lambda: numpy.asarray(run(x).block_until_ready())
+
+
+def on_device(name, module, x):
+    """A function that runs the circuit once, whose inputs and results stay on the device."""
+    z, _ = weights(module)
+    x = jax.device_put(x)
+    run = jax.jit(lambda x: forward(name, z, x))
+    return lambda: run(x).block_until_ready()
 
 
 def train(name, module, x, target, rate):

@@ -282,7 +282,7 @@ fn runs_on(out: &mut impl Write) -> Result<()> {
         }
     }
     if !schwann::HAS_GPU {
-        say("  ", "GPUs are not in this build: `cargo install --path crates/cli --features gpu`")?;
+        say("  ", "wgpu (any GPU, by Vulkan) is not in this build: `cargo install --path crates/cli --features gpu`")?;
     }
     writeln!(out)?;
     Ok(())

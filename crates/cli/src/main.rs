@@ -199,6 +199,10 @@ enum Outcome {
 fn main() -> ExitCode {
     let started = std::time::Instant::now();
     stop::outlive_file_limits();
+    #[cfg(any(target_os = "linux", windows))]
+    if let Some(data) = schwann::prof::place::data_dir() {
+        schwann::gpu::cuda_device::keep_kernels_in(data.join("kernels"));
+    }
     if let Err(e) = schwann::register_backends() {
         out::complain(&e.into(), "schwann");
         return ExitCode::from(2);

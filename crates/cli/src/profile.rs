@@ -7,6 +7,7 @@ use crate::load::{self, Network, Setting};
 use crate::{Outcome, devices, gate, out, stop};
 use anyhow::{Context, Result, bail};
 use indicatif::ProgressBar;
+use schwann::nn::train::{Recipe, step_graph};
 use schwann::prof::device::{Calibration, Catalog, Entry, data_dir};
 use schwann::prof::profile::{Profile, Roof, SCHEMA};
 use schwann::prof::profiler::{Options, Phases, Profiler, Subject, Way};
@@ -30,6 +31,7 @@ Examples:
   schwann profile projected-cfc --compare      unfused, on more threads, in bf16
   schwann profile wired-cfc wired-ltc --sweep=1,32,256 --json
   schwann profile net.safetensors --set N=128 --threads 0
+  schwann profile wired-ltc --train            a step of training
   schwann profile projected-cfc --prove        try what is recommended
   schwann profile wired-cfc --device 'M1 Max'  beside what guides ask of it
   schwann profile wired-cfc --trace run.json   for ui.perfetto.dev
@@ -76,6 +78,9 @@ pub(crate) struct Args {
     /// On a GPU, times inside loops that are one kernel, by leaving parts out; auto: where that takes less than 10 s.
     #[arg(long, value_name = "WHEN", value_enum, default_value_t)]
     phases: When,
+    /// A whole step of training: forward, mean squared error, gradients and Adam.
+    #[arg(long)]
+    train: bool,
     /// Measure other ways in turns with this one: node by node, more threads, bfloat16.
     #[arg(long)]
     compare: bool,
@@ -231,7 +236,10 @@ pub(crate) fn run(args: &Args) -> Result<Outcome> {
         bail!("--json is printed on stdout, where --html or --trace is to go as well; give that a file");
     }
     // All of them are looked at before the first is measured, and so is the device.
-    let subjects = names.iter().map(|name| Ok((*name, subject(name)?))).collect::<Result<Vec<_>>>()?;
+    let subjects = names
+        .iter()
+        .map(|name| Ok((*name, if args.train { step(name)? } else { subject(name)? })))
+        .collect::<Result<Vec<_>>>()?;
     let catalog = Catalog::load()?;
     let device = args.device.as_deref().map(|name| catalog.find(name).cloned()).transpose()?;
     stop::listen();
@@ -277,6 +285,14 @@ pub(crate) fn subject(name: &str) -> Result<Subject> {
         Network::Graph(graph) => (*graph).into(),
         Network::Model(model) => (*model).into(),
     })
+}
+
+/// A step of training of a built-in model or a file's.
+fn step(name: &str) -> Result<Subject> {
+    match load::named(name)? {
+        Network::Graph(_) => bail!("--train wants a model's layers; {name} is a graph"),
+        Network::Model(model) => Ok(step_graph(&model, &Recipe::default())?.into()),
+    }
 }
 
 /// Everything about one model.

@@ -61,6 +61,13 @@ pub struct Kernel {
 }
 
 impl Kernel {
+    /// Whether it multiplies small matrices.
+    pub fn multiplies(&self) -> bool {
+        let mut found = false;
+        crate::visit::statements(self, &mut |_, stmt| found |= matches!(stmt, Stmt::Multiply { .. }));
+        found
+    }
+
     /// How many neighbouring threads exchange values: the least size of a subgroup that it needs, and 1 where none do.
     pub fn lanes(&self) -> u32 {
         let mut lanes = 1;
@@ -70,6 +77,9 @@ impl Kernel {
                     lanes = lanes.max(bit.saturating_mul(2));
                 }
             });
+            if let Stmt::Multiply { .. } = stmt {
+                lanes = lanes.max(32);
+            }
         });
         lanes
     }
@@ -150,6 +160,29 @@ pub enum Stmt {
         /// The value.
         value: Expr,
     },
+    /// Gives variables, of one type, their first and only values: two or four elements that follow each other, the first at an
+    /// index that is a multiple of how many they are, from the beginning of the array that they are in. A device reads them at
+    /// once.
+    LoadMany {
+        /// The variables. They do not change.
+        vars: Vec<Var>,
+        /// Where.
+        memory: Memory,
+        /// The first one's index.
+        index: Expr,
+    },
+    /// Adds a product of small matrices to a third, by 32 neighbouring threads together (see [`Tile`]): 16 × 16 by 16 × 8. All
+    /// threads of the workgroup reach it. A device needs subgroups of 32 lanes, and hardware for it.
+    Multiply {
+        /// What the operands hold.
+        halves: Half,
+        /// The sums, which change.
+        sums: [Var; 4],
+        /// The first factor.
+        a: [Expr; 4],
+        /// The second factor.
+        b: [Expr; 2],
+    },
     /// Writes an element.
     Store {
         /// Where.
@@ -202,6 +235,44 @@ pub enum Stmt {
     },
 }
 
+/// Types of 16 bits, two of which are in a word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Half {
+    /// `f16`
+    F16,
+    /// `bf16`
+    Bf16,
+}
+
+/// Which elements of a small matrix a thread has. With its number among 32 as 4 g + t:
+///
+/// * of the 16 × 8 sums: those at rows g and g + 8 and columns 2t and 2t + 1: `[g, 2t]`, `[g, 2t + 1]`, `[g + 8, 2t]`,
+///   `[g + 8, 2t + 1]`;
+/// * of the 16 × 16 first factor, pairs in a word: columns 2t and 2t + 1 of the rows g and g + 8, then columns 2t + 8 and 2t + 9
+///   of these rows;
+/// * of the 16 × 8 second factor, pairs in a word: of column g the rows 2t and 2t + 1, then the rows 2t + 8 and 2t + 9.
+///
+/// So two neighbouring tiles of sums, rounded and packed in pairs, are a first factor of the next product as they are.
+pub struct Tile;
+
+impl Tile {
+    /// The row and column of a thread's sum.
+    pub fn sum(thread: u32, number: u32) -> (u32, u32) {
+        let (g, t) = (thread / 4, thread % 4);
+        (g + 8 * (number / 2), 2 * t + number % 2)
+    }
+    /// The row and first column of a thread's pair of the first factor.
+    pub fn first(thread: u32, number: u32) -> (u32, u32) {
+        let (g, t) = (thread / 4, thread % 4);
+        (g + 8 * (number % 2), 2 * t + 8 * (number / 2))
+    }
+    /// The first row and the column of a thread's pair of the second factor.
+    pub fn second(thread: u32, number: u32) -> (u32, u32) {
+        let (g, t) = (thread / 4, thread % 4);
+        (2 * t + 8 * number, g)
+    }
+}
+
 /// A value that is computed.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Expr(Arc<Node>);
@@ -243,6 +314,8 @@ pub enum Kind {
     /// The `f16` in the lowest 16 bits of a word, as `f32`, by the device's own conversion; the other bits do not matter.
     /// [`crate::math::from_f16_bits`] does the same on devices whose conversion is not exact.
     FromHalf(Expr),
+    /// Two floats, each rounded to the nearest of 16 bits, in one word, the first in its low half.
+    Pack(Half, Expr, Expr),
     /// A function of the kernel, by number, of operands in single precision.
     Call(u32, Vec<Expr>),
     /// The operand's value in the thread whose number differs from this thread's in one bit: the number here, a power of
@@ -272,6 +345,8 @@ pub enum Unary {
     Exp2,
     /// 1/a as the hardware has it
     Recip,
+    /// tanh a as the hardware has it: some 2⁻¹¹ of it
+    Tanh,
 }
 
 /// Functions of two operands of one type.
@@ -369,6 +444,10 @@ impl Expr {
             return self.clone();
         }
         Expr::new(ty, Kind::Bits(self.clone()))
+    }
+    /// This and another float, rounded to 16 bits, in one word.
+    pub fn pack(&self, halves: Half, high: impl Into<Expr>) -> Expr {
+        Expr::new(Ty::U32, Kind::Pack(halves, self.clone(), high.into()))
     }
     /// The number as this type.
     pub fn to(&self, ty: Ty) -> Expr {

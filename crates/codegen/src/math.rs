@@ -15,6 +15,7 @@
 //! the tests say how far each function is from `f64`.
 
 mod angle;
+pub mod fast;
 mod narrow;
 mod pow;
 #[cfg(test)]

@@ -162,6 +162,8 @@ fn widen(stmt: &mut Stmt, comparison: &Expr) {
     };
     match stmt {
         Stmt::Set { value, .. } => change(value),
+        Stmt::LoadMany { index, .. } => change(index),
+        Stmt::Multiply { a, b, .. } => a.iter_mut().chain(b).for_each(change),
         Stmt::Store { index, value, .. } => [index, value].into_iter().for_each(change),
         Stmt::For { from, to, step, .. } => [from, to, step].into_iter().for_each(change),
         Stmt::If { condition, .. } => change(condition),

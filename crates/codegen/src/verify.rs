@@ -94,6 +94,9 @@ pub enum Wrong {
         "a reader of the routine `{name}` does not only read: expected that it sets variables, counts and branches, and sets its result at the end"
     )]
     Reader { name: String },
+    /// A number of elements that are not loaded at once.
+    #[error("{count} elements are loaded at once: expected 2 or 4")]
+    Many { count: usize },
     /// A truth value that is neither.
     #[error("a truth value has the bits {bits}: expected 0 or 1")]
     Truth { bits: u32 },
@@ -293,6 +296,40 @@ impl Checker<'_> {
         }
         match stmt {
             Stmt::Set { var, value } => self.set(*var, value),
+            Stmt::LoadMany { vars, memory, index } => {
+                let count = vars.len();
+                if count != 2 && count != 4 {
+                    return Err(Wrong::Many { count });
+                }
+                for var in vars {
+                    let variable = self.variable(*var)?;
+                    if variable.changes {
+                        return Err(Wrong::SetAgain { name: variable.name.clone() });
+                    }
+                    let ty = variable.ty;
+                    self.access(*memory, index, ty)?;
+                    self.open(*var)?;
+                }
+                Ok(())
+            }
+            Stmt::Multiply { sums, a, b, .. } => {
+                let threads = self.kernel.threads;
+                if !threads.is_multiple_of(32) {
+                    return Err(Wrong::Exchange { bit: 16, threads });
+                }
+                a.iter().chain(b).try_for_each(|pair| expect("a pair of halves", pair.ty(), Ty::U32))?;
+                sums.iter().try_for_each(|sum| {
+                    let variable = self.variable(*sum)?;
+                    let name = || variable.name.clone();
+                    if !self.live[sum.0 as usize] {
+                        return Err(Wrong::Unset { name: name() });
+                    }
+                    if !variable.changes {
+                        return Err(Wrong::SetAgain { name: name() });
+                    }
+                    expect("a sum", variable.ty, Ty::F32)
+                })
+            }
             Stmt::Store { memory, index, value } => {
                 self.access(*memory, index, value.ty())?;
                 self.written(*memory)
@@ -446,6 +483,10 @@ impl Checker<'_> {
                 operands.iter().try_for_each(|operand| expect("an operand of a function", operand.ty(), Ty::F32))?;
                 expect("the result of a function", ty, Ty::F32)
             }
+            Kind::Pack(_, a, b) => {
+                [a, b].into_iter().try_for_each(|operand| expect("what is packed", operand.ty(), Ty::F32))?;
+                expect("a pair of halves", ty, Ty::U32)
+            }
             Kind::FromHalf(a) => {
                 expect("what holds an f16", a.ty(), Ty::U32)?;
                 expect("an f16 as another type", ty, Ty::F32)
@@ -479,9 +520,14 @@ fn unary(op: Unary, a: Ty) -> Result<(), Wrong> {
     match op {
         Unary::Neg => one_of("what is negated", a, &[Ty::F32, Ty::I32], "f32 or i32"),
         Unary::Not => one_of("what `not` is of", a, &[Ty::U32, Ty::I32], "u32 or i32"),
-        Unary::Abs | Unary::Sqrt | Unary::Floor | Unary::Round | Unary::Trunc | Unary::Exp2 | Unary::Recip => {
-            one_of("the operand of a function of floats", a, &[Ty::F32], "f32")
-        }
+        Unary::Abs
+        | Unary::Sqrt
+        | Unary::Floor
+        | Unary::Round
+        | Unary::Trunc
+        | Unary::Exp2
+        | Unary::Recip
+        | Unary::Tanh => one_of("the operand of a function of floats", a, &[Ty::F32], "f32"),
     }
 }
 

@@ -99,6 +99,8 @@ fn describe(kernel: &Kernel, stmt: &Stmt) -> String {
     };
     match stmt {
         Stmt::Set { var, .. } => format!("sets {}", variable(var.0)),
+        Stmt::LoadMany { memory, .. } => format!("loads from {}", memory_name(kernel, *memory)),
+        Stmt::Multiply { .. } => "multiplies".into(),
         Stmt::Store { memory, .. } => format!("stores to {}", memory_name(kernel, *memory)),
         Stmt::For { var, .. } => format!("loop over {}", variable(var.0)),
         Stmt::If { .. } => "branch".into(),
@@ -120,16 +122,20 @@ pub fn blocks(stmt: &Stmt) -> impl Iterator<Item = (Block, &Vec<Stmt>)> {
 
 /// The expressions of a statement, without those of statements in it.
 pub fn roots(stmt: &Stmt) -> impl Iterator<Item = &Expr> {
-    let many: &[Expr] = if let Stmt::Routine { operands, .. } = stmt { operands } else { &[] };
+    let (many, more): (&[Expr], &[Expr]) = match stmt {
+        Stmt::Routine { operands, .. } => (operands, &[]),
+        Stmt::Multiply { a, b, .. } => (a, b),
+        _ => (&[], &[]),
+    };
     let roots = match stmt {
         Stmt::Set { value, .. } => [Some(value), None, None],
         Stmt::Store { index, value, .. } => [Some(index), Some(value), None],
         Stmt::For { from, to, step, .. } => [Some(from), Some(to), Some(step)],
         Stmt::If { condition, .. } => [Some(condition), None, None],
-        Stmt::Barrier | Stmt::Routine { .. } => [None, None, None],
-        Stmt::Fault { index, .. } => [Some(index), None, None],
+        Stmt::Barrier | Stmt::Routine { .. } | Stmt::Multiply { .. } => [None, None, None],
+        Stmt::Fault { index, .. } | Stmt::LoadMany { index, .. } => [Some(index), None, None],
     };
-    roots.into_iter().flatten().chain(many)
+    roots.into_iter().flatten().chain(many).chain(more)
 }
 
 /// The operands of an expression.
@@ -141,7 +147,7 @@ pub fn operands(expr: &Expr) -> impl Iterator<Item = &Expr> {
         }
         Kind::Load(_, a) | Kind::Unary(_, a) | Kind::Bits(a) => [Some(a), None, None],
         Kind::Convert(a) | Kind::FromHalf(a) | Kind::Exchange(a, _) => [Some(a), None, None],
-        Kind::Binary(_, a, b) => [Some(a), Some(b), None],
+        Kind::Binary(_, a, b) | Kind::Pack(_, a, b) => [Some(a), Some(b), None],
         Kind::Fma(a, b, c) | Kind::Select(a, b, c) => [Some(a), Some(b), Some(c)],
     };
     operands.into_iter().flatten().chain(many)
@@ -212,6 +218,7 @@ pub fn rebuild(expr: &Expr, change: &mut dyn FnMut(Expr, &Expr) -> Expr) -> Expr
             Kind::Bits(a) => Kind::Bits(go(a)),
             Kind::Convert(a) => Kind::Convert(go(a)),
             Kind::FromHalf(a) => Kind::FromHalf(go(a)),
+            Kind::Pack(halves, a, b) => Kind::Pack(*halves, go(a), go(b)),
             Kind::Exchange(a, bit) => Kind::Exchange(go(a), *bit),
             Kind::Call(function, operands) => Kind::Call(*function, operands.iter().map(go).collect()),
         };

@@ -28,4 +28,5 @@ mod random;
 mod reference;
 mod rewrites;
 mod seam;
+mod totals;
 mod watched;

@@ -5,7 +5,7 @@
 
 use schwann_core::cases;
 use schwann_core::op::{
-    Activation, Binary, Code, Compare, Float, LowBit, LowBitMatMul, Map, MapInstr, MapResult, Reduction,
+    Activation, Binary, Code, Compare, Float, LowBit, LowBitMatMul, Map, MapInstr, MapResult, Reduction, SynapseResult,
 };
 use schwann_core::op::{Scan, Unary};
 use schwann_core::pass::{self, PassOptions};
@@ -50,6 +50,7 @@ named! {
     Op::SegmentSum { .. } => "segment_sum",
     Op::SynapseSum { .. } => "synapse_sum",
     Op::SynapseRatio { .. } => "synapse_ratio",
+    Op::SynapseGradient { .. } => "synapse_gradient",
     Op::GatedCell { .. } => "gated_cell",
     Op::Cast { .. } => "cast",
     Op::Quantize { .. } => "quantize",
@@ -170,6 +171,14 @@ fn features(op: &Op, inputs: &[&Type]) -> Vec<String> {
             let rank = inputs.first().map_or(0, |x| x.shape.rank());
             let again = flag(*times > 1, ", several times");
             vec![format!("{name} of {} along {axis} of {rank}", activation(a)), format!("{name}{again}")]
+        }
+        Op::SynapseGradient { activation: a, axis, of } => {
+            let rank = inputs.first().map_or(0, |x| x.shape.rank());
+            let what = match of {
+                SynapseResult::Sums { sums, .. } => format!("{sums} sums"),
+                SynapseResult::Ratio { times } => format!("a ratio{}", flag(*times > 1, ", several times")),
+            };
+            vec![format!("{name} of {} along {axis} of {rank}", activation(a)), format!("{name} of {what}")]
         }
         Op::GatedCell { batch_last, by_column, .. } => vec![format!(
             "{name} {}{}of {} inputs",
@@ -355,6 +364,12 @@ fn offers() -> Vec<(Op, Vec<Type>)> {
             for times in 0..=2 {
                 let op = Op::SynapseRatio { activation, axis, times };
                 all.push((op, [tables(2).concat(), vec![x.clone(); 3]].concat()));
+                let op = Op::SynapseGradient { activation, axis, of: SynapseResult::Ratio { times } };
+                all.push((op, [tables(2).concat(), vec![x.clone(); 4]].concat()));
+            }
+            for sums in 0..=3 {
+                let op = Op::SynapseGradient { activation, axis, of: SynapseResult::Sums { sums, segments: 3 } };
+                all.push((op, [tables(sums).concat(), vec![x.clone(); sums]].concat()));
             }
         }
     }

@@ -499,3 +499,26 @@ fn products_that_round_the_same_row_are_one_with_the_same_bits() {
     };
     assert_eq!(run(tuning), run(tuning.with("merged_rounded_columns_most", 0).unwrap()));
 }
+
+#[test]
+fn joined_products_stay_known_however_wide_they_are() {
+    let mut random = Random::new(12);
+    let mut b = GraphBuilder::new();
+    let x = b.input("x", DType::F32, shape!["B", 64]).unwrap();
+    let rows = b.round_rows(x).unwrap();
+    // More rows than folding would repeat one scale for.
+    for (i, width) in [2560, 640, 640].into_iter().enumerate() {
+        let q = quantize(&random.floats(&[width, 64], -1.0, 1.0), Scheme::TERNARY, None).unwrap();
+        let codes = b.weight(&format!("codes{i}"), q.codes).unwrap();
+        let scales = b.weight(&format!("scales{i}"), q.scales).unwrap();
+        let weights = b.low_bit(q.format, codes, scales, None).unwrap();
+        let y = b.linear(rows, weights, None).unwrap();
+        b.output(&format!("y{i}"), y).unwrap();
+    }
+    let graph = b.build().unwrap();
+    let mut session = Program::compile(&graph, &CompileOptions::default().threads(1)).unwrap().session();
+    session.run(&[("x", &random.floats(&[1, 64], -1.0, 1.0))]).unwrap();
+    let kernels: Vec<String> = session.plan().unwrap().steps.iter().map(|step| step.kernel.to_string()).collect();
+    let products: Vec<&String> = kernels.iter().filter(|k| k.contains("3840×64")).collect();
+    assert!(products.len() == 1 && kernels.iter().all(|k| !k.contains("slow") && !k.contains("join")), "{kernels:?}");
+}

@@ -5,7 +5,7 @@
 //! ([`Error::Device`]). A call that fails has no effect. After it, either the next call works, or the device is lost
 //! and each further call says so.
 
-use schwann_codegen::lang::Kernel;
+use schwann_codegen::lang::{Half, Kernel};
 use schwann_core::backend::Clock;
 use schwann_core::{Error, Result};
 use std::sync::Arc;
@@ -75,6 +75,31 @@ pub struct Launch<K> {
     pub args: Vec<u32>,
 }
 
+/// How a device multiplies where there are many rows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Products {
+    /// In single precision, by multiply-adds.
+    #[default]
+    Single,
+    /// By hardware for small matrices of `f16`, each number as two of them: nearly as exact as single precision, for numbers
+    /// up to 65504.
+    Split,
+    /// By such hardware, with factors rounded to 16 bits.
+    Halves(Half),
+}
+
+impl Products {
+    /// Its name: `single`, `split`, `f16`, `bf16`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Products::Single => "single",
+            Products::Split => "split",
+            Products::Halves(Half::F16) => "f16",
+            Products::Halves(Half::Bf16) => "bf16",
+        }
+    }
+}
+
 /// How large things may be on a device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
@@ -84,6 +109,13 @@ pub struct Limits {
     pub lanes: u32,
     /// Whether the device's own conversion from `f16` is exact, for every one of them.
     pub exact_halves: bool,
+    /// Whether the device's own 2ᵃ and 1/a are good to 2 ulp, and infinities and NaN go through them and through comparisons
+    /// as they should. Functions in loops then use them.
+    pub fast_functions: bool,
+    /// Registers that a thread can have, where that is known: weights of loops with few rows are kept in them. 0 where it is not.
+    pub registers: u32,
+    /// How products of many rows are made.
+    pub products: Products,
     /// Bytes of the arrays that a workgroup shares, all together.
     pub shared_bytes: u32,
     /// Workgroups of a launch along each axis.
@@ -111,6 +143,9 @@ impl Default for Limits {
             threads: 256,
             lanes: 1,
             exact_halves: false,
+            fast_functions: false,
+            registers: 0,
+            products: Products::Single,
             shared_bytes: 16384,
             groups: 65535,
             buffer_bytes: 128 << 20,
@@ -122,6 +157,25 @@ impl Default for Limits {
 }
 
 impl Limits {
+    /// What is possible within both. How many workgroups keep the device busy, which may be a guess, is taken as it is given.
+    #[must_use]
+    pub fn within(&self, most: &Limits) -> Limits {
+        Limits {
+            threads: self.threads.min(most.threads),
+            lanes: self.lanes.min(most.lanes),
+            exact_halves: self.exact_halves && most.exact_halves,
+            fast_functions: self.fast_functions && most.fast_functions,
+            registers: self.registers.min(most.registers),
+            products: if self.products == most.products { self.products } else { Products::Single },
+            shared_bytes: self.shared_bytes.min(most.shared_bytes),
+            groups: self.groups.min(most.groups),
+            buffer_bytes: self.buffer_bytes.min(most.buffer_bytes),
+            args: self.args.min(most.args),
+            timed: self.timed.min(most.timed),
+            parallel_groups: most.parallel_groups,
+        }
+    }
+
     /// Checks a kernel; the error says which limit it exceeds, and by how much.
     pub fn admit(&self, backend: &str, kernel: &Kernel) -> Result<()> {
         let shared: u64 = kernel.shared.iter().map(|array| 4 * u64::from(array.len)).sum();
@@ -131,6 +185,10 @@ impl Limits {
             (kernel.args.len() as u64, u64::from(self.args), "arguments"),
             (u64::from(kernel.lanes()), u64::from(self.lanes), "threads that exchange values"),
         ];
+        if kernel.multiplies() && self.products == Products::Single {
+            let problem = format!("the kernel `{}` multiplies small matrices, which this device does not", kernel.name);
+            return Err(self::problem(backend, problem));
+        }
         match wants.iter().find(|(wanted, most, _)| wanted > most) {
             Some((wanted, most, what)) => Err(problem(
                 backend,

@@ -1,37 +1,72 @@
 //! The backends of this crate, by name.
 
 use crate::Gpu;
-use crate::wgpu_device::{Wgpu, adapters};
+#[cfg(feature = "cuda")]
+use crate::cuda_device::Cuda;
+use crate::device::Device;
+#[cfg(feature = "wgpu")]
+use crate::wgpu_device::Wgpu;
 use schwann_core::Result;
 use schwann_core::backend::{self, Known};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
-/// Makes the backend `wgpu` known to the whole program under its name. Further calls have no effect.
+/// Makes the backends of this crate known to the whole program under their names: `wgpu` and `cuda`, as far as it was built with
+/// them. Further calls have no effect.
 pub fn register() -> Result<()> {
     static DONE: OnceLock<()> = OnceLock::new();
     let mut result = Ok(());
     DONE.get_or_init(|| {
-        result = backend::register(Known {
-            name: "wgpu",
-            about: "a GPU, by way of Metal, Vulkan or DirectX 12",
-            variants: adapters,
-            make: |variant, _| Ok(Arc::new(Gpu::new(open(variant)?))),
-        });
+        #[cfg(feature = "wgpu")]
+        {
+            result = backend::register(Known {
+                name: "wgpu",
+                about: "a GPU, by way of Metal, Vulkan or DirectX 12",
+                variants: crate::wgpu_device::adapters,
+                make: |variant, _| {
+                    static OPEN: Opened<Wgpu> = Opened::new();
+                    Ok(Arc::new(Gpu::new(OPEN.get(variant, Wgpu::open, Wgpu::is_lost)?)))
+                },
+            });
+        }
+        #[cfg(feature = "cuda")]
+        if result.is_ok() {
+            result = backend::register(Known {
+                name: "cuda",
+                about: "a GPU of NVIDIA's, by way of CUDA",
+                variants: crate::cuda_device::adapters,
+                make: |variant, _| {
+                    static OPEN: Opened<Cuda> = Opened::new();
+                    Ok(Arc::new(Gpu::new(OPEN.get(variant, Cuda::open, Cuda::is_lost)?)))
+                },
+            });
+        }
     });
     result
 }
 
-/// A GPU, opened once for all programs that use it at the same time, so that they share compiled kernels.
-fn open(wanted: Option<&str>) -> Result<Arc<Wgpu>> {
-    static OPEN: Mutex<Option<HashMap<String, Weak<Wgpu>>>> = Mutex::new(None);
-    let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
-    let known = open.get_or_insert_default();
-    let key = wanted.unwrap_or_default().to_owned();
-    if let Some(device) = known.get(&key).and_then(Weak::upgrade).filter(|device| !device.is_lost()) {
-        return Ok(device);
+/// GPUs that are open, each opened once for all programs that use it at the same time, so that they share compiled kernels.
+struct Opened<D>(Mutex<Option<HashMap<String, Weak<D>>>>);
+
+impl<D: Device> Opened<D> {
+    const fn new() -> Opened<D> {
+        Opened(Mutex::new(None))
     }
-    let device = Arc::new(Wgpu::open(wanted)?);
-    known.insert(key, Arc::downgrade(&device));
-    Ok(device)
+
+    fn get(
+        &self,
+        wanted: Option<&str>,
+        open: fn(Option<&str>) -> Result<D>,
+        is_lost: fn(&D) -> bool,
+    ) -> Result<Arc<D>> {
+        let mut opened = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = opened.get_or_insert_default();
+        let key = wanted.unwrap_or_default().to_owned();
+        if let Some(device) = known.get(&key).and_then(Weak::upgrade).filter(|device| !is_lost(device)) {
+            return Ok(device);
+        }
+        let device = Arc::new(open(wanted)?);
+        known.insert(key, Arc::downgrade(&device));
+        Ok(device)
+    }
 }

@@ -6,12 +6,13 @@ mod backward;
 #[path = "../../core/tests/drawn/mod.rs"]
 mod drawn;
 mod interpreted;
-#[cfg(feature = "wgpu")]
+#[cfg(any(feature = "wgpu", feature = "cuda"))]
 mod opened;
 
 mod anything;
 mod circuits;
 mod custom;
+mod few_rows;
 mod limits;
 mod one_dispatch;
 mod profiled;

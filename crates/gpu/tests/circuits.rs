@@ -9,15 +9,19 @@ mod met;
 #[path = "../../nn/tests/stepped/mod.rs"]
 mod stepped;
 
+use schwann_codegen::lang::Half;
+use schwann_core::backend::Backend;
+use schwann_core::backend::cpu::Cpu;
 use schwann_core::cases::random::Random;
+use schwann_core::cases::{Tolerance, compare};
 use schwann_core::pass::PassOptions;
-use schwann_core::{CompileOptions, Program, Session, Tensor};
+use schwann_core::{Bindings, Changing, CompileOptions, Program, Session, Tensor};
 use schwann_gpu::Gpu;
-use schwann_gpu::device::{Device, Limits, Tally};
+use schwann_gpu::device::{Device, Limits, Products, Tally};
 use schwann_gpu::simulated::Simulated;
 use schwann_nn::verify::{Engine, VerifyOptions};
 use schwann_nn::wiring::AutoNcp;
-use schwann_nn::{Cfc, GraphOptions, InitialState, Layer, Ltc, Model};
+use schwann_nn::{Cfc, GraphOptions, InitialState, Layer, Ltc, Model, Timespans};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -141,20 +145,127 @@ fn streams_step_together_in_one_launch_on_a_simulated_device() {
     together(&simulated(), 9, true);
 }
 
-#[cfg(feature = "wgpu")]
+/// A device like NVIDIA's larger ones, with so many cores.
+fn with_small_matrices(products: Products, cores: u32) -> Limits {
+    let shared_bytes = 227 << 10;
+    let (exact_halves, fast_functions, lanes) = (true, true, 32);
+    let parallel_groups = cores;
+    let usual = Limits::default();
+    Limits { threads: 1024, lanes, exact_halves, fast_functions, products, shared_bytes, parallel_groups, ..usual }
+}
+
+#[test]
+fn loops_of_many_rows_multiply_small_matrices_where_a_device_can() {
+    for (products, off) in
+        [(Products::Split, 1e-5), (Products::Halves(Half::F16), 1e-2), (Products::Halves(Half::Bf16), 8e-2)]
+    {
+        let device = Arc::new(Simulated::new(with_small_matrices(products, 1), false));
+        for (name, model) in circuits(21, 4).into_iter().take(2) {
+            let graph = model.graph(&GraphOptions::default().state(InitialState::Carried)).unwrap();
+            let compile = |on: &dyn Backend| Program::compile_for(&graph, on, &CompileOptions::default()).unwrap();
+            let program = compile(&Gpu::new(Arc::clone(&device)));
+            let plan = program.plan(&Bindings::new().with("B", 37).with("T", 5)).unwrap();
+            let workgroup = plan.steps.iter().find_map(|step| step.looped.as_ref()?.workgroup.clone()).unwrap();
+            assert!(workgroup.barriers == 0 && workgroup.resident_bytes > 0, "{name}: {workgroup}");
+            let mut session = program.session();
+            let mut expected = compile(&Cpu::new(1).unwrap()).session();
+            for seed in 0..2 {
+                let x = Random::new(seed).floats(&[37, 5, INPUTS], -2.0, 2.0);
+                let want = expected.run(&[("x", &x)]).unwrap().to_vec();
+                let got = session.run(&[("x", &x)]).unwrap();
+                for (want, got) in want.iter().zip(got) {
+                    compare(want, got, Tolerance { abs: off, rel: off }).unwrap_or_else(|e| panic!("{name}: {e}"));
+                }
+            }
+        }
+    }
+}
+
+/// Circuits with synapses of all kinds of lists: short ones and long ones.
+fn circuits_of_synapses() -> Vec<(String, Model)> {
+    let mut all: Vec<(String, Model)> = vec![("wired LTC".into(), circuits(21, 4).pop().unwrap().1)];
+    for (units, sparsity, unfolds) in [(33, 0.9, 3), (40, 0.3, 6), (7, 0.5, 1)] {
+        let wiring = schwann_nn::wiring::Random::new(units, sparsity).wiring().unwrap();
+        let layer = Ltc { ode_unfolds: unfolds, ..Ltc::new(INPUTS, wiring) };
+        all.push((format!("{units} units, sparsity {sparsity}"), Model::new(layer, 5).unwrap()));
+    }
+    all
+}
+
+#[test]
+fn loops_of_many_rows_sum_over_synapses_by_rows_abreast() {
+    for (cores, batch, rows) in [(0, 37, 64), (1, 129, 64), (2, 47, 32), (1, 5, 16)] {
+        let device = Arc::new(Simulated::new(with_small_matrices(Products::Single, cores), false));
+        for ((name, model), timespans) in circuits_of_synapses().into_iter().zip([false, true, false, true]) {
+            let spans = if timespans { Timespans::PerStep } else { Timespans::Constant(1.0) };
+            let graph = model.graph(&GraphOptions::default().state(InitialState::Carried).timespans(spans)).unwrap();
+            let options = CompileOptions::default().changing(Changing::All);
+            let compile = |on: &dyn Backend| Program::compile_for(&graph, on, &options).unwrap();
+            let programs = [compile(&Cpu::new(1).unwrap()), compile(&Gpu::new(Arc::clone(&device)))];
+            let plan = programs[1].plan(&Bindings::new().with("B", batch).with("T", 3)).unwrap();
+            let looped = plan.steps.iter().find_map(|step| step.looped.clone()).unwrap();
+            assert_eq!(looped.block_rows, Some(rows), "{name}");
+            let mut sessions = programs.each_ref().map(Program::session);
+            for seed in 0..3 {
+                if seed == 2 {
+                    // Other numbers for the same synapses, while states are carried on.
+                    for program in &programs {
+                        let weights = program.weights();
+                        let moved = weights.iter().map(|(name, data)| {
+                            let by = Random::named(name).floats(data.shape(), 0.8, 1.2).to_f64();
+                            let data_by: Vec<f64> = data.to_f64().iter().zip(by).map(|(w, by)| w * by).collect();
+                            (name.as_str(), Tensor::from_f64(data.dtype(), data.shape(), &data_by).unwrap())
+                        });
+                        let moved: Vec<(&str, Tensor)> = moved.collect();
+                        let moved: Vec<(&str, &Tensor)> = moved.iter().map(|(name, data)| (*name, data)).collect();
+                        program.set_weights(&moved).unwrap();
+                    }
+                }
+                let x = Random::new(seed).floats(&[batch, 3, INPUTS], -2.0, 2.0);
+                let elapsed = Random::new(seed + 10).floats(&[batch, 3], 0.1, 3.0);
+                let inputs = [("x", &x), ("timespans", &elapsed)];
+                let inputs = &inputs[..1 + usize::from(timespans)];
+                let [want, got] = sessions.each_mut().map(|session| session.run(inputs).unwrap().to_vec());
+                for (want, got) in want.iter().zip(&got) {
+                    compare(want, got, Tolerance { abs: 5e-6, rel: 5e-6 }).unwrap_or_else(|e| panic!("{name}: {e}"));
+                }
+            }
+        }
+    }
+}
+
+/// For other compilers: the kernels of circuits as CUDA, written where `SCHWANN_KERNELS` says.
+#[test]
+fn kernels_of_circuits_are_written_where_somebody_asks() {
+    let Some(folder) = std::env::var_os("SCHWANN_KERNELS").map(PathBuf::from) else { return };
+    for products in [Products::Single, Products::Split, Products::Halves(Half::F16), Products::Halves(Half::Bf16)] {
+        let limits = with_small_matrices(products, 132);
+        for (name, model) in circuits(64, 16) {
+            let graph = model.graph(&GraphOptions::default().state(InitialState::Zero)).unwrap();
+            let (graph, _) = schwann_core::pass::optimize(&graph, &PassOptions::default()).unwrap();
+            let prepared = schwann_gpu::lower::Prepared::new(Arc::new(graph), &limits).unwrap();
+            for (batch, steps) in [(1, 16), (256, 64), (4096, 64), (65536, 64)] {
+                let layout = prepared.lay_out(&Bindings::new().with("B", batch).with("T", steps)).unwrap();
+                for kernel in &layout.kernels {
+                    let text = schwann_codegen::print::cuda(kernel, &Default::default());
+                    let file = format!("{}-{}-{batch}-{}.cu", name.replace(' ', "-"), products.name(), kernel.name);
+                    std::fs::write(folder.join(file), text).unwrap();
+                }
+            }
+        }
+    }
+}
+
+#[cfg(any(feature = "wgpu", feature = "cuda"))]
 mod on_a_gpu {
     use super::*;
     use crate::drawn::{Compared, Expected, expected, make};
-    use crate::opened::open;
+    use crate::opened::{Card, open};
     use proptest::collection::vec;
     use proptest::prelude::any;
     use proptest::test_runner::{Config, RngSeed, TestCaseError, TestRunner};
-    use schwann_core::backend::Backend;
-    use schwann_core::backend::cpu::Cpu;
-    use schwann_core::cases::{Tolerance, compare};
     use schwann_core::grad::gradient;
-    use schwann_core::{Bindings, Error, Graph};
-    use schwann_gpu::wgpu_device::Wgpu;
+    use schwann_core::{Error, Graph};
     use std::cell::Cell;
 
     #[test]
@@ -176,14 +287,14 @@ mod on_a_gpu {
     fn few_rows_keep_their_weights_and_share_sums() {
         let Some(device) = open() else { return };
         let large = Limits { parallel_groups: 2048, ..device.limits().clone() };
-        let device = Arc::new(Wgpu::open(None).unwrap().within(&large));
+        let device = Arc::new(Card::open(None).unwrap().within(&large));
         for (name, model) in circuits(21, 4) {
             let graph = model.graph(&GraphOptions::default().state(InitialState::Zero)).unwrap();
             let compile = |backend: &dyn Backend| Program::compile_for(&graph, backend, &CompileOptions::default());
             let program = compile(&Gpu::new(Arc::clone(&device))).unwrap();
             let plan = program.plan(&Bindings::new().with("B", 3).with("T", 9)).unwrap();
             let workgroup = plan.steps.iter().find_map(|step| step.looped.as_ref()?.workgroup.clone()).unwrap();
-            assert!(workgroup.resident_bytes > 0, "{name}: {workgroup}");
+            assert!(workgroup.resident_bytes + workgroup.register_bytes > 0, "{name}: {workgroup}");
             let x = Random::new(10).floats(&[3, 9, INPUTS], -2.0, 2.0);
             let mut session = program.session();
             let first = session.run(&[("x", &x)]).unwrap().to_vec();
@@ -202,7 +313,7 @@ mod on_a_gpu {
     #[test]
     fn four_thousand_streams_step_together_in_one_launch() {
         // Devices of its own: others' runs would count as well.
-        let opened = |share| open().map(|_| Arc::new(Wgpu::open_as(None, share).unwrap()));
+        let opened = |share| open().map(|_| Arc::new(Card::open_as(None, share).unwrap()));
         [true, false].into_iter().filter_map(opened).for_each(|device| together(&device, 4096, false));
     }
 
@@ -212,7 +323,7 @@ mod on_a_gpu {
     #[test]
     fn a_warm_circuit_over_a_whole_sequence_is_one_launch_and_makes_nothing() {
         // Devices of its own: others' runs would count as well.
-        let opened = |share| open().map(|_| Arc::new(Wgpu::open_as(None, share).unwrap()));
+        let opened = |share| open().map(|_| Arc::new(Card::open_as(None, share).unwrap()));
         let devices = [true, false].into_iter().filter_map(opened);
         let x = Random::new(9).floats(&[8, 8, INPUTS], -2.0, 2.0);
         for (device, (name, model)) in
@@ -251,7 +362,7 @@ mod on_a_gpu {
     /// Runs a graph as it is and with every pass, each twice: what it gives is what the reference gives, where that is finite,
     /// and the same bits again. Gives how much of the results could be compared. (Infinities and NaN are among the cases, all
     /// of which agree on the devices of today; graphs that nobody wrote bring them in more ways than there are cases.)
-    fn agree(gpu: &Gpu<Wgpu>, graph: &Graph, seed: u64) -> Result<Compared, String> {
+    fn agree(gpu: &Gpu<Card>, graph: &Graph, seed: u64) -> Result<Compared, String> {
         let expected: Vec<Expected> = expected(graph, seed).into_iter().map(Expected::if_finite).collect();
         let mut compared = Compared::default();
         for passes in [PassOptions::default(), PassOptions::none()] {

@@ -2,7 +2,7 @@
 //! by step.
 
 use crate::interpreted;
-#[cfg(feature = "wgpu")]
+#[cfg(any(feature = "wgpu", feature = "cuda"))]
 use crate::opened;
 use schwann_core::backend::reference::{self, Precision};
 use schwann_core::op::custom::Place;
@@ -107,7 +107,7 @@ fn without_a_text_there_is_nothing_for_a_gpu() {
     assert!(error.to_string().contains("registered without a text for GPUs"), "{error}");
 }
 
-#[cfg(feature = "wgpu")]
+#[cfg(any(feature = "wgpu", feature = "cuda"))]
 #[test]
 fn a_text_that_is_wrong_is_refused_on_a_gpu_with_what_is_wrong() {
     let Some(device) = opened::open() else { return };
@@ -117,14 +117,19 @@ fn a_text_that_is_wrong_is_refused_on_a_gpu_with_what_is_wrong() {
         ("off_by_one", "y0 = x0(at0, max(at1 - 1, 0));", "result 0 at place ["),
         ("unsaid", "", "result 0 at place [0, 0] with n ="),
         ("misspelt", "y0 = x0(at0, at2);", "at2"),
-        ("untyped", "y0 = at0;", "i32"),
+        // C converts what WGSL refuses, and then it is wrong.
+        ("untyped", "y0 = at0;", if opened::NAME == "wgpu" { "i32" } else { "result 0 at place [" }),
         ("outside", "y0 = x3(at0, at1);", "x3"),
     ] {
-        along(name, |p, y| y[0] = p.x(0, &[p.at(0), p.at(1)])).wgsl(text).register().unwrap();
+        along(name, |p, y| y[0] = p.x(0, &[p.at(0), p.at(1)])).wgsl(text).c(text).register().unwrap();
         let error = Program::compile_for(&of_one(name).unwrap(), &gpu, &CompileOptions::default()).unwrap_err();
         let error = error.to_string();
         assert!(error.contains(words), "{name}: expected `{words}` in: {error}");
     }
-    along("right", |p, y| y[0] = p.x(0, &[p.at(0), p.at(1)])).wgsl("y0 = x0(at0, at1);").register().unwrap();
+    along("right", |p, y| y[0] = p.x(0, &[p.at(0), p.at(1)]))
+        .wgsl("y0 = x0(at0, at1);")
+        .c("y0 = x0(at0, at1);")
+        .register()
+        .unwrap();
     Program::compile_for(&of_one("right").unwrap(), &gpu, &CompileOptions::default()).unwrap();
 }

@@ -1,6 +1,6 @@
 //! A profile of a device on which a loop is one kernel: what it says of the loop, of what is inside, and of moving data.
 
-#[cfg(feature = "wgpu")]
+#[cfg(any(feature = "wgpu", feature = "cuda"))]
 use crate::opened;
 use schwann_core::backend::{Choice, Known, LeftOut, Timeline, register};
 use schwann_core::pass::PassOptions;
@@ -235,14 +235,14 @@ fn parts_have_limits_of_their_own_and_the_run_has_the_same() {
 }
 
 /// On a real driver, nothing is said of how long anything takes: only that what is shown fits together.
-#[cfg(feature = "wgpu")]
+#[cfg(any(feature = "wgpu", feature = "cuda"))]
 #[test]
 fn parts_of_a_loop_on_a_gpu_fit_together_and_none_is_made_up() {
     if opened::open().is_none() {
         return;
     }
     schwann_gpu::register().unwrap();
-    let backend: Choice = "wgpu".parse().unwrap();
+    let backend: Choice = opened::NAME.parse().unwrap();
     let options = Options { batch: 16, steps: 8, backend, ..options() };
     let profile = Profiler::new(model("wired-cfc")).with(options).phases(Phases::Always).profile_all().unwrap();
     let (looped, inside) = looped(&profile);

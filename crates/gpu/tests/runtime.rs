@@ -1,7 +1,7 @@
 //! Runs on a device that is simulated: what is made anew and what is not, how a run is cut into pieces, and what happens when
 //! the device fails. The failures that a GPU can be brought to are tried there as well, where there is one.
 
-#[cfg(feature = "wgpu")]
+#[cfg(any(feature = "wgpu", feature = "cuda"))]
 #[path = "losing/mod.rs"]
 mod losing;
 
@@ -402,19 +402,18 @@ fn what_is_over_the_limits_is_refused_with_words_and_the_rest_goes_on() {
     refuses_all_graphs(small(Limits { threads: 16, ..Limits::default() }));
 }
 
-#[cfg(feature = "wgpu")]
+#[cfg(any(feature = "wgpu", feature = "cuda"))]
 mod on_a_gpu {
     use super::*;
-    use crate::opened::open;
+    use crate::opened::{Card, open};
     use losing::Losing;
-    use schwann_gpu::wgpu_device::Wgpu;
 
     #[test]
     fn what_is_over_the_limits_is_refused_with_words_and_the_rest_goes_on() {
         if open().is_none() {
             return;
         }
-        let within = |limits: Limits| Wgpu::open(None).unwrap().within(&limits);
+        let within = |limits: Limits| Card::open(None).unwrap().within(&limits);
         refuses_a_buffer_that_is_too_large(within(Limits { buffer_bytes: 4096, ..Limits::default() }));
         refuses_a_kernel_over_the_limits(within(Limits::default()));
         refuses_all_graphs(within(Limits { threads: 16, ..Limits::default() }));
@@ -440,7 +439,7 @@ mod on_a_gpu {
             let said = String::from_utf8_lossy(&output.stdout);
             return assert!(output.status.success() && said.contains("1 passed"), "{said}");
         }
-        let device = Arc::new(Wgpu::open(None).unwrap());
+        let device = Arc::new(Card::open(None).unwrap());
         let mut session = compile(&leaky(), &Gpu::new(Arc::clone(&device))).unwrap().session();
         session.upload("bias", &Tensor::zeros(DType::F32, &[2]).unwrap()).unwrap();
         let (few, many) = (ones(&[2, 2]), ones(&[4 << 20, 2]));
@@ -467,7 +466,7 @@ mod on_a_gpu {
     #[test]
     fn a_gpu_that_is_lost_at_any_call_is_an_error_that_says_so_and_stays_one() {
         for share in [true, false] {
-            let lost_at = |call| open().map(|_| Losing::new(Wgpu::open_as(None, share).unwrap(), call));
+            let lost_at = |call| open().map(|_| Losing::new(Card::open_as(None, share).unwrap(), call));
             let Some(whole) = lost_at(0).map(Arc::new) else { return };
             everything(&Gpu::new(Arc::clone(&whole)), &mut vec![]).unwrap();
             assert!(whole.calls() > 50, "{} calls", whole.calls());

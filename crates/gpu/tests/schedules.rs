@@ -14,19 +14,33 @@ use schwann_core::cases::{self, Tolerance, compare};
 use schwann_core::op::{Activation, Op, Scan};
 use schwann_core::pass::{PassOptions, optimize};
 use schwann_core::{Bindings, DType, Error, Graph, GraphBuilder, Tensor};
-use schwann_gpu::device::Limits;
+use schwann_gpu::device::{Limits, Products};
 use std::collections::BTreeMap;
 
 type Run = fn(&Graph, &BTreeMap<String, Tensor>, &Limits) -> Result<Vec<Tensor>, Error>;
 
 /// With few workgroups at a time, so that a block of a loop has several rows; with enough for all rows; and with many more,
-/// by threads that exchange values and by threads that cannot. With gaps between values, and in memory that is used again.
-fn ways() -> [(Limits, Run); 6] {
+/// by threads that exchange values and by threads that cannot; by teams of threads that multiply small matrices, by teams that
+/// sum over synapses of rows abreast, and with weights in registers. With gaps between values, and in memory that is used again.
+fn ways() -> [(Limits, Run); 13] {
     let several = Limits { parallel_groups: 1, ..Limits::default() };
     let lanes = Limits { lanes: 32, exact_halves: true, parallel_groups: 2048, ..Limits::default() };
     let alone = Limits { parallel_groups: 2048, ..Limits::default() };
     let enough = Limits { parallel_groups: 4, ..Limits::default() };
+    let usual = Limits { lanes: 32, shared_bytes: 200_000, parallel_groups: 0, ..Limits::default() };
+    let abreast = Limits { fast_functions: true, ..usual.clone() };
+    let tiles = Limits { products: Products::Split, fast_functions: true, ..usual };
+    // Weights in registers: with room for few steps at a time, and with more.
+    let kept = Limits { registers: 255, shared_bytes: 4096, ..lanes.clone() };
+    let more = Limits { fast_functions: true, shared_bytes: 65536, threads: 1024, ..kept.clone() };
     [
+        (kept, run),
+        (more.clone(), run),
+        (more, run_close),
+        (abreast.clone(), run),
+        (abreast, run_close),
+        (tiles.clone(), run),
+        (tiles, run_close),
         (several.clone(), run),
         (several, run_close),
         (lanes.clone(), run),
@@ -238,10 +252,11 @@ fn try_mistakes(
     let mut result = Ok(());
     // Blocks of several rows and of one, by threads alone and with exchanges. Few workgroups along an axis, so that what is
     // more goes along another one.
-    for (parallel_groups, groups, lanes) in
-        [(1, 2, 1), (1, 3, 1), (4, 2, 1), (4, 3, 1), (2048, 2, 1), (2048, 3, 1), (2048, 2, 4), (2048, 3, 4)]
-    {
-        let limits = Limits { parallel_groups, groups, lanes, ..Limits::default() };
+    let ways = [(1, 2, 1), (1, 3, 1), (4, 2, 1), (4, 3, 1), (2048, 2, 1), (2048, 3, 1), (2048, 2, 4), (2048, 3, 4)];
+    let ways: Vec<Limits> = (ways.into_iter())
+        .map(|(parallel_groups, groups, lanes)| Limits { parallel_groups, groups, lanes, ..Limits::default() })
+        .collect();
+    for limits in ways {
         if kernels(graph, inputs, &limits)?.iter().all(|kernel| ledger.is_done(kernel)) {
             continue;
         }

@@ -1,13 +1,13 @@
 //! What a session promises holds on devices: on a simulated one, with a clock of its launches and without, and on a GPU, where
 //! there is one. Without, that part is skipped, unless `SCHWANN_REQUIRE_GPU` is set.
 
-#[cfg(feature = "wgpu")]
+#[cfg(any(feature = "wgpu", feature = "cuda"))]
 #[path = "gpu/mod.rs"]
 mod gpu;
 #[path = "../../core/tests/promises/mod.rs"]
 mod promises;
 
-#[cfg(feature = "wgpu")]
+#[cfg(any(feature = "wgpu", feature = "cuda"))]
 use crate::opened;
 use schwann_core::backend::Backend;
 use schwann_gpu::Gpu;
@@ -19,9 +19,9 @@ const LOOPS_ARE_ONE_KERNEL: bool = true;
 
 fn backends() -> Vec<Box<dyn Backend>> {
     let simulated = |clock| Box::new(Gpu::new(Arc::new(Simulated::new(Limits::default(), clock))));
-    #[cfg_attr(not(feature = "wgpu"), expect(unused_mut, reason = "one more with a GPU"))]
+    #[cfg_attr(not(any(feature = "wgpu", feature = "cuda")), expect(unused_mut, reason = "one more with a GPU"))]
     let mut all: Vec<Box<dyn Backend>> = vec![simulated(true), simulated(false)];
-    #[cfg(feature = "wgpu")]
+    #[cfg(any(feature = "wgpu", feature = "cuda"))]
     all.extend(opened::both().into_iter().map(|device| Box::new(Gpu::new(device)) as Box<dyn Backend>));
     all
 }

@@ -12,14 +12,21 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 #[cfg(target_os = "linux")]
 const LARGE_PAGE: usize = 2 << 20;
 
-/// Bytes of a mapping that rooms share, and from how many bytes to how many they do: a small room would make a large page of a few
-/// bytes, and a large one has its own mapping.
+/// Bytes of a mapping that rooms share, and from how many bytes to how many they do: a small room is on the heap, where it does
+/// not take a page of its own, and a large one has its own mapping.
 const SHARED_BYTES: usize = 32 << 20;
 const SHARED_LEAST: usize = 32 << 10;
 const SHARED_MOST: usize = 8 << 20;
 
 /// Rooms begin at a line of the caches.
 const LINE: usize = 64;
+
+/// A line of the caches, on the heap.
+#[derive(Clone, Copy)]
+#[repr(align(64))]
+struct Line {
+    _bytes: [u8; LINE],
+}
 
 /// A mapping, of which each byte belongs to at most one room.
 struct Mapping {
@@ -38,16 +45,27 @@ unsafe impl Sync for Mapping {}
 /// The mapping that the next room comes from, if any room of it is still there, and how many of its bytes are taken.
 static OPEN: Mutex<(Weak<Mapping>, usize)> = Mutex::new((Weak::new(), 0));
 
+/// Where a room's bytes are. Only keeps them: they are read and written through the room's pointer.
+#[cfg_attr(not(target_os = "linux"), expect(dead_code, reason = "pages are given back only where the system can"))]
+enum Memory {
+    Heap {
+        _lines: Vec<Line>,
+    },
+    /// A part of a mapping, which begins at `from`.
+    Mapped {
+        from: usize,
+        mapping: Arc<Mapping>,
+    },
+}
+
 /// Bytes at the start of a line of the caches, all of them 0 at first.
 pub struct Room {
-    mapping: Arc<Mapping>,
-    /// Where it begins in the mapping.
-    from: usize,
+    memory: Memory,
     at: *mut u8,
     len: usize,
 }
 
-// SAFETY: the bytes belong to this value alone; the mapping itself is never read or written.
+// SAFETY: the bytes belong to this value alone; the mapping itself is never read or written, nor are the lines.
 unsafe impl Send for Room {}
 // SAFETY: as above.
 unsafe impl Sync for Room {}
@@ -55,7 +73,15 @@ unsafe impl Sync for Room {}
 impl Room {
     /// Room for so many bytes; the error says how many there is no memory for.
     pub fn new(bytes: usize) -> Result<Room, String> {
-        if !(SHARED_LEAST..=SHARED_MOST).contains(&bytes) {
+        if bytes < SHARED_LEAST {
+            let count = bytes.div_ceil(LINE);
+            let mut lines = vec![];
+            lines.try_reserve_exact(count).map_err(|problem| no_memory(bytes, &problem))?;
+            lines.resize(count, Line { _bytes: [0; LINE] });
+            let at = lines.as_mut_ptr().cast();
+            return Ok(Room { memory: Memory::Heap { _lines: lines }, at, len: bytes });
+        }
+        if bytes > SHARED_MOST {
             return Ok(Room::of(map(bytes)?, 0, bytes));
         }
         let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
@@ -76,7 +102,7 @@ impl Room {
     fn of(mapping: Arc<Mapping>, from: usize, len: usize) -> Room {
         debug_assert!(from + len <= mapping.len);
         let at = mapping.start.wrapping_add(from);
-        Room { mapping, from, at, len }
+        Room { memory: Memory::Mapped { from, mapping }, at, len }
     }
 
     /// The same bytes as numbers; up to 7 at the end are left out.
@@ -86,10 +112,13 @@ impl Room {
     }
 }
 
+fn no_memory(bytes: usize, problem: &dyn std::fmt::Display) -> String {
+    format!("no memory for {bytes} bytes of packed weights: {problem}")
+}
+
 /// A mapping of so many bytes.
 fn map(bytes: usize) -> Result<Arc<Mapping>, String> {
-    let mut memory = MmapMut::map_anon(bytes.max(1))
-        .map_err(|problem| format!("no memory for {bytes} bytes of packed weights: {problem}"))?;
+    let mut memory = MmapMut::map_anon(bytes).map_err(|problem| no_memory(bytes, &problem))?;
     #[cfg(target_os = "linux")]
     if bytes >= LARGE_PAGE {
         // Without large pages it is only slower.
@@ -119,18 +148,18 @@ impl Drop for Room {
     fn drop(&mut self) {
         // A mapping stays until its last room is gone, but the system gets the pages of this one back now.
         #[cfg(target_os = "linux")]
-        if self.len < self.mapping.len {
+        if let Memory::Mapped { from, mapping } = &self.memory
+            && self.len < mapping.len
+        {
             const PAGE: usize = 4096;
-            let (start, end) = (self.from.next_multiple_of(PAGE), (self.from + self.len) / PAGE * PAGE);
+            let (start, end) = (from.next_multiple_of(PAGE), (from + self.len) / PAGE * PAGE);
             if start < end {
                 // SAFETY: these bytes belong to this value, which is no longer read, and no room gets them again.
                 let _ = unsafe {
-                    self.mapping.memory.unchecked_advise_range(memmap2::UncheckedAdvice::DontNeed, start, end - start)
+                    mapping.memory.unchecked_advise_range(memmap2::UncheckedAdvice::DontNeed, start, end - start)
                 };
             }
         }
-        #[cfg(not(target_os = "linux"))]
-        let _ = (&self.mapping, self.from);
     }
 }
 

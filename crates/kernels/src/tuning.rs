@@ -283,11 +283,15 @@ tuning! {
     /// How many operations a transcendental function counts as.
     transcendental_operations = 16, "operations", 0..=65_536, by 1;
     /// From how much of a register of rows on a loop's block fills the last register in part, if it has sums over synapses and
-    /// no products: beyond it, lanes without a row cost less than taking the rows one by one. (Not where rows of several
-    /// neurons share lanes: there it is the same for all machines.)
+    /// no products: beyond it, lanes without a row cost less than taking the rows one by one.
     loop_filled_sixteenths_of_synapses_least = 16, "sixteenths of a register", 1..=16, by 1;
     /// The same if its products are all gated cells.
     loop_filled_sixteenths_of_cells_least = 16, "sixteenths of a register", 1..=16, by 1;
+    /// The same for sums over synapses on machines where rows of two neurons can share a register (measured on Zen 5 alone).
+    loop_filled_sixteenths_of_shared_synapses_least = 12, "sixteenths of a register", 1..=16, by 1;
+    /// From how much of a register of rows on they share one with those of another neuron there: fewer are faster one by one
+    /// (measured on Zen 5 alone).
+    loop_shared_sixteenths_of_synapses_least = 7, "sixteenths of a register", 1..=8, by 1;
     /// Whether loops that have gated cells and no other products take half a register of rows, where there is such, alone or
     /// after whole ones (1), or no less than a register (0).
     loop_batch_last_halves = 0, "yes or no", 0..=1, by 1;
@@ -333,12 +337,14 @@ impl Tuning {
             // Widening bfloat16 in every tile hides behind its multiply-adds (2% at most, with any number of rows), where
             // widening blocks first costs 16% with 32 rows and 3% with 256.
             // 25 MB of ternary codes, fetched 16 KiB ahead (a third of the first-level cache), came 1.2 times as fast as
-            // 4 KiB ahead; from 20 KiB on they were lost again before their use. Codes from the cache of last level came 1.1
-            // times as fast 4 KiB ahead as 16.
+            // 4 KiB ahead; from 20 KiB on they were lost again before their use. Half of them, which is what each of two threads
+            // reads, came 1.24 times as fast. The codes of a matrix of 4 MB, again and again, came 1.1 times as fast 4 KiB ahead
+            // as 16.
             MachineClass::Zen5 => Tuning {
                 loop_filled_sixteenths_of_synapses_least: 12,
                 gemm_widened_block_rows_least: MOST,
                 lowbit_prefetch_far_bytes_ahead: 16 << 10,
+                lowbit_far_weight_bytes_least: 8 << 20,
                 ..Tuning::PORTABLE
             },
             // It begins one multiply-add of 16 lanes in each cycle, half as many as the other classes, so half as many

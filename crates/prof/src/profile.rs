@@ -298,7 +298,7 @@ impl KernelKind {
             kernel if kernel.is_integer_product() => KernelKind::IntegerProduct,
             Kernel::Product(_) => KernelKind::Product,
             Kernel::GatedCell(_) => KernelKind::GatedCell,
-            Kernel::Synapses(_) => KernelKind::Synapses,
+            Kernel::Synapses(_) | Kernel::WiredSynapses(_) => KernelKind::Synapses,
             Kernel::Map(_) => KernelKind::Map,
             Kernel::Scan(_) => KernelKind::Loop,
             Kernel::Attention(_) => KernelKind::Attention,

@@ -95,6 +95,9 @@ struct Record<'a> {
     threads: usize,
     min_ms: f64,
     median_ms: f64,
+    /// On a device with a clock of its own: its kernels alone, without moving inputs and results.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    device: Option<DeviceTimes>,
     /// Calls that were timed.
     n: usize,
     kind: &'static str,
@@ -108,6 +111,22 @@ struct Record<'a> {
     training: Option<Training>,
     noisy: bool,
     provenance: super::Provenances,
+}
+
+/// Times by a device's own clock, from the beginning of a call's first kernel to the end of its last.
+#[derive(Clone, Copy, Serialize)]
+struct DeviceTimes {
+    min_ms: f64,
+    median_ms: f64,
+    n: usize,
+}
+
+impl DeviceTimes {
+    /// Of sorted times, if there are any.
+    fn of(seconds: &[f64]) -> Option<DeviceTimes> {
+        let (least, middle) = (*seconds.first()?, *seconds.get(seconds.len() / 2)?);
+        Some(DeviceTimes { min_ms: milliseconds(least), median_ms: milliseconds(middle), n: seconds.len() })
+    }
 }
 
 /// What training did while it was timed.
@@ -327,15 +346,16 @@ fn measure<'a>(
     engine: &Engine,
 ) -> Result<Record<'a>> {
     let sizes = Bindings::new().with("B", batch).with("T", steps).with("C", INPUTS);
-    let (samples, cost, training) = match args.train {
+    let (samples, cost, training, device) = match args.train {
         true => train(args, model, &sizes, &*engine.backend)?,
         false => {
             let graph = model.graph(&GraphOptions::default().state(InitialState::Zero))?;
             let x = data(&graph, "x", &sizes)?;
             let mut ready = Ready::new(&graph, [("x".to_owned(), x)], &*engine.backend, PassOptions::default())?;
             let samples = time(args.seconds, || super::once(&mut ready))?;
+            let device = DeviceTimes::of(&ready.device_times(args.seconds)?);
             let cost = ready.session().plan().context("a run leaves a plan")?.cost();
-            (samples, cost, None)
+            (samples, cost, None, device)
         }
     };
     Ok(Record {
@@ -346,6 +366,7 @@ fn measure<'a>(
         threads: engine.backend.threads(),
         min_ms: milliseconds(samples.min_s),
         median_ms: milliseconds(samples.median_s),
+        device,
         n: samples.samples * samples.calls_per_sample,
         kind: if args.train { "train" } else { "infer" },
         first_state: "zero",
@@ -371,7 +392,7 @@ fn train(
     model: &Model,
     sizes: &Bindings,
     backend: &dyn Backend,
-) -> Result<(Samples, Cost, Option<Training>)> {
+) -> Result<(Samples, Cost, Option<Training>, Option<DeviceTimes>)> {
     let recipe = Recipe { rate: RATE, ..Recipe::default() };
     let mut step = Step::new_for(model, &recipe, backend, &CompileOptions::default().budget(load::budget()))?;
     let graph = step.program().graph();
@@ -387,7 +408,7 @@ fn train(
     let cost = step.plan(rows, steps)?.cost();
     let training =
         losses.map(|(first_loss, last_loss)| Training { optimizer: "Adam", lr: RATE, first_loss, last_loss });
-    Ok((samples, cost, training))
+    Ok((samples, cost, training, None))
 }
 
 fn row(r: &Record<'_>, on_cpu: bool, peak: Option<f64>) -> Vec<String> {

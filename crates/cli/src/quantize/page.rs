@@ -32,9 +32,20 @@ fn decibels(errors: &Errors) -> String {
     errors.snr.map_or("–".into(), |snr| format!("{snr:.1} dB"))
 }
 
+/// Close to 1 it says by how much it is less.
+fn cosine(errors: &Errors) -> String {
+    match errors.cosine {
+        None => "–".into(),
+        Some(cosine) if cosine > 0.999 => format!("1−{:.0e}", (1.0 - cosine).max(0.0)),
+        Some(cosine) => format!("{cosine:.4}"),
+    }
+}
+
 pub(super) fn show(args: &Args, found: &Outcome) -> Result<()> {
     let mut out = out::stdout();
-    let mut table = out::Table::new(&["layer", ">out × in", "becomes", ">bytes", ">now", ">error", ">SNR"]);
+    // What it took before is in the line below; the error as a share of the weights is what SNR says.
+    let headings = ["layer", ">out × in", "becomes", ">bytes", ">largest", ">RMS", ">SNR", ">cosine"];
+    let mut table = out::Table::new(&headings);
     for row in &found.rows {
         let kept = row.form == Form::Kept;
         let unless_kept = |text: String| if kept { "–".into() } else { text };
@@ -42,10 +53,11 @@ pub(super) fn show(args: &Args, found: &Outcome) -> Result<()> {
             row.name.clone(),
             format!("{} × {}", row.shape[0], row.shape[1]),
             form(&row.form),
-            bytes(row.bytes[0] as u64),
-            unless_kept(bytes(row.bytes[1] as u64)),
-            unless_kept(share(row.errors.relative)),
+            bytes(row.bytes[if kept { 0 } else { 1 }] as u64),
+            unless_kept(format!("{:.1e}", row.errors.max)),
+            unless_kept(format!("{:.1e}", row.errors.rms)),
             unless_kept(decibels(&row.errors)),
+            unless_kept(cosine(&row.errors)),
         ]);
     }
     table.write(&mut out)?;
@@ -55,11 +67,11 @@ pub(super) fn show(args: &Args, found: &Outcome) -> Result<()> {
     line(&mut out, "weights", &format!("{} → {}, {times:.2}× smaller", bytes(before as u64), bytes(after as u64)))?;
     let on =
         if found.sampled { "on your samples" } else { "on random numbers from −1 to 1; --calibrate takes samples" };
-    let cosine = found.errors.cosine.map_or("unknown".into(), |c| format!("{c:.6}"));
     let errors = format!(
-        "off by {} of their root mean square, at most {:.3e}, cosine {cosine} (measured {on})",
+        "off by {} of their root mean square, at most {:.3e}, cosine {} (measured {on})",
         share(found.errors.relative),
         found.errors.max,
+        cosine(&found.errors),
     );
     line(&mut out, "outputs", &errors)?;
     if let Some([first, last]) = found.ends {

@@ -4,7 +4,7 @@
 //! one. Each instruction of a statement writes to a slot of its own.
 
 use super::{Program, Traffic};
-use crate::lang::{Binary, Expr, Kernel, Kind, Memory, Stmt, Ty, Unary};
+use crate::lang::{Binary, Expr, Half, Kernel, Kind, Memory, Stmt, Ty, Unary};
 use crate::visit::{Block, Part, Place, expressions, identity, reader_statements, statements};
 use std::collections::HashMap;
 
@@ -20,7 +20,8 @@ pub(super) struct Step {
 #[derive(Clone, Debug)]
 pub(super) enum Op {
     Copy(usize),
-    Load(Memory, usize),
+    /// The element so many after an index, which is a multiple of the second number.
+    Load(Memory, usize, [u32; 2]),
     Unary(Unary, Ty, usize),
     Binary(Binary, Ty, usize, usize),
     Fma(usize, usize, usize),
@@ -32,6 +33,7 @@ pub(super) enum Op {
     FromHalf(usize),
     /// The operand of the thread whose number differs in this bit.
     Exchange(usize, u32),
+    Pack(Half, usize, usize),
 }
 
 /// A statement: first the values that it needs, and then what it does with them.
@@ -51,6 +53,17 @@ pub(super) enum Action {
         var: usize,
         value: usize,
         spare: bool,
+    },
+    /// Copies values that this statement loaded.
+    SetMany {
+        vars: Vec<usize>,
+        values: Vec<usize>,
+    },
+    Multiply {
+        halves: Half,
+        sums: [usize; 4],
+        a: [usize; 4],
+        b: [usize; 2],
     },
     Store {
         memory: Memory,
@@ -188,6 +201,19 @@ impl Compiler<'_> {
                 let value = self.value(value);
                 Action::Set { var: var.0 as usize, value, spare: value >= free }
             }
+            Stmt::LoadMany { vars, memory, index } => {
+                let (index, count) = (self.value(index), vars.len() as u32);
+                self.tally.traffic(*memory).loads += u64::from(count);
+                let values = (0..count).map(|after| self.step(Op::Load(*memory, index, [after, count]))).collect();
+                Action::SetMany { vars: vars.iter().map(|var| var.0 as usize).collect(), values }
+            }
+            Stmt::Multiply { halves, sums, a, b } => {
+                // 2048 products by 32 threads.
+                self.tally.operations += 64;
+                self.tally.fmas += 64;
+                let (a, b) = (a.each_ref().map(|e| self.value(e)), b.each_ref().map(|e| self.value(e)));
+                Action::Multiply { halves: *halves, sums: sums.map(|var| var.0 as usize), a, b }
+            }
             Stmt::Store { memory, index, value } => {
                 self.tally.traffic(*memory).stores += 1;
                 Action::Store { memory: *memory, index: self.value(index), value: self.value(value) }
@@ -253,11 +279,11 @@ impl Compiler<'_> {
             Kind::Bits(a) => return self.value(a),
             Kind::Load(memory, index) => {
                 self.tally.traffic(*memory).loads += 1;
-                Op::Load(*memory, self.value(index))
+                Op::Load(*memory, self.value(index), [0, 1])
             }
             Kind::Unary(op, a) => {
                 self.tally.operations += 1;
-                self.tally.functions += u64::from(matches!(op, Unary::Sqrt | Unary::Exp2 | Unary::Recip));
+                self.tally.functions += u64::from(matches!(op, Unary::Sqrt | Unary::Exp2 | Unary::Recip | Unary::Tanh));
                 Op::Unary(*op, a.ty(), self.value(a))
             }
             Kind::Binary(op, a, b) => {
@@ -286,6 +312,10 @@ impl Compiler<'_> {
             Kind::FromHalf(a) => {
                 self.tally.operations += 1;
                 Op::FromHalf(self.value(a))
+            }
+            Kind::Pack(halves, a, b) => {
+                self.tally.operations += 1;
+                Op::Pack(*halves, self.value(a), self.value(b))
             }
             Kind::Exchange(a, bit) => {
                 self.tally.operations += 1;

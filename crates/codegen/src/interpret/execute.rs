@@ -278,6 +278,23 @@ impl<'p> Machine<'p, '_, '_> {
                 }
                 Ok(())
             }
+            Action::SetMany { ref vars, ref values } => {
+                for (&var, &value) in vars.iter().zip(values) {
+                    let mut to = std::mem::take(&mut self.slots[var]);
+                    lanes::copy(&mut to, &self.slots[value], active);
+                    self.slots[var] = to;
+                }
+                Ok(())
+            }
+            Action::Multiply { halves, sums, a, b } => {
+                self.together(active)?;
+                let mut to = sums.map(|sum| std::mem::take(&mut self.slots[sum]));
+                lanes::multiply(halves, &mut to, a.map(|slot| &*self.slots[slot]), b.map(|slot| &*self.slots[slot]));
+                for (sum, to) in sums.into_iter().zip(to) {
+                    self.slots[sum] = to;
+                }
+                Ok(())
+            }
             Action::Store { memory, index, value } => self.store(memory, index, value, active),
             Action::For { var, from, step, .. } => {
                 let steps = &self.slots[step];
@@ -297,7 +314,7 @@ impl<'p> Machine<'p, '_, '_> {
                 each(active, self.threads, |thread| {
                     words.fault(indices[usize::from(thread)]).map_err(|trouble| (thread, trouble))
                 })
-                .map_err(|trouble| self.halt(Memory::Buffer(buffer as u32), index, Access::Write, trouble))
+                .map_err(|trouble| self.halt(Memory::Buffer(buffer as u32), (index, 0), Access::Write, trouble))
             }
         }
     }
@@ -341,7 +358,7 @@ impl<'p> Machine<'p, '_, '_> {
                 lanes::copy(&mut to, slot(a), active);
                 Ok(())
             }
-            Op::Load(memory, index) => self.load(memory, index, &mut to, active),
+            Op::Load(memory, index, after) => self.load(memory, index, after, &mut to, active),
             Op::Unary(op, ty, a) => {
                 lanes::unary(op, ty, &mut to, slot(a), active);
                 Ok(())
@@ -369,6 +386,10 @@ impl<'p> Machine<'p, '_, '_> {
                 lanes::from_half(&mut to, slot(a), active);
                 Ok(())
             }
+            Op::Pack(halves, a, b) => {
+                lanes::pack(halves, &mut to, slot(a), slot(b), active);
+                Ok(())
+            }
             Op::Exchange(a, bit) => {
                 lanes::exchange(&mut to, slot(a), bit);
                 self.together(active)
@@ -378,9 +399,23 @@ impl<'p> Machine<'p, '_, '_> {
         result
     }
 
-    fn load(&mut self, memory: Memory, index: usize, to: &mut [u32], active: &[u16]) -> Result<(), Halt> {
+    fn load(
+        &mut self,
+        memory: Memory,
+        index: usize,
+        [after, of]: [u32; 2],
+        to: &mut [u32],
+        active: &[u16],
+    ) -> Result<(), Halt> {
         let (indices, clock, alone) = (&self.slots[index], self.clock, self.clock.alone());
-        let at = |thread: u16| indices[usize::from(thread)];
+        let first =
+            if let Memory::Part(number) = memory { self.program.kernel.parts[number as usize].first } else { 0 };
+        let apart = |thread: &u16| !(first.wrapping_add(indices[usize::from(*thread)])).is_multiple_of(of);
+        if let Some(thread) = active.iter().copied().find(apart) {
+            let (memory, index) = (memory_name(&self.program.kernel, memory), indices[usize::from(thread)]);
+            return Err(Halt { thread: thread.into(), wrong: Wrong::Apart { memory, index, of } });
+        }
+        let at = |thread: u16| indices[usize::from(thread)].saturating_add(after);
         let mut put = |thread: u16, value: Result<u32, Trouble>| {
             to[usize::from(thread)] = value.map_err(|trouble| (thread, trouble))?;
             Ok(())
@@ -414,7 +449,7 @@ impl<'p> Machine<'p, '_, '_> {
                 each(active, self.threads, |thread| put(thread, own.load(at(thread), thread)))
             }
         };
-        result.map_err(|trouble| self.halt(memory, index, Access::Read, trouble))
+        result.map_err(|trouble| self.halt(memory, (index, after), Access::Read, trouble))
     }
 
     fn store(&mut self, memory: Memory, index: usize, value: usize, active: &[u16]) -> Result<(), Halt> {
@@ -454,12 +489,18 @@ impl<'p> Machine<'p, '_, '_> {
                 })
             }
         };
-        result.map_err(|trouble| self.halt(memory, index, Access::Write, trouble))
+        result.map_err(|trouble| self.halt(memory, (index, 0), Access::Write, trouble))
     }
 
-    /// What a thread did wrong with an element, by name.
-    fn halt(&self, memory: Memory, index: usize, now: Access, (thread, trouble): (u16, Trouble)) -> Halt {
-        let index = self.slots[index][usize::from(thread)];
+    /// What a thread did wrong with the element so many after an index, by name.
+    fn halt(
+        &self,
+        memory: Memory,
+        (index, after): (usize, u32),
+        now: Access,
+        (thread, trouble): (u16, Trouble),
+    ) -> Halt {
+        let index = self.slots[index][usize::from(thread)].saturating_add(after);
         let name = memory_name(&self.program.kernel, memory);
         let len = match memory {
             Memory::Buffer(number) => self.buffers[number as usize].len(),

@@ -102,6 +102,16 @@ pub enum Wrong {
         /// What was done.
         access: Access,
     },
+    /// Elements that are read at once and do not begin where they may.
+    #[error("{of} elements of {memory} are read at once from {index} on: expected a multiple of {of} in its array")]
+    Apart {
+        /// The buffer's or array's name.
+        memory: String,
+        /// The first one's index.
+        index: u32,
+        /// How many there are.
+        of: u32,
+    },
     /// A read of a word that was never written.
     #[error("element {index} of {memory} is read: expected that it was written before")]
     Unwritten {

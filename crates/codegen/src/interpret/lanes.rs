@@ -4,7 +4,7 @@
 //! are, only for those. Operations that can go wrong are only done for active threads.
 
 use super::finding::Wrong;
-use crate::lang::{Binary, Run, Ty, Unary};
+use crate::lang::{Binary, Half, Run, Tile, Ty, Unary};
 
 /// What a thread did wrong.
 #[derive(Debug)]
@@ -99,6 +99,55 @@ pub(super) fn from_half(to: &mut [u32], a: &[u32], active: &[u16]) {
     map(to, a, active, |a| half::f16::from_bits(a as u16).to_f32().to_bits());
 }
 
+/// The bits of a float rounded to 16.
+fn half_bits(halves: Half, x: u32) -> u32 {
+    u32::from(match halves {
+        Half::F16 => half::f16::from_f32(float(x)).to_bits(),
+        Half::Bf16 => half::bf16::from_f32(float(x)).to_bits(),
+    })
+}
+
+pub(super) fn pack(halves: Half, to: &mut [u32], a: &[u32], b: &[u32], active: &[u16]) {
+    map2(to, a, b, active, |a, b| half_bits(halves, a) | half_bits(halves, b) << 16);
+}
+
+/// The two numbers of a pair.
+fn unpack(halves: Half, pair: u32) -> [f32; 2] {
+    [pair as u16, (pair >> 16) as u16].map(|bits| match halves {
+        Half::F16 => half::f16::from_bits(bits).to_f32(),
+        Half::Bf16 => half::bf16::from_bits(bits).to_f32(),
+    })
+}
+
+/// Adds a product of small matrices, for each 32 threads ([`Tile`]).
+pub(super) fn multiply(halves: Half, sums: &mut [Box<[u32]>; 4], a: [&[u32]; 4], b: [&[u32]; 2]) {
+    let threads = a[0].len();
+    for first in (0..threads).step_by(32) {
+        let (mut left, mut right) = ([[0f32; 16]; 16], [[0f32; 8]; 16]);
+        for thread in 0..32u32 {
+            let at = first + thread as usize;
+            for (number, pairs) in (0..).zip(a) {
+                let (row, column) = Tile::first(thread, number);
+                left[row as usize][column as usize..][..2].copy_from_slice(&unpack(halves, pairs[at]));
+            }
+            for (number, pairs) in (0..).zip(b) {
+                let (row, column) = Tile::second(thread, number);
+                let [upper, lower] = unpack(halves, pairs[at]);
+                (right[row as usize][column as usize], right[row as usize + 1][column as usize]) = (upper, lower);
+            }
+        }
+        for thread in 0..32u32 {
+            let at = first + thread as usize;
+            for (number, sums) in (0..).zip(sums.iter_mut()) {
+                let (row, column) = Tile::sum(thread, number);
+                let products = left[row as usize].iter().zip(&right);
+                let total: f64 = products.map(|(l, r)| f64::from(*l) * f64::from(r[column as usize])).sum();
+                sums[at] = ((f64::from(float(sums[at])) + total) as f32).to_bits();
+            }
+        }
+    }
+}
+
 /// What the thread has whose number differs in a bit; the verifier saw to it that there is one.
 pub(super) fn exchange(to: &mut [u32], a: &[u32], bit: u32) {
     for (thread, to) in to.iter_mut().enumerate() {
@@ -122,6 +171,7 @@ pub(super) fn unary(op: Unary, ty: Ty, to: &mut [u32], a: &[u32], active: &[u16]
         (Unary::Round, _) => map(to, a, active, |a| float(a).round_ties_even().to_bits()),
         (Unary::Trunc, _) => map(to, a, active, |a| float(a).trunc().to_bits()),
         (Unary::Exp2, _) => map(to, a, active, |a| float(a).exp2().to_bits()),
+        (Unary::Tanh, _) => map(to, a, active, |a| float(a).tanh().to_bits()),
         (Unary::Recip, _) => map(to, a, active, |a| (1.0 / float(a)).to_bits()),
     }
 }

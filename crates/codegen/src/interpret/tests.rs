@@ -1,5 +1,5 @@
 use super::*;
-use crate::lang::{Binary, Expr, Kind, Maker, Memory, Ty, Unary};
+use crate::lang::{Binary, Expr, Half, Kind, Maker, Memory, Tile, Ty, Unary};
 use crate::mutate::{Mistake, mutants};
 
 const THREADS: u32 = 8;
@@ -633,4 +633,95 @@ fn halves_are_what_they_stand_for_whatever_the_other_bits_are() {
     let got = computed(|m, x| m.load(x, m.thread(), Ty::U32).half_to_float().bits(Ty::U32), &x);
     let want = [1.0, -2.0, 65504.0, 2f32.powi(-14), 2f32.powi(-24), f32::NEG_INFINITY, -0.0, 0.0];
     assert_eq!(got, want.map(f32::to_bits));
+}
+
+/// y = the four words from 4 · thread on, added up; `first` is where they are said to begin.
+fn added(first: u32) -> Kernel {
+    let mut m = Maker::new("added", 2);
+    let (x, y) = (m.buffer("x", false), m.buffer("y", true));
+    let index = m.thread() * 4u32 + first;
+    let [a, b, c, d] = m.load_many("part", x, index, Ty::F32);
+    m.store(y, m.thread(), a + b + (c + d));
+    m.finish()
+}
+
+#[test]
+fn elements_are_read_at_once_where_they_may_begin() {
+    let x: Vec<f32> = (0..12u8).map(f32::from).collect();
+    let run = |first: u32, len: usize| {
+        let mut y = Words::new(2);
+        run(&added(first), [1, 1, 1], &[], &mut [&mut Words::of_floats(&x[..len]), &mut y], &Options::default())
+            .map(|counts| (y.floats(), counts.buffer.loads))
+    };
+    assert_eq!(run(0, 12).unwrap(), (vec![6.0, 22.0], 8));
+    assert_eq!(run(4, 12).unwrap().0, [22.0, 38.0]);
+    let wrong = |first, len| run(first, len).unwrap_err().found().unwrap().wrong.clone();
+    assert_eq!(wrong(2, 12), Wrong::Apart { memory: "buffer `x`".into(), index: 2, of: 4 });
+    let outside = Wrong::Outside { memory: "buffer `x`".into(), index: 7, len: 7, access: Access::Read };
+    assert_eq!(wrong(0, 7), outside);
+}
+
+/// Two products by 64 threads: sums + a · b, where b of the second 32 threads is the negative of the first's.
+fn multiplied(halves: Half) -> Kernel {
+    let mut m = Maker::new("multiplied", 64);
+    let (a, b, sums) = (m.buffer("a", false), m.buffer("b", false), m.buffer("sums", true));
+    let at = m.name("at", m.thread() * 4u32);
+    let first = m.load_many("a", a, &at, Ty::U32);
+    let second = m.load_many("b", b, m.thread() * 2u32, Ty::U32);
+    let total = [0u32, 1, 2, 3].map(|k| {
+        let start = m.load(sums, &at + k, Ty::F32);
+        m.variable("sum", start)
+    });
+    m.multiply(halves, total, first, second);
+    for (k, sum) in (0u32..).zip(total) {
+        let value = m.get(sum);
+        m.store(sums, &at + k, value);
+    }
+    m.finish()
+}
+
+#[test]
+fn small_matrices_are_multiplied_by_threads_together() {
+    // Small whole numbers are exact in both types.
+    let left = |row: u32, column: u32| ((row * 7 + column * 3) % 11) as f32 - 5.0;
+    let right = |row: u32, column: u32| ((row * 5 + column * 2) % 7) as f32 - 3.0;
+    for halves in [Half::F16, Half::Bf16] {
+        let bits = |x: f32| match halves {
+            Half::F16 => u32::from(half::f16::from_f32(x).to_bits()),
+            Half::Bf16 => u32::from(half::bf16::from_f32(x).to_bits()),
+        };
+        let (mut a, mut b, mut start, mut want) = (vec![], vec![], vec![], vec![]);
+        for (number, sign) in (0..64u32).map(|n| (n % 32, if n < 32 { 1.0 } else { -1.0 })) {
+            for (row, column) in (0..4).map(|k| Tile::first(number, k)) {
+                a.push(bits(left(row, column)) | bits(left(row, column + 1)) << 16);
+            }
+            for (row, column) in (0..2).map(|k| Tile::second(number, k)) {
+                b.push(bits(sign * right(row, column)) | bits(sign * right(row + 1, column)) << 16);
+            }
+            for (row, column) in (0..4).map(|k| Tile::sum(number, k)) {
+                let product: f32 = (0..16).map(|k| left(row, k) * right(k, column)).sum();
+                start.push((row * 8 + column) as f32);
+                want.push((row * 8 + column) as f32 + sign * product);
+            }
+        }
+        let kernel = multiplied(halves);
+        assert_eq!((kernel.lanes(), kernel.multiplies()), (32, true));
+        verify::verify(&kernel).unwrap();
+        let mut sums = Words::of_floats(&start);
+        let mut buffers = [&mut Words::of(a.clone()), &mut Words::of(b.clone()), &mut sums];
+        run(&kernel, [1, 1, 1], &[], &mut buffers, &Options::default()).unwrap();
+        assert_eq!(sums.floats(), want);
+    }
+}
+
+#[test]
+fn two_halves_are_packed_in_a_word() {
+    let mut m = Maker::new("packed", 1);
+    let y = m.buffer("y", true);
+    let pair = |halves| Expr::from(1.0f32).pack(halves, -2.5f32);
+    m.store(y, 0u32, pair(Half::F16));
+    m.store(y, 1u32, pair(Half::Bf16));
+    let mut words = Words::new(2);
+    run(&m.finish(), [1, 1, 1], &[], &mut [&mut words], &Options::default()).unwrap();
+    assert_eq!(words.values()[..2], [0xc100_3c00, 0xc020_3f80]);
 }

@@ -1,6 +1,8 @@
 //! Makes kernels, statement by statement.
 
-use super::{Array, Buffer, Expr, Function, Kernel, Kind, Memory, Part, Reader, Routine, Stmt, Ty, Var, Variable};
+use super::{
+    Array, Buffer, Expr, Function, Half, Kernel, Kind, Memory, Part, Reader, Routine, Stmt, Ty, Var, Variable,
+};
 
 /// A kernel under construction.
 #[derive(Clone, Debug)]
@@ -169,6 +171,22 @@ impl Maker {
     /// Sets a variable again.
     pub fn set(&mut self, var: Var, value: impl Into<Expr>) {
         self.push(Stmt::Set { var, value: value.into() });
+    }
+    /// Two or four elements that follow each other, read at once; the index of the first is a multiple of how many they are.
+    pub fn load_many<const N: usize>(
+        &mut self,
+        name: &str,
+        memory: Memory,
+        index: impl Into<Expr>,
+        ty: Ty,
+    ) -> [Expr; N] {
+        let vars = [(); N].map(|()| self.declare(name, ty, false));
+        self.push(Stmt::LoadMany { vars: vars.to_vec(), memory, index: index.into() });
+        vars.map(|var| Expr::new(ty, Kind::Var(var)))
+    }
+    /// Adds a product of small matrices to the sums.
+    pub fn multiply(&mut self, halves: Half, sums: [Var; 4], a: [Expr; 4], b: [Expr; 2]) {
+        self.push(Stmt::Multiply { halves, sums, a, b });
     }
     /// Writes an element.
     pub fn store(&mut self, memory: Memory, index: impl Into<Expr>, value: impl Into<Expr>) {

@@ -15,10 +15,10 @@ pub fn bounds(kernel: &Kernel) -> HashSet<*const Kind> {
     statements(kernel, &mut |_, stmt| {
         match stmt {
             Stmt::Set { var, value } => sets.entry(*var).or_default().push(value),
-            Stmt::Store { index, .. } | Stmt::Fault { index, .. } => open.push(index),
+            Stmt::Store { index, .. } | Stmt::Fault { index, .. } | Stmt::LoadMany { index, .. } => open.push(index),
             Stmt::For { from, to, step, .. } => open.extend([from, to, step]),
             Stmt::If { condition, .. } => open.push(condition),
-            Stmt::Barrier => (),
+            Stmt::Barrier | Stmt::Multiply { .. } => (),
             Stmt::Routine { operands, .. } => open.extend(operands),
         }
         expressions(stmt, &mut |expr| {

@@ -1,19 +1,77 @@
 //! CUDA C++, without any header: what NVRTC compiles as it is.
 
 use super::{Helper, Language, Options, Text, decimal, print, sign};
-use crate::lang::{Array, Binary, Function, Kernel, Routine, Ty, Unary};
+use crate::lang::{Array, Binary, Function, Half, Kernel, Routine, Ty, Unary};
 use std::fmt::Write;
 
 /// The kernel as CUDA C++. Its parameters are the buffers in their order, and then the arguments, if there are any, as a
-/// pointer to words.
+/// structure of so many words. The arrays that a workgroup shares are in the memory that is given at the launch, of
+/// [`cuda_shared_bytes`].
 pub fn cuda(kernel: &Kernel, options: &Options) -> String {
     print(kernel, &Cuda, options)
+}
+
+/// The words at which shared arrays begin, each at a multiple of 16 bytes, and where the last of them ends.
+fn shared_places(kernel: &Kernel) -> (Vec<u32>, u32) {
+    let mut end = 0u32;
+    let mut places = vec![];
+    for array in &kernel.shared {
+        places.push(end);
+        end = end.saturating_add(array.len.next_multiple_of(4));
+    }
+    (places, end)
+}
+
+/// Bytes of shared memory that a launch of the kernel needs.
+pub fn cuda_shared_bytes(kernel: &Kernel) -> u32 {
+    shared_places(kernel).1.saturating_mul(4)
 }
 
 struct Cuda;
 
 /// What the hardware has for 2ᵃ, 1/a and the value of an f16, as one instruction each.
-const FUNCTIONS: [Helper; 3] = [
+const FUNCTIONS: [Helper; 8] = [
+    Helper {
+        name: "tanh_fast(",
+        text: "static __device__ __forceinline__ float tanh_fast(float x) {
+    float y;
+    asm(\"tanh.approx.f32 %0, %1;\" : \"=f\"(y) : \"f\"(x));
+    return y;
+}
+",
+    },
+    Helper {
+        name: "multiply_f16(",
+        text: "static __device__ __forceinline__ void multiply_f16(float& s0, float& s1, float& s2, float& s3, unsigned a0, unsigned a1, unsigned a2, unsigned a3, unsigned b0, unsigned b1) {
+    asm(\"mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};\" : \"+f\"(s0), \"+f\"(s1), \"+f\"(s2), \"+f\"(s3) : \"r\"(a0), \"r\"(a1), \"r\"(a2), \"r\"(a3), \"r\"(b0), \"r\"(b1));
+}
+",
+    },
+    Helper {
+        name: "multiply_bf16(",
+        text: "static __device__ __forceinline__ void multiply_bf16(float& s0, float& s1, float& s2, float& s3, unsigned a0, unsigned a1, unsigned a2, unsigned a3, unsigned b0, unsigned b1) {
+    asm(\"mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};\" : \"+f\"(s0), \"+f\"(s1), \"+f\"(s2), \"+f\"(s3) : \"r\"(a0), \"r\"(a1), \"r\"(a2), \"r\"(a3), \"r\"(b0), \"r\"(b1));
+}
+",
+    },
+    Helper {
+        name: "pack_f16(",
+        text: "static __device__ __forceinline__ unsigned pack_f16(float low, float high) {
+    unsigned y;
+    asm(\"cvt.rn.f16x2.f32 %0, %1, %2;\" : \"=r\"(y) : \"f\"(high), \"f\"(low));
+    return y;
+}
+",
+    },
+    Helper {
+        name: "pack_bf16(",
+        text: "static __device__ __forceinline__ unsigned pack_bf16(float low, float high) {
+    unsigned y;
+    asm(\"cvt.rn.bf16x2.f32 %0, %1, %2;\" : \"=r\"(y) : \"f\"(high), \"f\"(low));
+    return y;
+}
+",
+    },
     Helper {
         name: "half_to_float(",
         text: "static __device__ __forceinline__ float half_to_float(unsigned short x) {
@@ -42,6 +100,14 @@ const FUNCTIONS: [Helper; 3] = [
 ",
     },
 ];
+
+/// A type of 16 bits in the names of functions.
+fn half(halves: Half) -> &'static str {
+    match halves {
+        Half::F16 => "f16",
+        Half::Bf16 => "bf16",
+    }
+}
 
 impl Language for Cuda {
     fn ty(&self, ty: Ty) -> &'static str {
@@ -96,6 +162,7 @@ impl Language for Cuda {
             Unary::Trunc => format!("truncf({x})"),
             Unary::Exp2 => format!("exp2_fast({x})"),
             Unary::Recip => format!("reciprocal({x})"),
+            Unary::Tanh => format!("tanh_fast({x})"),
         }
     }
 
@@ -127,6 +194,29 @@ impl Language for Cuda {
 
     fn exchange(&self, x: &str, bit: u32) -> String {
         format!("__shfl_xor_sync(0xffffffffu, {x}, {bit})")
+    }
+
+    fn pack(&self, halves: Half, low: &str, high: &str) -> String {
+        format!("pack_{}({low}, {high})", half(halves))
+    }
+
+    fn load_many(&self, ty: Ty, name: &str, elements: &[String]) -> Vec<String> {
+        let many = match ty {
+            Ty::F32 => "float",
+            Ty::I32 => "int",
+            Ty::U32 | Ty::Bool => "uint",
+        };
+        let first = elements.first().map_or("", String::as_str);
+        let ty = format!("{many}{}", elements.len());
+        vec![format!("const {ty} {name} = *reinterpret_cast<const {ty}*>(&{first});")]
+    }
+
+    fn one_of_many(&self, name: &str, number: usize) -> String {
+        format!("{name}.{}", ["x", "y", "z", "w"][number.min(3)])
+    }
+
+    fn multiply(&self, halves: Half, sums: &[&str], operands: &[String]) -> String {
+        format!("multiply_{}({}, {});", half(halves), sums.join(", "), operands.join(", "))
     }
 
     fn thread(&self) -> String {
@@ -175,23 +265,33 @@ impl Language for Cuda {
     }
 
     fn whole(&self, text: &Text) -> String {
-        // No thread writes to buffers that are only read, so the compiler may use the read-only cache for them.
-        let kept = |name: &str| format!("const unsigned* __restrict__ {name}");
+        // No thread writes to buffers that are only read, so the compiler may keep what it loaded from them. Where tiles fill the
+        // registers it must not: it would keep more than there is room for.
+        let restrict = if text.kernel.multiplies() { "" } else { "__restrict__ " };
+        let kept = |name: &str| format!("const unsigned* {restrict}{name}");
         let buffers = text.kernel.buffers.iter().zip(text.buffers);
         let mut parameters: Vec<String> = buffers
             .map(|(buffer, name)| if buffer.written { format!("unsigned* {name}") } else { kept(name) })
             .collect();
+        let (mut words, mut first) = (String::new(), String::new());
         if !text.kernel.args.is_empty() {
-            parameters.push(kept("args"));
+            // Arguments that are parameters are operands of instructions; they need not be loaded.
+            let _ = writeln!(words, "struct Words {{ unsigned word[{}]; }};", text.kernel.args.len());
+            parameters.push("const __grid_constant__ Words Given".into());
+            first += "    const unsigned* const args = Given.word;\n";
         }
-        let mut shared = String::new();
-        for (array, name) in text.kernel.shared.iter().zip(text.shared) {
-            let _ = writeln!(shared, "    __shared__ {} {name}[{}];", self.ty(array.ty), array.len);
+        if !text.kernel.shared.is_empty() {
+            first += "    extern __shared__ __align__(16) unsigned Shared[];\n";
+        }
+        let (places, _) = shared_places(text.kernel);
+        for ((array, name), place) in text.kernel.shared.iter().zip(text.shared).zip(places) {
+            let ty = self.ty(array.ty);
+            let _ = writeln!(first, "    {ty}* const {name} = reinterpret_cast<{ty}*>(Shared + {place});");
         }
         let (functions, threads, entry, body) = (text.needed(&FUNCTIONS), text.kernel.threads, text.entry, text.body);
         let parameters = parameters.join(", ");
         format!(
-            "{functions}{}extern \"C\" __global__ void __launch_bounds__({threads}) {entry}({parameters}) {{\n{shared}{}{body}}}\n",
+            "{functions}{words}{}extern \"C\" __global__ void __launch_bounds__({threads}) {entry}({parameters}) {{\n{first}{}{body}}}\n",
             text.functions, text.routine
         )
     }

@@ -9,10 +9,10 @@ mod names;
 mod tests;
 mod wgsl;
 
-pub use cuda::cuda;
+pub use cuda::{cuda, cuda_shared_bytes};
 pub use wgsl::wgsl;
 
-use crate::lang::{Array, Binary, Expr, Function, Kernel, Kind, Memory, Routine, Stmt, Ty, Unary, Var};
+use crate::lang::{Array, Binary, Expr, Function, Half, Kernel, Kind, Memory, Routine, Stmt, Ty, Unary, Var};
 use names::Names;
 
 /// How a kernel is written.
@@ -70,6 +70,14 @@ trait Language {
     fn half_to_float(&self, x: &str) -> String;
     /// The value of the thread whose number differs in this bit.
     fn exchange(&self, x: &str, bit: u32) -> String;
+    /// Two floats as halves in one word.
+    fn pack(&self, halves: Half, low: &str, high: &str) -> String;
+    /// Lines that read elements of this type, which follow each other, at once under a name.
+    fn load_many(&self, ty: Ty, name: &str, elements: &[String]) -> Vec<String>;
+    /// One of the elements that were read under a name.
+    fn one_of_many(&self, name: &str, number: usize) -> String;
+    /// A line that adds a product of small matrices: the sums, and the words of both factors.
+    fn multiply(&self, halves: Half, sums: &[&str], operands: &[String]) -> String;
     /// The thread's number.
     fn thread(&self) -> String;
     /// The workgroup's number along an axis.
@@ -268,6 +276,32 @@ impl<L: Language> Walk<'_, L> {
                 let text = self.value(value);
                 self.set(*var, bare(&text));
             }
+            Stmt::LoadMany { vars, memory, index } => {
+                let (words, count) = (self.names.take("words"), vars.len());
+                let ty = match memory {
+                    Memory::Buffer(_) => Ty::U32,
+                    Memory::Shared(i) => self.kernel.shared[*i as usize].ty,
+                    Memory::Part(i) => self.kernel.shared[self.kernel.parts[*i as usize].shared as usize].ty,
+                    Memory::Own(i) => self.kernel.own[*i as usize].ty,
+                };
+                let element = |walk: &Self, number: u32| walk.element(*memory, &(index + number));
+                let elements: Vec<String> = (0..count as u32).map(|number| element(self, number)).collect();
+                for line in self.language.load_many(ty, &words, &elements) {
+                    self.line(&line);
+                }
+                for (number, var) in vars.iter().enumerate() {
+                    let into = self.kernel.vars[var.0 as usize].ty;
+                    let word = self.language.one_of_many(&words, number);
+                    let value = if into == ty { word } else { self.language.bits(ty, into, &word) };
+                    self.set(*var, &value);
+                }
+            }
+            Stmt::Multiply { halves, sums, a, b } => {
+                let operands: Vec<String> = a.iter().chain(b).map(|pair| bare(&self.value(pair)).to_owned()).collect();
+                let sums: Vec<&str> = sums.iter().map(|sum| &*self.vars[sum.0 as usize]).collect();
+                let line = self.language.multiply(*halves, &sums, &operands);
+                self.line(&line);
+            }
             Stmt::Store { memory, index, value } => {
                 let value = if let Memory::Buffer(_) = memory { self.bits(value, Ty::U32) } else { self.value(value) };
                 let line = format!("{} = {};", self.element(*memory, index), bare(&value));
@@ -433,6 +467,10 @@ impl<L: Language> Walk<'_, L> {
             Kind::FromHalf(a) => {
                 let [text] = self.operands([a]);
                 language.half_to_float(bare(&text))
+            }
+            Kind::Pack(halves, a, b) => {
+                let [a, b] = self.operands([a, b]);
+                language.pack(*halves, bare(&a), bare(&b))
             }
             Kind::Exchange(a, bit) => language.exchange(bare(&self.value(a)), *bit),
             Kind::Call(function, operands) => {

@@ -26,7 +26,7 @@ const RESERVED: &str = "
     exp10 exp2 expm1 extract fabs fdim floor fma fmax fmin fmod fract frexp hypot insert inverse isinf isnan ldexp length
     lgamma log log10 log1p log2 max memcpy memset min mix modf nan normalize pow powr printf radians rcbrt reciprocal
     reflect refract remainder rhypot rint round rsqrt saturate select sign signbit sin sincos sinh sinpi sqrt step tan tanh
-    tgamma transpose trunc y0 y1 yn j0 j1 jn exp2_fast assert clock free malloc";
+    tgamma transpose trunc y0 y1 yn j0 j1 jn exp2_fast tanh_fast half_to_float multiply_f16 multiply_bf16 pack_f16 pack_bf16 assert clock free malloc";
 
 /// Whether it is a reserved word of a language.
 fn reserved(name: &str) -> bool {

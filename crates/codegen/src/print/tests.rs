@@ -98,8 +98,17 @@ fn everything() -> Kernel {
     let known = [1.5f32.into(), 7u32.into(), Expr::from(-7), true.into()];
     let loaded = [Ty::F32, Ty::U32, Ty::I32].map(|ty| m.load(data, m.thread() + &from, ty));
     let [f, u, i] = loaded.clone();
-    for op in [Unary::Neg, Unary::Abs, Unary::Sqrt, Unary::Floor, Unary::Round, Unary::Trunc, Unary::Exp2, Unary::Recip]
-    {
+    for op in [
+        Unary::Neg,
+        Unary::Abs,
+        Unary::Sqrt,
+        Unary::Floor,
+        Unary::Round,
+        Unary::Trunc,
+        Unary::Exp2,
+        Unary::Recip,
+        Unary::Tanh,
+    ] {
         put(&mut m, f.unary(op));
         put(&mut m, known[0].unary(op));
     }

@@ -1,7 +1,7 @@
 //! WGSL, the language of WebGPU; by way of naga it is also what Metal, Vulkan and DirectX get.
 
 use super::{Helper, Language, Options, Text, decimal, print, sign};
-use crate::lang::{Array, Binary, Function, Kernel, Routine, Ty, Unary};
+use crate::lang::{Array, Binary, Function, Half, Kernel, Routine, Ty, Unary};
 use std::fmt::Write;
 
 /// The kernel as WGSL. Buffers are bound in group 0 in their order, and after the last one the arguments, if there are any.
@@ -93,6 +93,7 @@ impl Language for Wgsl {
             Unary::Trunc => format!("trunc({x})"),
             Unary::Exp2 => format!("exp2({x})"),
             Unary::Recip => format!("(1.0f / {x})"),
+            Unary::Tanh => format!("tanh({x})"),
         }
     }
 
@@ -119,6 +120,27 @@ impl Language for Wgsl {
     // The standard wants `enable subgroups;` at the top for it; naga does not know that line and does without.
     fn exchange(&self, x: &str, bit: u32) -> String {
         format!("subgroupShuffleXor({x}, {bit}u)")
+    }
+
+    fn pack(&self, halves: Half, low: &str, high: &str) -> String {
+        match halves {
+            Half::F16 => format!("pack2x16float(vec2<f32>({low}, {high}))"),
+            // Nothing here is rounded to bf16 in pairs but factors of products, which WGSL has not.
+            Half::Bf16 => format!("no_pairs_of_bf16({low}, {high})"),
+        }
+    }
+
+    fn load_many(&self, _: Ty, name: &str, elements: &[String]) -> Vec<String> {
+        elements.iter().enumerate().map(|(number, element)| format!("let {name}_{number} = {element};")).collect()
+    }
+
+    fn one_of_many(&self, name: &str, number: usize) -> String {
+        format!("{name}_{number}")
+    }
+
+    fn multiply(&self, _: Half, sums: &[&str], operands: &[String]) -> String {
+        // A text that makes the compiler report the problem: a device whose language this is has no such products.
+        format!("no_products_of_matrices({}, {});", sums.join(", "), operands.join(", "))
     }
 
     fn thread(&self) -> String {

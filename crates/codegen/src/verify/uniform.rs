@@ -58,7 +58,7 @@ impl Walk<'_> {
     fn block(&mut self, block: Block, body: &[Stmt], around: Option<Around<'_>>) {
         for (index, stmt) in body.iter().enumerate() {
             self.parts.push(Part { block, index });
-            let together = matches!(stmt, Stmt::Barrier) || exchanges(stmt);
+            let together = matches!(stmt, Stmt::Barrier | Stmt::Multiply { .. }) || exchanges(stmt);
             if let (true, Some((parts, parting)), None) = (together, around, &self.parted) {
                 let place = Place::new(self.kernel, &self.parts, stmt);
                 self.parted = Some((place, Place::new(self.kernel, parts, parting)));
@@ -86,6 +86,14 @@ impl Walk<'_> {
                     self.block(Block::Otherwise, otherwise, around.or(here));
                 }
                 Stmt::Routine { results, .. } => results.iter().for_each(|var| self.strike(var.0)),
+                Stmt::Multiply { sums, .. } => sums.iter().for_each(|var| self.strike(var.0)),
+                Stmt::LoadMany { vars, memory, index } => {
+                    let known =
+                        matches!(memory, Memory::Buffer(buffer) if !self.kernel.buffers[*buffer as usize].written);
+                    if around.is_some() || !known || !self.same(index) {
+                        vars.iter().for_each(|var| self.strike(var.0));
+                    }
+                }
                 Stmt::Barrier | Stmt::Store { .. } | Stmt::Fault { .. } => (),
             }
             self.parts.pop();

@@ -109,6 +109,10 @@ impl Choice {
         if known.iter().any(|v| v == variant) {
             return Ok(Choice { variant: Some(variant.to_owned()), ..self });
         }
+        if known.is_empty() {
+            // Where the backend cannot run at all, it says why.
+            self.make(1)?;
+        }
         Err(Error::Unknown { kind: "variant of this backend", name: format!("{}:{variant}", self.name), known })
     }
 

@@ -28,7 +28,7 @@ impl Backend for Reference {
     }
 
     fn pass_options(&self, _: &PassOptions) -> PassOptions {
-        PassOptions::none()
+        PassOptions { synapse_gradients: true, ..PassOptions::none() }
     }
 
     fn prepare(&self, graph: Arc<Graph>) -> Result<Box<dyn Prepared>> {

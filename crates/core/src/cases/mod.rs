@@ -27,6 +27,7 @@ mod rows;
 mod scan;
 mod synapse;
 mod timed;
+mod wired;
 
 use crate::dtype::DType;
 use crate::error::Result;
@@ -138,6 +139,7 @@ pub fn all() -> Vec<Case> {
         gated::cells,
         synapse::direct_sums,
         synapse::fused_sums,
+        wired::wired,
         scan::rnn,
         scan::cells,
         network::outputs,

@@ -4,11 +4,12 @@ use super::tape::Tape;
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::graph::{Graph, Node, Value};
-use crate::op::{Binary, Compare, Map, MapInstr, MapResult, Op, Unary};
+use crate::op::{Binary, Compare, Map, MapInstr, MapResult, Op, SynapseResult, Unary};
 use crate::pass::cells::heads;
+use std::collections::BTreeMap;
 
-/// A ratio that is applied repeatedly is written out at most this many times.
-const MOST_TIMES: usize = 1024;
+/// A ratio that is applied repeatedly is differentiated, or written out, at most this many times.
+pub(super) const MOST_TIMES: usize = 1024;
 
 /// A register of the program as a value of the graph: a number, or a truth value, which the program itself stores as 1
 /// or 0.
@@ -117,6 +118,58 @@ pub(super) fn synapses(graph: &mut Graph, node: &Node, inputs: &[Value]) -> Resu
     let result = run(&mut tape);
     *graph = tape.graph;
     result
+}
+
+/// Adds to `graph` what a `SynapseGradient` node computes from `inputs`: the sums or the ratio as above, differentiated.
+pub(crate) fn synapse_gradient(graph: &mut Graph, node: &Node, inputs: &[Value]) -> Result<Vec<Value>> {
+    let Op::SynapseGradient { activation, axis, of } = node.op else {
+        return Err(super::refuse(&node.name, &node.op, "it is no gradient of sums over synapses"));
+    };
+    // In a graph of its own, so that nothing else is differentiated.
+    let mut own = Graph::default();
+    let mut given = vec![];
+    for (i, v) in inputs.iter().enumerate() {
+        let name = format!("{i}");
+        given.push(own.push(Op::Input { name: name.clone(), ty: graph.ty(*v).clone() }, vec![], name)?);
+    }
+    let (op, results) = match of {
+        SynapseResult::Sums { sums, segments } => (Op::SynapseSum { activation, axis, sums, segments }, sums),
+        SynapseResult::Ratio { times } => (Op::SynapseRatio { activation, axis, times }, 1),
+    };
+    let (read, gradients) = given.split_at(given.len() - results);
+    let outs = gradients.iter().map(|v| own.ty(*v).clone()).collect();
+    let forward = Node { op, inputs: read.to_vec(), outs, name: node.name.clone() };
+    // A term's gradient has a number for every element, so a term has one too.
+    let tables = 5 + of.sums();
+    let mut full = read.to_vec();
+    for term in &mut full[tables..] {
+        let op = Op::Broadcast { shape: forward.outs[0].shape.clone() };
+        *term = own.push(op, vec![*term], format!("{}.term", node.name))?;
+    }
+    let made = synapses(&mut own, &forward, &full)?;
+    let wrt: Vec<Value> = full[..1].iter().chain(&full[3..]).copied().collect();
+    let mut tape = Tape::new(own, &node.name);
+    let seeds: Vec<(Value, Value)> = made.into_iter().zip(gradients.iter().copied()).collect();
+    let found = super::backward(&mut tape, &BTreeMap::new(), &seeds, &wrt)?;
+    let mut results = vec![];
+    for (found, v) in found.into_iter().zip(wrt) {
+        results.push(match found {
+            Some(found) => found,
+            None => tape.zeros(&tape.ty(v).clone())?,
+        });
+    }
+    let mut moved: BTreeMap<Value, Value> = given.iter().copied().zip(inputs.iter().copied()).collect();
+    for (id, node) in (0u32..).zip(tape.graph.nodes()) {
+        if matches!(node.op, Op::Input { .. }) {
+            continue;
+        }
+        let read = node.inputs.iter().map(|v| moved[v]).collect();
+        let new = graph.push(node.op.clone(), read, node.name.clone())?;
+        for slot in 0..node.outs.len() as u16 {
+            moved.insert(Value { node: id, slot }, Value { slot, ..new });
+        }
+    }
+    Ok(results.iter().map(|value| moved[value]).collect())
 }
 
 fn run(tape: &mut Tape, node: &Node, inputs: &[Value]) -> Result<Vec<Value>> {

@@ -11,7 +11,7 @@
 //! output needs them. Sizes may be symbols everywhere: a number of elements that is not known yet is counted when the
 //! graph runs. Nothing is simplified here; folding constants and sharing equal nodes is the passes' work.
 
-mod expand;
+pub(crate) mod expand;
 mod scan;
 mod table;
 mod tape;
@@ -19,6 +19,7 @@ mod tape;
 use crate::error::{Error, Result};
 use crate::graph::{Graph, Value};
 use crate::op::{Op, Type, Unary};
+use crate::pass::{differentiable, differentiated};
 use scan::Plan;
 use std::collections::{BTreeMap, BTreeSet};
 pub(crate) use tape::Tape;
@@ -61,7 +62,12 @@ fn differentiate(graph: &Graph, of: &str, wrt: &[&str]) -> Result<Graph> {
     })?;
     let target = outputs[position].value;
     check_float(graph, target)?;
-    let sources: Vec<Vec<Value>> = wrt.iter().map(|name| named(graph, name)).collect::<Result<_>>()?;
+    let types: Vec<Type> =
+        wrt.iter().map(|name| named(graph, name).map(|nodes| graph.ty(nodes[0]).clone())).collect::<Result<_>>()?;
+    // (A weight that nothing reads may be gone after this.)
+    let graph = &differentiable(graph)?;
+    let target = graph.outputs()[position].value;
+    let sources: Vec<Vec<Value>> = wrt.iter().map(|name| named(graph, name).unwrap_or_default()).collect();
 
     let of_set = BTreeSet::from([target]);
     let Forward { graph: copied, plans, wrt: moved } = forward(graph, &sources.concat(), &of_set)?;
@@ -78,7 +84,7 @@ fn differentiate(graph: &Graph, of: &str, wrt: &[&str]) -> Result<Graph> {
 
     // Several nodes may read the same weight; its gradient is the sum over them.
     let mut found = found.into_iter();
-    for (name, nodes) in wrt.iter().zip(&sources) {
+    for ((name, nodes), ty) in wrt.iter().zip(&sources).zip(&types) {
         tape.at = (*name).to_owned();
         let mut total = None;
         for part in found.by_ref().take(nodes.len()).flatten() {
@@ -86,11 +92,11 @@ fn differentiate(graph: &Graph, of: &str, wrt: &[&str]) -> Result<Graph> {
         }
         let value = match total {
             Some(value) => value,
-            None => tape.zeros(graph.ty(nodes[0]))?,
+            None => tape.zeros(ty)?,
         };
         tape.graph.push_output(format!("grad.{name}"), value)?;
     }
-    Ok(tape.graph)
+    differentiated(&tape.graph)
 }
 
 fn check_float(graph: &Graph, value: Value) -> Result<()> {
@@ -209,8 +215,8 @@ fn forward(graph: &Graph, wrt: &[Value], of: &BTreeSet<Value>) -> Result<Forward
                 let new = expand::gated_cell(&mut copy.new, node, &inputs)?;
                 copy.set(Value { node: id, slot: 0 }, new);
             }
-            Op::SynapseSum { .. } | Op::SynapseRatio { .. } => {
-                let results = expand::synapses(&mut copy.new, node, &inputs)?;
+            Op::SynapseGradient { .. } => {
+                let results = expand::synapse_gradient(&mut copy.new, node, &inputs)?;
                 for (slot, new) in (0u16..).zip(results) {
                     copy.set(Value { node: id, slot }, new);
                 }
@@ -264,6 +270,10 @@ fn backward(
         tape.at.clone_from(&node.name);
         let parts = match plans.get(&id) {
             Some(plan) => plan.apply(tape, id, &inputs, &outs)?,
+            None if matches!(node.op, Op::SynapseSum { .. } | Op::SynapseRatio { .. }) => {
+                let node = node.clone();
+                table::synapses(tape, &node, &outs, &wants)?
+            }
             None => {
                 let Some(g) = outs[0] else { continue };
                 let node = node.clone();

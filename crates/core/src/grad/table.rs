@@ -3,12 +3,13 @@
 //! With y = f(x) and a loss L, a rule gives ∂L/∂x from g = ∂L/∂y. `None` means 0, or not asked for. Rules prefer the
 //! output over recomputing from the input where both would do (tanh' = 1 − y²): one saved value less in a loop.
 
+use super::expand::MOST_TIMES;
 use super::refuse;
 use super::tape::Tape;
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::graph::{Node, Value};
-use crate::op::{Binary, Compare, LowBit, Op, Reduction, Unary};
+use crate::op::{Binary, Compare, LowBit, Op, Reduction, SynapseResult, Unary};
 use crate::shape::{Dim, Shape};
 use crate::tensor::Tensor;
 
@@ -207,8 +208,67 @@ pub(super) fn rule(t: &mut Tape, node: &Node, y: Value, g: Value, wants: &[bool]
         | Op::LowBitMatMul(_)
         | Op::SynapseSum { .. }
         | Op::SynapseRatio { .. }
+        | Op::SynapseGradient { .. }
         | Op::GatedCell { .. }) => Err(refuse(&node.name, op, "it has no rule of its own")),
     }
+}
+
+/// The gradients of what sums over synapses or their ratio read, from those of its results.
+pub(super) fn synapses(
+    t: &mut Tape,
+    node: &Node,
+    outs: &[Option<Value>],
+    wants: &[bool],
+) -> Result<Vec<Option<Value>>> {
+    let (activation, axis, of) = match node.op {
+        Op::SynapseSum { activation, axis, sums, segments } => {
+            (activation, axis, SynapseResult::Sums { sums, segments })
+        }
+        Op::SynapseRatio { activation, axis, times } => (activation, axis, SynapseResult::Ratio { times }),
+        _ => return Err(refuse(&node.name, &node.op, "it is no sum over synapses")),
+    };
+    if let SynapseResult::Ratio { times } = of
+        && times > MOST_TIMES
+    {
+        return Err(refuse(&node.name, &node.op, format!("it is taken {times} times, over {MOST_TIMES}")));
+    }
+    let mut gradients = vec![];
+    for (out, ty) in outs.iter().zip(&node.outs) {
+        gradients.push(match out {
+            Some(g) => *g,
+            None => t.zeros(ty)?,
+        });
+    }
+    let tables = 5 + of.sums();
+    let ratio = matches!(of, SynapseResult::Ratio { .. });
+    let mut parts = vec![None; node.inputs.len()];
+    if wants[..tables].contains(&true) || ratio {
+        let own = if ratio { &node.inputs[..] } else { &node.inputs[..tables] };
+        let all: Vec<Value> = own.iter().chain(&gradients).copied().collect();
+        let first = t.push(Op::SynapseGradient { activation, axis, of }, &all)?;
+        let out = |slot: usize| Value { slot: slot as u16, ..first };
+        parts[0] = Some(out(0));
+        for slot in of.lists() {
+            parts[2 + slot] = Some(out(slot));
+        }
+        if ratio {
+            for term in 0..3 {
+                let full = out(of.lists().end + term);
+                parts[tables + term] =
+                    when(wants[tables + term], || t.unbroadcast(full, &t.shape(node.inputs[tables + term])))?;
+            }
+        }
+    }
+    if !ratio {
+        // What a sum starts from is added to it.
+        for (i, &g) in (tables..node.inputs.len()).zip(&gradients) {
+            parts[i] = when(wants[i], || t.unbroadcast(g, &t.shape(node.inputs[i])))?;
+        }
+    }
+    for (part, wanted) in parts.iter_mut().zip(wants) {
+        *part = part.filter(|_| *wanted);
+    }
+    Ok(parts)
 }
 
 /// Sums of a low-bit matrix's numbers by the scale that they share, for scales of this shape and type.

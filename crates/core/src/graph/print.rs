@@ -1,7 +1,7 @@
 //! Graphs for people: text, and DOT for a picture.
 
 use super::{Graph, Node, Value};
-use crate::op::Op;
+use crate::op::{Op, SynapseResult};
 use crate::show;
 use std::fmt::{self, Write};
 
@@ -22,6 +22,10 @@ fn details(op: &Op) -> String {
         }
         Op::SynapseRatio { activation, axis, times: 1 } => format!(" {} axis {axis}", activation.name()),
         Op::SynapseRatio { activation, axis, times } => format!(" {} axis {axis}, {times} times", activation.name()),
+        Op::SynapseGradient { activation, axis, of } => match of {
+            SynapseResult::Sums { segments, .. } => format!(" {} axis {axis} from {segments}", activation.name()),
+            SynapseResult::Ratio { times } => format!(" {} axis {axis}, {times} times", activation.name()),
+        },
         Op::GatedCell { batch_last: true, .. } => " batch-last".into(),
         Op::LayerNorm { eps } | Op::RmsNorm { eps } => format!(" eps {:?}", eps.0),
         Op::Attention { causal, scale, positions } => {
@@ -100,6 +104,7 @@ fn colour(op: &Op) -> &'static str {
         | Op::Attention { .. }
         | Op::SynapseSum { .. }
         | Op::SynapseRatio { .. }
+        | Op::SynapseGradient { .. }
         | Op::GatedCell { .. } => "#ffd9b3",
         Op::Scan(_) => "#e0ccff",
         op if op.is_elementwise() => "#d5f0d0",

@@ -4,7 +4,7 @@
 //! counts 1 flop and 1 transcendental (how many instructions it takes depends on the machine). Bytes are the inputs
 //! read once and the outputs written once: what an ideal cache would move.
 
-use super::{Binary, Map, MapInstr, Op, Unary};
+use super::{Binary, Map, MapInstr, Op, SynapseResult, Unary};
 use crate::error::Result;
 use crate::op::Type;
 use crate::shape::Bindings;
@@ -144,6 +144,20 @@ impl Op {
                 let flops = synapses.saturating_mul(6 + active).saturating_add(out.saturating_mul(5));
                 let times = *times as u64;
                 (flops.saturating_mul(times), synapses.saturating_mul(active).saturating_mul(times))
+            }
+            // Of each synapse: what it computes forward, twice for a ratio, and then its slope, five sums and three products.
+            Op::SynapseGradient { activation, axis, of } => {
+                let rows = input(0)?.checked_div(size(inputs[0], *axis)?).unwrap_or(0);
+                let synapses = rows.saturating_mul(input(1)?);
+                let active = u64::from(activation.unary().is_some());
+                let (sums, times, forward) = match of {
+                    SynapseResult::Sums { sums, .. } => (*sums as u64, 1, 0),
+                    SynapseResult::Ratio { times } => (2, *times as u64, 6 + active),
+                };
+                let each = forward + 2 + active + 2 + 4 * sums + 7;
+                let functions = active * (1 + u64::from(forward > 0));
+                let times = synapses.saturating_mul(times);
+                (times.saturating_mul(each), times.saturating_mul(functions))
             }
             Op::GatedCell { by_column, .. } => {
                 let width = size(inputs[1], usize::from(*by_column))?;

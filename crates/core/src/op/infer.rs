@@ -1,6 +1,6 @@
 //! Shape and type rules. Each refuses what its operation cannot take, naming both sides.
 
-use super::{Binary, MAX_PROGRAM_INPUTS, MAX_PROGRAM_OPERANDS, Op, Reduction, Scan, Type, Unary};
+use super::{Binary, MAX_PROGRAM_INPUTS, MAX_PROGRAM_OPERANDS, Op, Reduction, Scan, SynapseResult, Type, Unary};
 use crate::dtype::DType;
 use crate::shape::{Dim, Shape};
 
@@ -466,6 +466,39 @@ impl Op {
                 ensure(x.shape[*axis].as_fixed().is_some(), || format!("wants a fixed size of axis {axis} of {x}"))?;
                 a_number_each(inputs, 7, x, *axis)?;
                 one(DType::F32, x.shape.clone())
+            }
+            Op::SynapseGradient { axis, of, .. } => {
+                let tables = 5 + of.sums();
+                let (terms, results) = match of {
+                    SynapseResult::Sums { sums, .. } => {
+                        ensure(matches!(sums, 1 | 2), || format!("{sums} sums of the same synapses; want 1 or 2"))?;
+                        (0, *sums)
+                    }
+                    SynapseResult::Ratio { times } => {
+                        ensure(*times > 0, || "a ratio that is taken 0 times".into())?;
+                        (3, 1)
+                    }
+                };
+                arity(inputs, tables + terms + results..=tables + terms + results)?;
+                synapses(&inputs[..tables], *axis)?;
+                let x = inputs[0];
+                let result = match of {
+                    SynapseResult::Sums { segments, .. } => {
+                        Type::new(DType::F32, with_axis(&x.shape, *axis, Dim::fixed(*segments)))
+                    }
+                    SynapseResult::Ratio { .. } => {
+                        let fixed = x.shape[*axis].as_fixed().is_some();
+                        ensure(fixed, || format!("wants a fixed size of axis {axis} of {x}"))?;
+                        x.clone()
+                    }
+                };
+                a_number_each(&inputs[..tables + terms], tables, &result, *axis)?;
+                for (i, ty) in inputs.iter().enumerate().skip(tables + terms) {
+                    ensure(**ty == result, || format!("input {i} must be {result}, got {ty}"))?;
+                }
+                let list = Type::new(DType::F32, inputs[1].shape.clone());
+                let lists = of.lists().map(|_| list.clone());
+                Ok(std::iter::once(x.clone()).chain(lists).chain((0..terms).map(|_| x.clone())).collect())
             }
             Op::GatedCell { batch_last, by_column, heads } => gated_cell(*batch_last, *by_column, *heads, inputs),
             Op::Cast { dtype } => {

@@ -339,6 +339,22 @@ pub enum Op {
         #[serde(default = "once", skip_serializing_if = "is_once")]
         times: usize,
     },
+    /// The gradients of `SynapseSum` without starts, or of `SynapseRatio` (made by differentiation). Inputs: those of the
+    /// operation, then the gradient of each of its results. Outputs: the gradient of x; those of scales, shifts and each
+    /// list of weights, summed over rows, with one number for each synapse; and of a ratio, those of p, q and r in the
+    /// shape of x. With y = scale · x\[source\] + shift, a = act(y) and the gradients hₖ of the sums at the destination,
+    /// a synapse adds `b = act′(y) · (c₁·h₁ + c₂·h₂)` times its scale to the gradient of x\[source\], b times x\[source\]
+    /// to that of its scale, b to that of its shift, and a·hₖ to that of its weight cₖ. For a ratio y = above / below with
+    /// the gradient g, `h₂ = g / below` and `h₁ = −h₂ · y`; the gradient of x begins with p · h₂, and those of p, q and r
+    /// are h₂ · x, h₂ and h₁, summed over all times.
+    SynapseGradient {
+        /// What a synapse does to its input.
+        activation: Activation,
+        /// The axis.
+        axis: usize,
+        /// What is differentiated.
+        of: SynapseResult,
+    },
     /// The cell of a gated recurrent network (made by a pass): the columns of one product are three heads a, b and t, and
     /// the result is `tanh a + σ(t) · (tanh b − tanh a)`. Inputs: x `[rows, inputs]`, weights `[inputs, 3·units]`, and
     /// optionally one number for each of the 3·units columns, which is added to the products.
@@ -414,6 +430,35 @@ pub enum Op {
     },
 }
 
+/// What synapses give, to differentiate it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SynapseResult {
+    /// Sums: how many, and of how many destinations.
+    Sums {
+        /// 1 or 2.
+        sums: usize,
+        /// How many destinations.
+        segments: usize,
+    },
+    /// A ratio.
+    Ratio {
+        /// How many times it is taken.
+        times: usize,
+    },
+}
+
+impl SynapseResult {
+    /// How many sums there are.
+    pub fn sums(self) -> usize {
+        if let SynapseResult::Sums { sums, .. } = self { sums } else { 2 }
+    }
+    /// The slots of the gradients of its lists, which are sums over rows.
+    pub fn lists(self) -> std::ops::Range<usize> {
+        1..3 + self.sums()
+    }
+}
+
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
 fn is_false(flag: &bool) -> bool {
     !flag
@@ -446,6 +491,7 @@ impl Op {
         match self {
             Op::SynapseSum { sums, .. } => Some(5 + sums),
             Op::SynapseRatio { .. } => Some(7),
+            Op::SynapseGradient { of, .. } => Some(5 + of.sums()),
             _ => None,
         }
     }
@@ -477,6 +523,7 @@ impl Op {
             Op::SegmentSum { .. } => "segment_sum",
             Op::SynapseSum { .. } => "synapse_sum",
             Op::SynapseRatio { .. } => "synapse_ratio",
+            Op::SynapseGradient { .. } => "synapse_gradient",
             Op::GatedCell { .. } => "gated_cell",
             Op::Cast { .. } => "cast",
             Op::Quantize { .. } => "quantize",
@@ -494,8 +541,8 @@ impl Op {
     /// Whether an operation has this name.
     pub fn is_name(text: &str) -> bool {
         const OTHERS: &str = "input weight const select matmul softmax layer_norm rms_norm attention reshape transpose \
-                              slice pad concat broadcast gather put segment_sum synapse_sum synapse_ratio gated_cell cast \
-                              quantize dequantize low_bit round_rows low_bit_matmul scan map matmul_map custom";
+                              slice pad concat broadcast gather put segment_sum synapse_sum synapse_ratio synapse_gradient \
+                              gated_cell cast quantize dequantize low_bit round_rows low_bit_matmul scan map matmul_map custom";
         let lists = [Unary::NAMES, Binary::NAMES, Compare::NAMES, Reduction::NAMES];
         lists.iter().any(|names| names.contains(&text)) || OTHERS.split(' ').any(|name| name == text)
     }

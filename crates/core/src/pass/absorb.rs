@@ -13,7 +13,7 @@
 
 use super::PassOptions;
 use super::dead::dead_code;
-use super::known::{Known, everywhere};
+use super::known::{Known, everywhere, in_loops};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::graph::{Graph, Limit, Value, name};
@@ -57,6 +57,11 @@ pub(super) fn absorb(graph: &Graph, options: &PassOptions) -> Result<Graph> {
     let mut absorbed = everywhere(graph, &|graph, known| absorb_in(graph, known, &limits))?;
     absorbed.limit(limits.into_inner())?;
     Ok(absorbed)
+}
+
+/// The same for values that stay the same in loops, whether or not they are known.
+pub(super) fn absorb_in_loops(graph: &Graph) -> Result<Graph> {
+    in_loops(graph, &|graph, known| absorb_in(graph, known, &RefCell::default()))
 }
 
 fn absorb_in(graph: &Graph, known: &Known<'_>, limits: &RefCell<Vec<Limit>>) -> Result<Graph> {

@@ -19,7 +19,7 @@ const SMALL: usize = 4096;
 /// Larger ones only if they are at most this many times as large as the inputs they replace: narrow weights may be
 /// widened once, before the run, but a small constant that is broadcast to a large shape is better broadcast when it is
 /// read.
-const GROWTH: usize = 4;
+pub(super) const GROWTH: usize = 4;
 /// A folded result of up to this many elements is a literal in the graph's text, a larger one a weight.
 const LITERAL: usize = 64;
 

@@ -33,7 +33,7 @@ fn may_refuse(body: &Graph, node: &Node) -> bool {
         Op::Gather { axis } => !in_range(body.ty(node.inputs[0]).shape.dims()[*axis].as_fixed()),
         Op::SegmentSum { segments, .. } => !in_range(segments.as_fixed()),
         Op::Put { .. } | Op::Attention { positions: true, .. } => true,
-        Op::SynapseSum { .. } | Op::SynapseRatio { .. } => true,
+        Op::SynapseSum { .. } | Op::SynapseRatio { .. } | Op::SynapseGradient { .. } => true,
         _ => false,
     }
 }

@@ -11,7 +11,7 @@ use crate::error::Result;
 use crate::graph::{Graph, Value};
 use crate::op::Op;
 use crate::tensor::Tensor;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 /// A weight or a literal.
 #[derive(Clone, Copy)]
@@ -25,12 +25,14 @@ struct Source<'a> {
 pub(super) struct Known<'a> {
     /// Weights, literals, and a body's inputs that are one of these outside.
     sources: HashMap<Value, Source<'a>>,
+    /// A body's inputs that are the same in each step, where that is enough.
+    fixed: HashSet<Value>,
     known: Vec<bool>,
     in_loop: bool,
 }
 
 impl<'a> Known<'a> {
-    fn of(graph: &'a Graph, given: &HashMap<Value, Source<'a>>, in_loop: bool) -> Known<'a> {
+    fn of(graph: &'a Graph, given: &HashMap<Value, Source<'a>>, fixed: HashSet<Value>, in_loop: bool) -> Known<'a> {
         let mut sources = given.clone();
         let mut known: Vec<bool> = Vec::with_capacity(graph.nodes().len());
         for (id, node) in (0u32..).zip(graph.nodes()) {
@@ -45,7 +47,7 @@ impl<'a> Known<'a> {
             };
             sources.extend(source.map(|source| (value, source)));
             known.push(match &node.op {
-                op if op.is_source() => sources.contains_key(&value),
+                op if op.is_source() => sources.contains_key(&value) || fixed.contains(&value),
                 Op::Scan(_) => false,
                 _ => {
                     node.outs.len() == 1
@@ -55,7 +57,7 @@ impl<'a> Known<'a> {
                 }
             });
         }
-        Known { sources, known, in_loop }
+        Known { sources, fixed, known, in_loop }
     }
 
     /// Whether a value is known, or will be once later passes compute it.
@@ -65,7 +67,7 @@ impl<'a> Known<'a> {
 
     /// Whether a value has its data already.
     pub(super) fn is_source(&self, value: Value) -> bool {
-        self.sources.contains_key(&value)
+        self.sources.contains_key(&value) || self.fixed.contains(&value)
     }
 
     /// Whether this is the body of a loop.
@@ -78,8 +80,12 @@ impl<'a> Known<'a> {
         self.sources.get(&value)?.changing
     }
 
-    /// The largest absolute value of a source of `f32`; infinity where it holds one, NaN, or no `f32`.
+    /// The largest absolute value of a source of `f32`; infinity where it holds one, NaN, or no `f32`. A value of the run
+    /// counts as finite.
     pub(super) fn largest(&self, value: Value) -> Result<f32> {
+        if self.fixed.contains(&value) {
+            return Ok(0.0);
+        }
         self.sources.get(&value).map_or(Ok(f32::INFINITY), |source| largest(source.data))
     }
 }
@@ -92,11 +98,30 @@ pub(super) fn everywhere(graph: &Graph, rewrite: &Rewrite<'_>) -> Result<Graph> 
     within(graph, &HashMap::new(), false, rewrite)
 }
 
+/// Applies a rewrite to the bodies of all loops, where all that is the same in each step counts as known: work on such values
+/// moves out of the loop, and is then done once in a run.
+pub(super) fn in_loops(graph: &Graph, rewrite: &Rewrite<'_>) -> Result<Graph> {
+    let mut r = graph.rebuild();
+    for (id, node) in (0u32..).zip(graph.nodes()) {
+        let Op::Scan(scan) = &node.op else {
+            r.copy(id)?;
+            continue;
+        };
+        let body = in_loops(&scan.body, rewrite)?;
+        let fixed = body.inputs().skip(scan.states + scan.sequences).map(|(_, v)| v).collect();
+        let body = rewrite(&body, &Known::of(&body, &HashMap::new(), fixed, true))?;
+        let inputs = r.all(&node.inputs)?;
+        let new = r.new.push(Op::Scan(Box::new(with_body(scan, body))), inputs, node.name.clone())?;
+        r.set_all(id, new);
+    }
+    r.finish()
+}
+
 fn within(graph: &Graph, given: &HashMap<Value, Source<'_>>, in_loop: bool, rewrite: &Rewrite<'_>) -> Result<Graph> {
     if !graph.nodes().iter().any(|n| matches!(n.op, Op::Scan(_))) {
-        return rewrite(graph, &Known::of(graph, given, in_loop));
+        return rewrite(graph, &Known::of(graph, given, HashSet::new(), in_loop));
     }
-    let known = Known::of(graph, given, in_loop);
+    let known = Known::of(graph, given, HashSet::new(), in_loop);
     // Every node becomes one node, so that values keep their numbers.
     let mut r = graph.rebuild();
     for (id, node) in (0u32..).zip(graph.nodes()) {
@@ -112,5 +137,5 @@ fn within(graph: &Graph, given: &HashMap<Value, Source<'_>>, in_loop: bool, rewr
         r.set_all(id, new);
     }
     let graph = r.finish()?;
-    rewrite(&graph, &Known::of(&graph, given, in_loop))
+    rewrite(&graph, &Known::of(&graph, given, HashSet::new(), in_loop))
 }

@@ -3,12 +3,14 @@
 //! of columns of the result.
 
 use super::PassOptions;
-use super::known::everywhere;
+use super::fold::GROWTH;
+use super::known::{everywhere, in_loops};
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::graph::{Graph, Node, Rebuild, Value, name};
 use crate::op::{Binary, LowBit, Op, Scan};
 use crate::shape::{Dim, Shape};
+use crate::tensor::Tensor;
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 pub(super) fn merge_products(graph: &Graph, options: &PassOptions) -> Result<Graph> {
@@ -25,6 +27,12 @@ pub(super) fn merge_products(graph: &Graph, options: &PassOptions) -> Result<Gra
         };
         merge_in(graph, &|v| known.contains(v), &most)
     })
+}
+
+/// The same for values that stay the same in loops, whether or not they are known.
+pub(super) fn merge_in_loops(graph: &Graph) -> Result<Graph> {
+    let most = PassOptions::default().tuning.merged_columns_in_loops_most();
+    in_loops(graph, &|graph, known| merge_in(graph, &|v| known.contains(v), &|_| most))
 }
 
 /// The same loop with another body.
@@ -134,7 +142,10 @@ impl Kind {
             _ => return None,
         };
         let columns = right.dims().get(axis).filter(|_| right.rank() == 2).and_then(Dim::as_fixed)?;
-        Some((kind, columns))
+        // Scales of the whole matrix are repeated for its rows (see `joined`), which must stay worth keeping.
+        let kept = |scales: &Shape| scales[0].is(columns) || scales[1].as_fixed().is_some_and(|n| n <= GROWTH);
+        let fits = !matches!(kind, Kind::LowBit(..)) || kept(&graph.ty(node.inputs[2]).shape);
+        fits.then_some((kind, columns))
     }
 }
 
@@ -147,11 +158,12 @@ fn joined(r: &mut Rebuild<'_>, node: &Node, parts: impl Iterator<Item = (Value, 
     let mut all = vec![];
     for (part, columns) in parts {
         let mut new = r.get(part)?;
-        // A scale for the whole matrix, while others have scales of their own.
-        let shape = &r.new.ty(new).shape;
-        if matches!(node.op, Op::LowBitMatMul(_)) && !shape[0].is(columns) {
-            let shape = Shape::from(vec![Dim::fixed(columns), shape[1].clone()]);
-            new = r.new.push(Op::Broadcast { shape }, vec![new], format!("{name}.scales"))?;
+        // A scale for the whole matrix, while others have scales of their own. Taken again for each row, by index, it is a result
+        // that folding keeps however many rows there are, which it would not do with a repetition.
+        if matches!(node.op, Op::LowBitMatMul(_)) && !r.new.ty(new).shape[0].is(columns) {
+            let first_row = Tensor::new(&[columns], &vec![0i32; columns])?;
+            let rows = r.new.push(Op::Const(first_row), vec![], format!("{name}.rows"))?;
+            new = r.new.push(Op::Gather { axis: 0 }, vec![new, rows], format!("{name}.scales"))?;
         }
         all.push(new);
     }

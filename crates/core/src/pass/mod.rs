@@ -8,6 +8,7 @@ mod again;
 mod algebra;
 pub(crate) mod cells;
 mod dead;
+mod differentiable;
 mod evaluate;
 mod fold;
 mod fuse;
@@ -23,6 +24,7 @@ pub mod rows;
 mod synapse;
 
 pub(crate) use again::again;
+pub(crate) use differentiable::{differentiable, differentiated};
 pub(crate) use evaluate::evaluate_known;
 pub use fold::FoldWork;
 pub use fuse::{Opportunity, fusion_opportunities};
@@ -49,6 +51,9 @@ pub struct PassOptions {
     /// Whether products read low-bit weights as they are. Otherwise these become `f32` before the run. A backend that has
     /// such products sets it.
     pub low_bit: bool,
+    /// Whether sums over synapses are differentiated by operations of their own. Otherwise these are written out. A backend
+    /// that has such operations sets it.
+    pub synapse_gradients: bool,
     /// The work that folding may still do. [`optimize`] sets it for each graph.
     pub fold_work: FoldWork,
     /// Up to which sizes products are merged and elementwise work is fused. A backend puts its own numbers here.
@@ -63,6 +68,7 @@ impl Default for PassOptions {
             fuse: true,
             fold_weights: true,
             low_bit: false,
+            synapse_gradients: false,
             fold_work: FoldWork::default(),
             tuning: Tuning::detect(),
         }
@@ -95,6 +101,7 @@ pub const PASSES: &[(&str, Apply, bool)] = &[
     ("dead code", Each(dead::dead_code), false),
     ("user patterns", Each(pattern::user_patterns), false),
     ("layout", Each(layout::layout), false),
+    ("synapse gradients apart", Each(synapse::gradients_apart), true),
     ("low-bit products apart", Each(low_bit::expand), false),
     ("low-bit products", Whole(low_bit::low_bit_products), false),
     ("fold weights", Each(fold::fold_early), false),

@@ -7,14 +7,17 @@
 //! Such a body may also have a batch-last form: every value that has rows gets them as its last axis, so that the rows of
 //! a block fill the lanes. Then heads and parts of a vector are contiguous whatever their width, and nothing is padded.
 //!
+//! A state may also be a *total*: it has no rows, and each step adds a sum over rows to it that an operation gives, such as
+//! the gradient of a number that all rows share. Blocks then add to totals of their own, which are added up at the end.
+//!
 //! If a body has no such form, the result says which of its operations prevents it.
 
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::graph::{Graph, Node, Value};
-use crate::op::{Op, Scan, Type};
+use crate::op::{Binary, MapInstr, Op, Scan, Type};
 use crate::shape::{Dim, Shape};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 /// The symbol for a block's rows. Users have no reason to write it.
 pub const ROWS: &str = "__rows";
@@ -29,6 +32,79 @@ pub struct Independent {
     pub body: Graph,
     /// Which axis of a value has the rows; absent where the value is the same for all rows.
     axis: HashMap<Value, usize>,
+    /// Which states are totals.
+    totals: Vec<bool>,
+}
+
+/// Which states of a loop are totals, and the nodes that add to them.
+struct Totals {
+    states: Vec<bool>,
+    nodes: HashSet<u32>,
+    /// Sums over rows that something else reads.
+    misread: Option<u32>,
+}
+
+impl Totals {
+    fn of(scan: &Scan) -> Totals {
+        let (body, uses) = (&scan.body, scan.body.uses());
+        let states: Vec<Value> = body.inputs().take(scan.states).map(|(_, v)| v).collect();
+        let of_state: HashMap<Value, usize> = states.iter().copied().zip(0..).collect();
+        let next = |i: usize| body.outputs()[i].value;
+        let once = |v: Value| uses[v.node as usize][usize::from(v.slot)] == 1;
+        let mut found = Totals { states: vec![false; scan.states], nodes: HashSet::new(), misread: None };
+        for (id, node) in (0u32..).zip(body.nodes()) {
+            let Some(pairs) = added(node) else { continue };
+            let state = |(slot, pair): (usize, &[Value; 2])| {
+                let (i, sum) = match (of_state.get(&pair[0]), of_state.get(&pair[1])) {
+                    (Some(&i), None) => (i, pair[1]),
+                    (None, Some(&i)) => (i, pair[0]),
+                    _ => return None,
+                };
+                let own = Value { node: id, slot: slot as u16 };
+                let same = body.ty(sum) == body.ty(own) && body.ty(next(i)) == body.ty(own);
+                let read = once(states[i]) && once(sum) && once(own);
+                (next(i) == own && same && read && over_rows(body, sum)).then_some(i)
+            };
+            if let Some(states) = pairs.iter().enumerate().map(state).collect::<Option<Vec<usize>>>() {
+                states.into_iter().for_each(|i| found.states[i] = true);
+                found.nodes.insert(id);
+            }
+        }
+        let misread = |node: &Node| node.inputs.iter().find(|v| over_rows(body, **v)).map(|v| v.node);
+        let others = (0u32..).zip(body.nodes()).filter(|(id, _)| !found.nodes.contains(id));
+        let results = body.outputs().iter().map(|o| o.value).find(|v| over_rows(body, *v)).map(|v| v.node);
+        found.misread = others.filter_map(|(_, node)| misread(node)).next().or(results);
+        found
+    }
+}
+
+/// Whether a value is a sum over rows.
+fn over_rows(body: &Graph, value: Value) -> bool {
+    match body.node(value).op {
+        Op::SynapseGradient { of, .. } => of.lists().contains(&usize::from(value.slot)),
+        _ => false,
+    }
+}
+
+/// For a node that does nothing but add two of its inputs for each of its results: these.
+fn added(node: &Node) -> Option<Vec<[Value; 2]>> {
+    match &node.op {
+        Op::Binary(Binary::Add) => Some(vec![[node.inputs[0], node.inputs[1]]]),
+        Op::Map { map, also, .. } => {
+            let input = |at: u16| match map.code.get(usize::from(at)) {
+                Some(MapInstr::Input(n)) => node.inputs.get(usize::from(*n)).copied(),
+                _ => None,
+            };
+            let last = (map.code.len() as u16).checked_sub(1)?;
+            let results = std::iter::once(last).chain(also.iter().map(|r| r.at));
+            let pair = |at: u16| match map.code.get(usize::from(at)) {
+                Some(MapInstr::Binary(Binary::Add, a, b)) => Some([input(*a)?, input(*b)?]),
+                _ => None,
+            };
+            results.map(pair).collect()
+        }
+        _ => None,
+    }
 }
 
 /// A line of text about each loop of a graph.
@@ -59,7 +135,13 @@ pub fn independent(scan: &Scan) -> Result<Form<Independent>> {
         return Ok(Err(format!("`{}` is a loop inside it", inner.name)));
     }
     let types = body.input_types();
-    let Some(batch) = types.first().and_then(|t| t.shape.dims().first().cloned()) else {
+    let totals = Totals::of(scan);
+    if let Some(node) = totals.misread {
+        return Ok(Err(format!("`{}` sums over them", body.nodes()[node as usize].name)));
+    }
+    let is_total = |i: usize| totals.states.get(i) == Some(&true);
+    let first = (0..carried).find(|i| !is_total(*i));
+    let Some(batch) = first.and_then(|i| types[i].shape.dims().first().cloned()) else {
         return Ok(Err("it has no first axis".into()));
     };
     if batch.is(1) {
@@ -69,7 +151,8 @@ pub fn independent(scan: &Scan) -> Result<Form<Independent>> {
     if batch.is(0) {
         return Ok(Err("there are no rows".into()));
     }
-    let other = (body.inputs().zip(&types).take(carried)).find(|(_, t)| t.shape.dims().first() != Some(&batch));
+    let rows = body.inputs().zip(&types).take(carried).enumerate().filter(|(i, _)| !is_total(*i));
+    let other = rows.map(|(_, input)| input).find(|(_, t)| t.shape.dims().first() != Some(&batch));
     if let Some(((name, _), ty)) = other {
         return Ok(Err(format!("`{name}` ({ty}) has another first axis than {batch}")));
     }
@@ -80,13 +163,14 @@ pub fn independent(scan: &Scan) -> Result<Form<Independent>> {
         let mut op = node.op.clone();
         let axis = match &mut op {
             Op::Input { ty, .. } => {
-                let axis = (inputs[&value] < carried).then_some(0);
+                let axis = (inputs[&value] < carried && !is_total(inputs[&value])).then_some(0);
                 if axis.is_some() {
                     ty.shape = rows.with_rows(&ty.shape, 0);
                 }
                 axis
             }
             Op::Const(_) => None,
+            _ if totals.nodes.contains(&(id as u32)) => None,
             _ => match rows.axis_of(body, node.inputs.as_slice(), &node.op, &node.outs[0]) {
                 Some(axis) => axis,
                 None => return Ok(Err(format!("`{}` ({}) mixes them", node.name, node.op.name()))),
@@ -99,27 +183,33 @@ pub fn independent(scan: &Scan) -> Result<Form<Independent>> {
         let new = rows.new.push(op, new, node.name.clone())?;
         for slot in 0..node.outs.len() as u16 {
             rows.map.insert(Value { slot, ..value }, Value { slot, ..new });
-            if let Some(axis) = axis {
-                rows.axis.insert(Value { slot, ..value }, axis);
+            let own = Value { slot, ..value };
+            if let Some(axis) = axis.filter(|_| !over_rows(body, own)) {
+                rows.axis.insert(own, axis);
             }
         }
     }
-    for output in body.outputs() {
-        // A state must keep its rows, and every output must have them first.
-        if rows.axis.get(&output.value) != Some(&0) {
+    for (i, output) in body.outputs().iter().enumerate() {
+        // A state must keep its rows, and every output must have them first, but for totals.
+        if rows.axis.get(&output.value) != Some(&0) && !is_total(i) {
             return Ok(Err(format!("its result `{}` has no rows as its first axis", output.name)));
         }
         let new = rows.get(body, output.value)?;
         rows.new.push_output(output.name.clone(), new)?;
     }
     let axis = rows.axis.iter().filter_map(|(old, axis)| Some((*rows.map.get(old)?, *axis))).collect();
-    Ok(Ok(Independent { body: rows.new, axis }))
+    Ok(Ok(Independent { body: rows.new, axis, totals: totals.states }))
 }
 
 impl Independent {
     /// Which axis of a value has the rows; none where it is the same for all rows.
     pub fn row_axis(&self, value: Value) -> Option<usize> {
         self.axis.get(&value).copied()
+    }
+
+    /// Which states are totals.
+    pub(crate) fn totals(&self) -> &[bool] {
+        &self.totals
     }
 
     /// The body with the rows of every value as its last axis, if each of its operations has a form for that.
@@ -222,7 +312,7 @@ impl BatchLast<'_> {
     /// Adds the batch-last form of a node; `None` where it has none.
     fn node(&mut self, id: u32, node: &Node) -> Option<()> {
         let value = Value { node: id, slot: 0 };
-        let Independent { body, axis } = self.from;
+        let Independent { body, axis, .. } = self.from;
         let Some(&at) = axis.get(&value) else {
             let inputs = node.inputs.iter().map(|v| self.map.get(v).copied()).collect::<Option<Vec<_>>>()?;
             let new = self.push(node.op.clone(), inputs, node.name.clone())?;
@@ -262,7 +352,7 @@ impl BatchLast<'_> {
                 *axis = self.axis(first?, *axis);
                 node.inputs.iter().map(|v| self.map.get(v).copied()).collect::<Option<_>>()?
             }
-            Op::SynapseSum { axis, .. } | Op::SynapseRatio { axis, .. } => {
+            Op::SynapseSum { axis, .. } | Op::SynapseRatio { axis, .. } | Op::SynapseGradient { axis, .. } => {
                 let (tables, terms) = node.inputs.split_at(node.op.synapse_tables()?);
                 let one = |v: &Value| self.rank(*v) == 1 && !self.from.axis.contains_key(v);
                 (tables[1..].iter().all(one) && self.from.axis.contains_key(&first?)).then_some(())?;
@@ -407,7 +497,9 @@ impl Rows {
                 let both = axis(0) == axis(1) && axis(2).is_none();
                 axis(0).filter(|at| both && at != over)?
             }
-            Op::SynapseSum { axis: over, .. } | Op::SynapseRatio { axis: over, .. } => {
+            Op::SynapseSum { axis: over, .. }
+            | Op::SynapseRatio { axis: over, .. }
+            | Op::SynapseGradient { axis: over, .. } => {
                 let at = axis(0).filter(|at| at != over)?;
                 let tables = op.synapse_tables()?;
                 let fixed = (1..tables).all(|i| axis(i).is_none());

@@ -17,6 +17,8 @@ pub enum Kernel {
     GatedCell(GatedCell),
     /// Sums over synapses, or their ratio.
     Synapses(Synapses),
+    /// Sums over synapses whose numbers are values of the run, or their gradients.
+    WiredSynapses(WiredSynapses),
     /// An elementwise program.
     Map(Elementwise),
     /// A loop over time. Its body is a plan of its own.
@@ -161,6 +163,29 @@ pub struct Synapses {
     /// How many times the ratio of the two sums is applied, each time to its own result; 0 where the sums themselves
     /// are the result.
     pub ratios: usize,
+}
+
+/// Sums over synapses whose numbers are values of the run, or their gradients.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct WiredSynapses {
+    /// Rows, each with a value for every source.
+    pub rows: usize,
+    /// Synapses.
+    pub count: usize,
+    /// Values of a row that they read.
+    pub sources: usize,
+    /// Sums of a destination.
+    pub sums: usize,
+    /// Destinations.
+    pub destinations: usize,
+    /// What a synapse does to what it reads.
+    pub activation: Activation,
+    /// Where rows are the last axis. They fill the lanes in either case.
+    pub batch: BatchAxis,
+    /// How many times the ratio of the two sums is applied, each time to its own result; 0 for the sums themselves.
+    pub ratios: usize,
+    /// Whether it is the gradient.
+    pub gradient: bool,
 }
 
 /// Registers of synapses.
@@ -437,6 +462,15 @@ impl fmt::Display for Kernel {
                 if let Some(Rounds { all, gathered }) = s.rounds {
                     write!(f, ", {gathered} of {all} rounds gathered")?;
                 }
+                match s.ratios {
+                    0 => Ok(()),
+                    1 => f.write_str(", then their ratio"),
+                    n => write!(f, ", then their ratio, {n} times"),
+                }
+            }
+            Kernel::WiredSynapses(s) => {
+                let of = if s.gradient { "gradient of " } else { "" };
+                write!(f, "{of}{} synapses, {} to {} × {}, {}", s.count, s.sources, s.sums, s.destinations, s.batch)?;
                 match s.ratios {
                     0 => Ok(()),
                     1 => f.write_str(", then their ratio"),

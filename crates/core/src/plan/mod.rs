@@ -122,6 +122,8 @@ pub struct Workgroup {
     pub weight_bytes: usize,
     /// Bytes of those weights that were copied into that memory before the first step; the others come through caches.
     pub resident_bytes: usize,
+    /// Bytes of the registers in which its threads keep weights, and where they are, through all steps.
+    pub register_bytes: usize,
     /// Rows of the batch that it takes.
     pub rows: usize,
     /// Why it does not take more.
@@ -150,11 +152,15 @@ impl fmt::Display for Workgroup {
             RowsLimit::Enough => "more would bring nothing",
         };
         let rows = if self.rows == 1 { "1 row".into() } else { format!("{} rows", self.rows) };
+        let registers = match self.register_bytes {
+            0 => String::new(),
+            kept => format!(", {} in registers", bytes(kept as u64)),
+        };
         let waits = if self.barriers == 1 { "1 barrier".into() } else { format!("{} barriers", self.barriers) };
         write!(
             f,
             "one kernel: a workgroup has {} threads, {} of {} memory, {rows} ({why}); {waits} a step; {} of {} of weights \
-             stay in its memory (derived)",
+             stay in its memory{registers} (derived)",
             self.threads,
             bytes(self.memory_bytes as u64),
             bytes(self.memory_most_bytes as u64),

@@ -7,7 +7,7 @@ use crate::op::{Activation, Binary};
 
 /// A value as (outer, size, inner): everything before an axis, the axis, everything after. The products saturate;
 /// they are only ever used to index values that exist.
-fn around(shape: &[usize], axis: usize) -> (usize, usize, usize) {
+pub(super) fn around(shape: &[usize], axis: usize) -> (usize, usize, usize) {
     let product = |sizes: &[usize]| sizes.iter().fold(1usize, |n, &d| n.saturating_mul(d));
     (product(&shape[..axis]), shape[axis], product(&shape[axis + 1..]))
 }

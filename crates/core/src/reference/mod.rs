@@ -20,6 +20,7 @@ mod low_bit;
 mod matrix;
 mod rows;
 pub mod scalar;
+mod synapse;
 
 use crate::dtype::DType;
 use crate::error::{Error, Result};
@@ -244,6 +245,10 @@ pub fn eval_node(
             return Ok(sums.into_iter().enumerate().map(|(k, data)| call.result(k, data)).collect());
         }
         Op::SynapseRatio { activation, axis, times } => call.synapse_ratio(*activation, *axis, *times)?,
+        Op::SynapseGradient { activation, axis, of } => {
+            let all = call.synapse_gradient(*activation, *axis, *of)?;
+            return Ok(all.into_iter().enumerate().map(|(k, data)| call.result(k, data)).collect());
+        }
         Op::GatedCell { batch_last, by_column, heads } => call.gated_cell(*batch_last, *by_column, *heads)?,
         Op::Const(t) => t.to_f64(),
         Op::Unary(u) => call.unary(*u)?,
@@ -335,6 +340,7 @@ impl Rounding {
             | Op::SegmentSum { .. }
             | Op::SynapseSum { .. }
             | Op::SynapseRatio { .. }
+            | Op::SynapseGradient { .. }
             | Op::LowBitMatMul(_)
             | Op::GatedCell { .. } => Rounding::Sum,
             // Unary and binary operations move their results themselves, by an error that depends on their operands;

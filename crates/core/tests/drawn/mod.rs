@@ -16,7 +16,7 @@ use choices::Choices;
 use schwann_core::cases::random::Random;
 use schwann_core::op::{
     Activation, Binary, Code, Compare, Float, LowBit, LowBitMatMul, Map, MapInstr, MapResult, Op, Reduction, Scan,
-    Type, Unary,
+    SynapseResult, Type, Unary,
 };
 use schwann_core::{Bindings, DType, Dim, Graph, Shape, Tensor, Value};
 
@@ -111,13 +111,14 @@ pub(crate) fn kind(op: &Op) -> usize {
         Op::LowBit(_) => 31,
         Op::LowBitMatMul(_) => 32,
         Op::Put { .. } => 33,
+        Op::SynapseGradient { .. } => 34,
         // Rounding has steps: a result that is off by one rounding may be off by a step, and the judge knows no steps.
         Op::RoundRows => unreachable!("no rounded rows are drawn"),
         // What there is depends on the program: the case list has some.
         Op::Custom { .. } => unreachable!("no custom operation is drawn"),
     }
 }
-pub(crate) const KINDS: usize = 34;
+pub(crate) const KINDS: usize = 35;
 
 struct Maker<'a, 'b> {
     graph: Graph,
@@ -532,9 +533,9 @@ impl Maker<'_, '_> {
         let n = self.fixed(x, axis).filter(|n| *n > 0)?;
         let count = self.c.of(&[6usize, 1, 20]);
         let segments = if self.c.one_in(2) { n } else { 3 };
-        let form = self.c.below(4);
+        let form = self.c.below(5);
         // A ratio has as many destinations as sources.
-        let segments = if form == 3 { n } else { segments };
+        let segments = if form >= 3 { n } else { segments };
         let list = |count: usize, end: usize, by: usize| -> Vec<i32> {
             (0..count).map(|i| ((i * by + 1) % end) as i32).collect()
         };
@@ -567,10 +568,14 @@ impl Maker<'_, '_> {
                 let below = self.push(Op::Unary(Unary::Sigmoid), &[x])?;
                 let below = self.push(Op::Binary(Binary::Add), &[below, five])?;
                 let times = 1 + self.c.below(3);
-                self.push(
-                    Op::SynapseRatio { activation, axis, times },
-                    &[x, from, to, numbers, numbers, numbers, numbers, x, x, below],
-                )
+                let inputs = [x, from, to, numbers, numbers, numbers, numbers, x, x, below];
+                if form == 3 {
+                    return self.push(Op::SynapseRatio { activation, axis, times }, &inputs);
+                }
+                let of = SynapseResult::Ratio { times };
+                let inputs: Vec<Value> = inputs.into_iter().chain([below]).collect();
+                let first = self.push(Op::SynapseGradient { activation, axis, of }, &inputs)?;
+                Some(Value { slot: self.c.below(8) as u16, ..first })
             }
         }
     }

@@ -6,7 +6,7 @@
 use super::custom;
 use super::grid::coordinates;
 use super::low_bit;
-use super::site::Site;
+use super::site::{Functions, Site};
 use super::synapses::{Lanes, Lists, synapse_ratio, synapse_sums};
 use super::view::{Home, View, register};
 use schwann_codegen::lang::{self, Expr, Ty, Var};
@@ -180,6 +180,10 @@ pub(crate) fn unary(s: &mut Site<'_>, op: Unary, x: &Expr) -> Expr {
     let m = &mut s.maker;
     let x = &m.name("x", x);
     let y = match op {
+        Unary::Tanh if s.functions == Functions::Rough => x.unary(L::Tanh),
+        Unary::Tanh if s.functions == Functions::Fast => math::fast::tanh(m, x),
+        Unary::Sigmoid if s.functions == Functions::Rough => math::fast::sigmoid_of_tanh(m, x),
+        Unary::Sigmoid if s.functions == Functions::Fast => math::fast::sigmoid(m, x),
         Unary::Neg => x.unary(L::Neg),
         Unary::Abs => x.unary(L::Abs),
         Unary::Sign => math::sign(m, x),
@@ -438,11 +442,12 @@ fn product(s: &mut Site<'_>, call: &Call<'_>, transpose_a: bool, transpose_b: bo
 
 /// tanh a + σ(t) · (tanh b − tanh a)
 pub(crate) fn gate(s: &mut Site<'_>, heads: [&Expr; 3]) -> Expr {
-    let m = &mut s.maker;
-    let from = math::tanh(m, heads[0]);
-    let from = m.name("from", from);
-    let to = math::tanh(m, heads[1]);
-    let t = math::sigmoid(m, heads[2]);
+    if s.functions == Functions::Fast {
+        return math::fast::gate(&mut s.maker, heads);
+    }
+    let from = unary(s, Unary::Tanh, heads[0]);
+    let to = unary(s, Unary::Tanh, heads[1]);
+    let t = unary(s, Unary::Sigmoid, heads[2]);
     t.fma(to - &from, from)
 }
 

@@ -31,6 +31,7 @@ use schwann_core::{Bindings, DType, Dim, Error, Graph, Op, Result, Value};
 use site::{Pending, Site, word};
 use std::collections::HashMap;
 use std::sync::Arc;
+use synapses::ends_are_right;
 use view::{Home, View};
 
 /// Unused words between values in tests, which show reads and writes beyond a value's own memory.
@@ -47,13 +48,13 @@ pub struct Prepared {
 impl Prepared {
     /// Collects the constants of a graph, which has gone through the passes.
     pub fn new(graph: Arc<Graph>, limits: &Limits) -> Result<Prepared> {
-        let constants = Constants::of(&graph, 0)?;
+        let constants = Constants::of(&graph, 0, limits)?;
         Ok(Prepared { graph, limits: limits.clone(), constants })
     }
 
     /// The same with a gap after each constant: for tests, as [`Prepared::lay_out_apart`] is.
     pub fn apart(graph: Arc<Graph>, limits: &Limits) -> Result<Prepared> {
-        let constants = Constants::of(&graph, GAP)?;
+        let constants = Constants::of(&graph, GAP, limits)?;
         Ok(Prepared { graph, limits: limits.clone(), constants })
     }
 
@@ -368,7 +369,14 @@ impl Lowering<'_> {
         }
         let dtypes: Vec<DType> = node.outs.iter().map(|t| t.dtype).collect();
         let lists = self.constants.lists(&scope.path, id);
-        let fault = self.fault(node, lists.is_some())?;
+        let right = match &node.op {
+            Op::SynapseSum { axis, .. } | Op::SynapseRatio { axis, .. } => {
+                let sizes = [&operands[0].dims[*axis], &node.outs[0].shape.dims()[*axis]];
+                ends_are_right(self.constants, &operands[1..3], sizes)
+            }
+            _ => false,
+        };
+        let fault = self.fault(node, lists.is_some() || right)?;
         let call = Call {
             name: &node.name,
             op: &node.op,

@@ -1,7 +1,9 @@
 //! A kernel under construction: its code, and its arguments with the values that they will get.
 
 use super::Lowering;
+use super::constants::Constants;
 use super::view::{Home, View};
+use crate::device::Limits;
 use crate::program::{Argument, Base};
 use schwann_codegen::lang::{Expr, Kernel, Maker, Memory};
 use schwann_core::{Bindings, Dim, Error, Result};
@@ -14,6 +16,17 @@ pub(crate) struct Pending {
     pub(crate) strides: Vec<u32>,
 }
 
+/// What tanh and sigmoid are made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Functions {
+    /// Of arithmetic alone.
+    Exact,
+    /// Of the device's own 2ᵃ and 1/a.
+    Fast,
+    /// Of its own tanh, which has as many bits as a half.
+    Rough,
+}
+
 /// A kernel under construction, and the values that its arguments will have.
 pub(crate) struct Site<'a> {
     pub(crate) maker: Maker,
@@ -22,10 +35,14 @@ pub(crate) struct Site<'a> {
     pub(crate) bindings: &'a Bindings,
     /// Whether the device converts `f16` exactly by itself.
     pub(crate) exact_halves: bool,
+    /// What functions are made of.
+    pub(crate) functions: Functions,
     /// Sizes that are constants of this kernel, such as the rows of a block.
     pub(crate) fixed: HashMap<Dim, u32>,
     sizes: HashMap<Dim, Expr>,
     places: HashMap<(Home, Vec<u32>), Expr>,
+    /// What is known of constants.
+    pub(crate) known: &'a Constants,
     pub(crate) arena: Memory,
     pub(crate) constants: Memory,
     pub(crate) faults: Memory,
@@ -48,8 +65,23 @@ impl<'a> Site<'a> {
         let constants = maker.buffer("constants", false);
         let faults = maker.buffer("faults", true);
         let (args, sizes, places) = (vec![], HashMap::new(), HashMap::new());
-        let (bindings, exact_halves) = (lowering.bindings, lowering.limits.exact_halves);
-        Site { maker, args, bindings, exact_halves, fixed: HashMap::new(), sizes, places, arena, constants, faults }
+        let Limits { exact_halves, fast_functions, .. } = *lowering.limits;
+        let functions = if fast_functions { Functions::Fast } else { Functions::Exact };
+        let bindings = lowering.bindings;
+        Site {
+            maker,
+            args,
+            bindings,
+            exact_halves,
+            functions,
+            fixed: HashMap::new(),
+            sizes,
+            places,
+            known: lowering.constants,
+            arena,
+            constants,
+            faults,
+        }
     }
 
     /// An argument.

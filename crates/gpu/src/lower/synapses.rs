@@ -1,11 +1,12 @@
 //! Code that computes sums over the synapses of one neuron.
 
+use super::constants::Constants;
 use super::element::{Call, checked_index, unary};
 use super::site::Site;
 use super::view::{Home, View};
 use schwann_codegen::lang::{Expr, Memory, Ty};
-use schwann_core::Result;
 use schwann_core::op::Activation;
+use schwann_core::{Dim, Result};
 
 /// Neighbouring threads that share the sum of one element.
 #[derive(Clone, Debug)]
@@ -25,6 +26,8 @@ pub(crate) struct Lists {
     pub(crate) count: u32,
     /// All words of them.
     pub(crate) words: u32,
+    /// How many synapses each destination has, where that is the same whatever the weights are.
+    pub(crate) degrees: Option<Vec<u32>>,
     /// Where a workgroup has a copy of its own of all but the places where lists begin, if it has one.
     pub(crate) copy: Option<Memory>,
 }
@@ -96,12 +99,16 @@ pub(crate) fn synapse_sums(
     // For tables that are not known before the run, every synapse is visited.
     let count = s.size(&call.inputs[1].dims[0])?;
     let (sources, destinations) = (s.size(&x.dims[axis])?, s.size(&call.dims[axis])?);
+    let right = ends_are_right(s.known, &call.inputs[1..3], [&x.dims[axis], &call.dims[axis]]);
     s.counted("e", 0u32, count, |s, e| {
         let e = std::slice::from_ref(&e);
         let to = s.load(&call.inputs[2], e)?.bits(Ty::U32);
         let to = s.maker.name("to", to);
         let source = s.load(&call.inputs[1], e)?;
-        let source = checked_index(s, call, &source, &sources);
+        let source = match right {
+            true => s.maker.name("source", source.bits(Ty::U32)),
+            false => checked_index(s, call, &source, &sources),
+        };
         if let Some(fault) = call.fault {
             let (faults, number) = (s.faults, s.number("fault", fault));
             s.maker.either(to.lt(&destinations), |_| (), |m| m.fault(faults, number));
@@ -113,6 +120,11 @@ pub(crate) fn synapse_sums(
         })
     })?;
     Ok(sums.iter().map(|sum| s.maker.get(*sum)).collect())
+}
+
+/// Whether all ends of synapses are known to be in range: of sources and destinations, of which there are so many.
+pub(crate) fn ends_are_right(known: &Constants, ends: &[View], sizes: [&Dim; 2]) -> bool {
+    ends.iter().zip(sizes).all(|(view, size)| known.are_below(&view.home, size))
 }
 
 /// (p · x + q + s₂) / (r + s₁), of one destination.

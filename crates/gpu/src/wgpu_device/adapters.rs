@@ -2,6 +2,7 @@
 
 use super::at_once;
 use crate::device::problem;
+use crate::names::{numbered, plain};
 use schwann_core::{Error, Result};
 use std::sync::OnceLock;
 use wgpu::{Adapter, Backends, DeviceType, Instance, InstanceDescriptor, InstanceFlags};
@@ -58,31 +59,8 @@ fn all() -> Vec<Found> {
     });
     let mut found: Vec<Found> = vec![];
     for adapter in adapters {
-        let plain = plain(&adapter.get_info().name);
-        let taken = |name: &str| found.iter().any(|f| f.name == name);
-        let numbered = (1..).map(|n| if n == 1 { plain.clone() } else { format!("{plain}-{n}") });
-        let name = numbered.into_iter().find(|name| !taken(name)).unwrap_or_default();
+        let name = numbered(&plain(&adapter.get_info().name), |name| found.iter().any(|f| f.name == name));
         found.push(Found { adapter, name });
     }
     found
-}
-
-/// A name made of small letters, digits and dashes.
-fn plain(name: &str) -> String {
-    let letters = |c: char| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '-' };
-    let text: String = name.chars().map(letters).collect();
-    let words: Vec<&str> = text.split('-').filter(|word| !word.is_empty()).collect();
-    if words.is_empty() { "gpu".into() } else { words.join("-") }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_name_can_be_given_on_a_command_line_whatever_the_driver_says() {
-        assert_eq!(plain("llvmpipe (LLVM 15.0.6, 256 bits)"), "llvmpipe-llvm-15-0-6-256-bits");
-        assert_eq!(plain("Apple M1 Pro"), "apple-m1-pro");
-        assert_eq!(plain(" «™» "), "gpu");
-    }
 }

@@ -157,22 +157,10 @@ impl Wgpu {
         Ok(made)
     }
 
-    /// The same device with no more than these limits, as if it were a smaller one. How many workgroups keep it busy, which is a
-    /// guess in any case, is taken as it is given.
+    /// The same device with no more than these limits, as if it were a smaller one ([`Limits::within`]).
     #[must_use]
     pub fn within(mut self, most: &Limits) -> Wgpu {
-        let own = &self.limits;
-        self.limits = Limits {
-            threads: own.threads.min(most.threads),
-            lanes: own.lanes.min(most.lanes),
-            exact_halves: own.exact_halves && most.exact_halves,
-            shared_bytes: own.shared_bytes.min(most.shared_bytes),
-            groups: own.groups.min(most.groups),
-            buffer_bytes: own.buffer_bytes.min(most.buffer_bytes),
-            args: own.args.min(most.args),
-            timed: own.timed.min(most.timed),
-            parallel_groups: most.parallel_groups,
-        };
+        self.limits = self.limits.within(most);
         self
     }
 

@@ -1,22 +1,22 @@
 //! A GPU that is lost at one of its calls, as one is whose driver fails, or that is pulled out.
 
+use crate::opened::Card;
 use schwann_codegen::lang::Kernel;
 use schwann_core::Result;
 use schwann_core::backend::Clock;
 use schwann_gpu::device::{Device, Launch, Limits, Tally};
-use schwann_gpu::wgpu_device::Wgpu;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The GPU; before the call of this number, counted from 1, it is destroyed.
 pub(crate) struct Losing {
-    device: Wgpu,
+    device: Card,
     lost_at: u64,
     calls: AtomicU64,
 }
 
 impl Losing {
-    pub(crate) fn new(device: Wgpu, lost_at: u64) -> Losing {
+    pub(crate) fn new(device: Card, lost_at: u64) -> Losing {
         Losing { device, lost_at, calls: AtomicU64::new(0) }
     }
 
@@ -25,7 +25,7 @@ impl Losing {
         self.calls.load(Ordering::SeqCst)
     }
 
-    fn call(&self) -> &Wgpu {
+    fn call(&self) -> &Card {
         if self.calls.fetch_add(1, Ordering::SeqCst) + 1 == self.lost_at {
             self.device.destroy();
         }
@@ -34,10 +34,10 @@ impl Losing {
 }
 
 impl Device for Losing {
-    type Buffer = <Wgpu as Device>::Buffer;
-    type Kernel = <Wgpu as Device>::Kernel;
-    type List = <Wgpu as Device>::List;
-    type Ticket = <Wgpu as Device>::Ticket;
+    type Buffer = <Card as Device>::Buffer;
+    type Kernel = <Card as Device>::Kernel;
+    type List = <Card as Device>::List;
+    type Ticket = <Card as Device>::Ticket;
 
     fn name(&self) -> String {
         self.device.name()

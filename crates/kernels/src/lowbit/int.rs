@@ -5,7 +5,6 @@
 //! one shifts fields first, as all its rows share that work, and has one sum for each row and register. Both are exact.
 #![expect(clippy::needless_range_loop, reason = "the indices name registers: each loop is unrolled away")]
 
-use super::PackedLowBit;
 use super::dot::Dot;
 #[cfg(target_arch = "aarch64")]
 use super::dot::neon;
@@ -13,6 +12,7 @@ use super::dot::neon;
 use super::dot::x86;
 use super::pack::Shape;
 use super::round::{RoundRow, Rounded, round_row};
+use super::{PIECE, PackedLowBit};
 use crate::Isa;
 use crate::gemm::Store;
 use crate::gemm::micro::{Lanes, MR};
@@ -155,7 +155,7 @@ unsafe fn tile<D: Dot, const BITS: usize, const M: usize, const N: usize>(d: D, 
     for block in 0..shape.blocks {
         let mut left = if block + 1 < shape.blocks { shape.groups } else { shape.last_groups };
         while left > 0 {
-            let groups = left.min(shape.piece_groups());
+            let groups = left.min(PIECE * BITS / 32);
             left -= groups;
             // SAFETY: every piece of every row has its start.
             let start = |i: usize| s.splat_int(unsafe { rows.starts.add(piece + i * rows.pieces).read() });

@@ -122,8 +122,11 @@ impl Shape {
     }
 
     /// Columns of the panel that begins at this column, in whole registers.
+    #[inline(always)]
     pub(super) fn wide(&self, from: usize) -> usize {
-        self.width.min(self.n - from).next_multiple_of(self.lanes)
+        // Nearly all are as wide as panels can be, and a division takes longer than a few registers of codes.
+        let left = self.n - from;
+        if left >= self.width { self.width } else { left.next_multiple_of(self.lanes) }
     }
 
     /// Copies a row to the order of packed codes, where every block is filled up to whole groups with `T::default()`.

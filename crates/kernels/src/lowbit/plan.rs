@@ -12,7 +12,7 @@ use crate::Team;
 use crate::gemm::micro::MR;
 use crate::gemm::{Gemm, Store};
 use crate::tape::NextWeights;
-use crate::team::start;
+use crate::team::{fetch, start};
 use crate::tuning::{Machine, Tuning};
 use half::{bf16, f16};
 use std::ops::Range;
@@ -28,6 +28,9 @@ pub(crate) fn scratch_bytes(tuning: &Tuning, rows: usize, b: &PackedLowBit, roun
     let rows = rows.min(tuning.gemm_copied_rows());
     if rounded { Rounded::bytes(&b.shape, rows) } else { Rows::bytes(&b.shape, rows) }
 }
+
+/// How many lines of a result are asked for at most: more would displace each other in the nearest cache.
+const MOST_FETCHED_LINES: usize = 256;
 
 /// Into how many parts the rows and the columns of a product with `m` rows are cut. Columns come first: each thread then has
 /// its own part of the weights.
@@ -71,7 +74,10 @@ pub(crate) unsafe fn product(
 ) {
     let way = if rounded { Way::Integers(integer_kernels(on.isa)) } else { Way::Floats(float::Kernels::get(on.isa)) };
     // SAFETY: the caller's promise; the kernels are of an instruction set that the CPU has.
-    unsafe { product_by(Each { way, tuning: on.tuning, threads: team.threads(), g, b, next, row0 }, team, scratch) }
+    unsafe {
+        let each = Each { way, tuning: on.tuning, threads: team.threads(), g: *g, b, next, row0, rounded: None };
+        product_by(each, team, scratch)
+    }
 }
 
 /// The same by these kernels.
@@ -86,14 +92,15 @@ pub(super) unsafe fn integer_product_by(
     b: &PackedLowBit,
     scratch: *mut u8,
 ) {
-    let each = Each { way: Way::Integers(kernels), tuning, threads: team.threads(), g, b, next: None, row0: 0 };
+    let way = Way::Integers(kernels);
+    let each = Each { way, tuning, threads: team.threads(), g: *g, b, next: None, row0: 0, rounded: None };
     // SAFETY: the caller's promise.
     unsafe { product_by(each, team, scratch) }
 }
 
 /// # Safety
 /// As [`product`], and the CPU must have the instructions.
-unsafe fn product_by(each: Each<'_>, team: &Team, scratch: *mut u8) {
+unsafe fn product_by(mut each: Each<'_>, team: &Team, scratch: *mut u8) {
     let Each { tuning, g, b, .. } = each;
     let (down, across) = grid(tuning, each.threads, g.m, b);
     if down * across == 1 {
@@ -101,17 +108,37 @@ unsafe fn product_by(each: Each<'_>, team: &Team, scratch: *mut u8) {
         return unsafe { each.rectangle(0, 0..g.m, 0..g.n, scratch) };
     }
     let bytes = scratch_bytes(tuning, g.m, b, matches!(each.way, Way::Integers(_)));
+    if let (1, Way::Integers(kernels)) = (g.m, each.way) {
+        // One row is rounded once: a quarter of its bytes then go to the other threads.
+        let rounded = Rounded::at(&b.shape, 1, scratch);
+        // SAFETY: the row of A, and scratch for it.
+        unsafe { (kernels.round)(&b.shape, g.a.cast(), kernels.start_factor(b), 0, &rounded) };
+        each.rounded = Some(rounded);
+    }
     let shared = Shared(scratch);
-    team.run(&|thread| {
+    // The closure holds all that threads need, so that it comes to each of them at once.
+    team.run(&move |thread| {
+        let (each, shared) = (&each, &shared);
+        let Each { tuning, b, ref g, .. } = *each;
         if thread < down * across {
             let (i, j) = (thread / across, thread % across);
-            let (tall, width) = (tuning.gemm_tile_rows(), b.shape.width);
+            let tall = tuning.gemm_tile_rows();
             let rows = cut(g.m, tall, down, i)..cut(g.m, tall, down, i + 1);
-            let cols = cut(g.n, width, across, j)..cut(g.n, width, across, j + 1);
+            let column = |part: usize| cut(g.n, b.shape.width, across, part);
+            if let (Some(rounded), 1..) = (each.rounded, thread) {
+                rounded.fetch();
+            }
             // SAFETY: the caller's promise; rectangles are disjoint and each thread has its own part of the scratch.
-            unsafe { each.rectangle(thread, rows, cols, shared.part(thread * bytes)) };
+            unsafe { each.rectangle(thread, rows, column(j)..column(j + 1), shared.part(thread * bytes)) };
         }
     });
+    if g.m == 1 {
+        // What the other threads wrote is mostly read next, by this one.
+        let theirs = cut(g.n, b.shape.width, across, 1)..g.n;
+        let size = g.c_store.size();
+        let lines = (theirs.len() * size).div_ceil(64);
+        fetch(g.c.wrapping_add(theirs.start * size), lines.min(MOST_FETCHED_LINES));
+    }
 }
 
 /// The scratch of a whole team.
@@ -126,17 +153,21 @@ impl Shared {
 }
 
 /// What all rectangles of a product have in common.
+#[derive(Clone, Copy)]
 struct Each<'a> {
     way: Way,
     tuning: &'a Tuning,
     threads: usize,
-    g: &'a Gemm<'a>,
+    g: Gemm<'a>,
     b: &'a PackedLowBit,
     next: Option<&'a NextWeights>,
     row0: usize,
+    /// The only row, where it is rounded before threads begin.
+    rounded: Option<Rounded>,
 }
 
-// SAFETY: the kernels and weights are only read; the pointers of `g` are followed as `product`'s caller promises.
+// SAFETY: the kernels, weights and a row that is rounded already are only read; the pointers of `g` are followed as `product`'s
+// caller promises.
 unsafe impl Sync for Each<'_> {}
 
 impl Each<'_> {
@@ -158,7 +189,7 @@ impl Each<'_> {
 
     /// Whether finished sums can be written to C as they are.
     fn writes_sums(&self) -> bool {
-        let g = self.g;
+        let g = &self.g;
         g.c_store == Store::F32
             && g.c.addr().is_multiple_of(4)
             && g.bias.is_none()
@@ -169,7 +200,7 @@ impl Each<'_> {
     /// # Safety
     /// As [`product`]; `cols` starts at a panel's border; the scratch is this thread's part.
     unsafe fn rectangle(&self, thread: usize, rows: Range<usize>, cols: Range<usize>, scratch: *mut u8) {
-        let Each { g, b, tuning, .. } = *self;
+        let Each { ref g, b, tuning, .. } = *self;
         let shape = &b.shape;
         let group = tuning.gemm_copied_rows();
         let index = match shape.bits {
@@ -190,7 +221,9 @@ impl Each<'_> {
             let rows = first..rows.end.min(first + group);
             let x = |row: usize| g.a.cast::<f32>().wrapping_add(row * g.a_row_stride);
             let (rounded, floats) = (Rounded::at(shape, rows.len(), scratch), Rows::at(shape, rows.len(), scratch));
-            for row in rows.clone() {
+            let rounded = self.rounded.unwrap_or(rounded);
+            let to_copy = if self.rounded.is_some() { 0..0 } else { rows.clone() };
+            for row in to_copy {
                 // SAFETY: rows of A, and scratch for as many.
                 unsafe {
                     match self.way {
@@ -201,19 +234,19 @@ impl Each<'_> {
                     }
                 }
             }
+            let panels = rows.len().div_ceil(tallest);
+            let (short, taller) = (rows.len() / panels, rows.len() % panels);
             // Columns whose finished rows are still in a near cache when the epilogue takes them.
             let at_once = tuning.gemm_epilogue_at_once_bytes_most() / (rows.len() * g.c_store.size());
             let block = (at_once / shape.width * shape.width).max(shape.width);
             for from in cols.clone().step_by(block) {
                 let cols = from..cols.end.min(from + block);
-                for panel in cols.clone().step_by(shape.width) {
+                let mut panel = cols.start;
+                while panel < cols.end {
                     let wide = shape.wide(panel);
                     // A panel that is narrower than a tile is taken by registers.
                     let (narrow, step) = if wide == shape.width { (0, wide) } else { (1, shape.lanes) };
-                    let panels = rows.len().div_ceil(tallest);
-                    let (short, taller) = (rows.len() / panels, rows.len() % panels);
-                    for at in (0..wide).step_by(step) {
-                        let register = at / shape.lanes;
+                    for (register, at) in (0..wide).step_by(step).enumerate() {
                         let mut row = 0;
                         for i in 0..panels {
                             let height = short + usize::from(i < taller);
@@ -243,6 +276,7 @@ impl Each<'_> {
                             row += height;
                         }
                     }
+                    panel += shape.width;
                 }
                 if let Some(epilogue) = g.epilogue {
                     epilogue.finish(thread, self.row0 + rows.start..self.row0 + rows.end, cols);
@@ -256,7 +290,7 @@ impl Each<'_> {
     /// # Safety
     /// The rows and columns must lie within C.
     unsafe fn finish(&self, rows: Range<usize>, cols: Range<usize>, sums: &Sums) {
-        let g = self.g;
+        let g = &self.g;
         for (row, sums) in rows.zip(sums) {
             let mut sums = *sums;
             let sums = &mut sums[..cols.len()];

@@ -3,6 +3,7 @@
 use super::pack::Shape;
 use super::{PIECE, step_of};
 use crate::gemm::micro::Lanes;
+use crate::team::fetch;
 
 /// Rounded rows in scratch memory.
 #[derive(Clone, Copy)]
@@ -35,6 +36,12 @@ impl Rounded {
         let starts = scratch.wrapping_add(q_row * rows).cast::<i32>();
         let sums = starts.wrapping_add(pieces * rows);
         Rounded { q: scratch.cast(), q_row, starts, sums, pieces, steps: sums.wrapping_add(pieces * rows).cast() }
+    }
+
+    /// Asks for all of a single row, which another thread has written.
+    pub(super) fn fetch(&self) {
+        let bytes = self.steps.addr() + 4 - self.q.addr();
+        fetch(self.q.cast_const().cast(), bytes.div_ceil(64));
     }
 }
 

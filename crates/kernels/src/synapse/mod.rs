@@ -25,6 +25,7 @@ mod batch_first;
 mod batch_last;
 mod deal;
 mod shared;
+mod wired;
 
 use crate::changing::{Changing, Rewriting, Table};
 use crate::math;
@@ -36,6 +37,8 @@ use deal::Dealt;
 use shared::Shared;
 use std::ops::Range;
 use std::sync::Arc;
+pub(crate) use wired::Of;
+pub use wired::Wiring;
 
 /// What happens to a synapse's input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -150,23 +153,10 @@ impl Synapses {
         if lengths.iter().chain(&weights.iter().map(|w| w.len()).collect::<Vec<_>>()).any(|&n| n != count) {
             return Err(format!("{count} sources, but {lengths:?} destinations, scales and shifts, or other weights"));
         }
-        if !matches!(weights.len(), 1 | 2) {
-            return Err(format!("{} weights a synapse; want 1 or 2", weights.len()));
-        }
-        // Indices and positions are kept in 32 bits.
-        if [sources, segments, count].iter().any(|&n| n > i32::MAX as usize / 16) {
-            return Err(format!("{count} synapses of {sources} sources and {segments} destinations are too many"));
-        }
-        for (what, list, end) in [("source", src, sources), ("destination", dest, segments)] {
-            if let Some(at) = list.iter().position(|&i| usize::try_from(i).map_or(true, |i| i >= end)) {
-                return Err(format!("{what} {} at position {at} is not in 0..{end}", list[at]));
-            }
-        }
+        let order = checked_order(sources, segments, src, dest, weights.len())?;
         // y = −x · log₂e, so that e⁻ˣ is 2ʸ.
         let factor = if activation == Activation::Sigmoid { -std::f64::consts::LOG2_E } else { 1.0 };
         let ready = |x: f32| (f64::from(x) * factor) as f32;
-        let mut order: Vec<usize> = (0..count).collect();
-        order.sort_by_key(|&e| dest[e]);
         let records: Vec<Record> = order
             .iter()
             .map(|&e| Record {
@@ -176,13 +166,7 @@ impl Synapses {
                 weights: [weights[0][e], weights.get(1).map_or(0.0, |w| w[e])],
             })
             .collect();
-        let mut starts = vec![0u32; segments + 1];
-        for &d in dest {
-            starts[d as usize + 1] += 1;
-        }
-        for d in 0..segments {
-            starts[d + 1] += starts[d];
-        }
+        let starts = starts(segments, dest);
         let lookup = deal::Lookup::new(isa.lanes(), with_simd!(isa, s => lookup_registers(s)), tuning);
         let lists: Vec<&[Record]> =
             starts.windows(2).map(|ends| &records[ends[0] as usize..ends[1] as usize]).collect();
@@ -383,6 +367,47 @@ impl Synapses {
     }
 }
 
+/// The synapses in order of their destinations, if every index is in range, and there are one or two sums.
+fn checked_order(
+    sources: usize,
+    segments: usize,
+    src: &[i32],
+    dest: &[i32],
+    sums: usize,
+) -> Result<Vec<usize>, String> {
+    let count = src.len();
+    if dest.len() != count {
+        return Err(format!("{count} sources, but {} destinations", dest.len()));
+    }
+    if !matches!(sums, 1 | 2) {
+        return Err(format!("{sums} weights a synapse; want 1 or 2"));
+    }
+    // Indices and positions are kept in 32 bits.
+    if [sources, segments, count].iter().any(|&n| n > i32::MAX as usize / 16) {
+        return Err(format!("{count} synapses of {sources} sources and {segments} destinations are too many"));
+    }
+    for (what, list, end) in [("source", src, sources), ("destination", dest, segments)] {
+        if let Some(at) = list.iter().position(|&i| usize::try_from(i).map_or(true, |i| i >= end)) {
+            return Err(format!("{what} {} at position {at} is not in 0..{end}", list[at]));
+        }
+    }
+    let mut order: Vec<usize> = (0..count).collect();
+    order.sort_by_key(|&e| dest[e]);
+    Ok(order)
+}
+
+/// Where the synapses of each destination begin in that order, and the end.
+fn starts(segments: usize, dest: &[i32]) -> Vec<u32> {
+    let mut starts = vec![0u32; segments + 1];
+    for &d in dest {
+        starts[d as usize + 1] += 1;
+    }
+    for d in 0..segments {
+        starts[d + 1] += starts[d];
+    }
+    starts
+}
+
 #[inline(always)]
 fn lookup_registers<S: Simd>(_: S) -> usize {
     S::LOOKUP
@@ -541,3 +566,5 @@ unsafe fn put<S: Simd, const PARTIAL: bool>(s: S, to: *mut f32, value: S::F, n: 
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod wired_tests;

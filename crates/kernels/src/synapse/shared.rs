@@ -60,7 +60,8 @@ impl Shared {
         let (without, with) = order.split_at(order.partition_point(|&d| lists[d as usize].is_empty()));
         let mut registers: Vec<[u32; G]> = vec![];
         let mut all: Vec<Vec<Records>> = vec![];
-        for own in without.chunks(G).chain(with.chunks(G)) {
+        // One that has no partner is the one with the shortest list.
+        for own in without.chunks(G).chain(with.rchunks(G)) {
             let mut register = [own[own.len() - 1]; G];
             register[..own.len()].copy_from_slice(own);
             let longest = own.iter().map(|&d| lists[d as usize].len()).max().unwrap_or(0);

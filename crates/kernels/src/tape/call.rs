@@ -2,6 +2,7 @@
 
 use super::scan::Scan;
 use super::verify::moderate;
+use super::wired::{Wired, WiredGradient};
 use super::{Changing, Ref, Rewriting, Slots, Stopped};
 use crate::attention::{self, Attention};
 use crate::each::{self, Function, Whole};
@@ -285,6 +286,10 @@ pub enum Call {
         /// [`Synapses::scratch_bytes`].
         scratch: Ref,
     },
+    /// The same of synapses whose numbers are values of the run.
+    Wired(Box<Wired>),
+    /// The gradient of those.
+    WiredGradient(Box<WiredGradient>),
     /// A step of a gated cell, whose inputs come in two parts; the result goes to one or two places. Batch-first inputs and
     /// the second place may be columns of something wider.
     Gated { gated: Arc<Gated>, rows: usize, apart: Apart, x: [Ref; 2], out: Ref, also: Option<Ref> },
@@ -547,6 +552,8 @@ impl Call {
                 terms.iter_mut().for_each(|(r, _)| f(r, false));
                 outs.iter_mut().for_each(|r| f(r, true));
             }
+            Call::Wired(wired) => wired.visit(f),
+            Call::WiredGradient(wired) => wired.visit(f),
             Call::Gated { x, out, also, .. } => {
                 x.iter_mut().for_each(|r| f(r, false));
                 also.iter_mut().chain([out]).for_each(|r| f(r, true));
@@ -701,6 +708,8 @@ impl Call {
                         synapses.run_batch_first(team, *rows, f32s(src), &finish, f32s(scratch));
                     }
                 }
+                Call::Wired(wired) => wired.run(slots, team),
+                Call::WiredGradient(wired) => wired.run(slots),
                 Call::Gated { gated, rows, apart, x, out, also } => {
                     let x = (f32s(&x[0]).cast_const(), f32s(&x[1]).cast_const());
                     gated.run(*rows, apart, x, f32s(out), also.as_ref().map_or(std::ptr::null_mut(), f32s));

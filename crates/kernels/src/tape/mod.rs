@@ -11,12 +11,14 @@ mod scan;
 mod tests;
 mod verify;
 mod watch;
+mod wired;
 
 pub use crate::changing::{Changing, Numbers, Rewriting};
 pub use call::{Attend, Call, Epilogue, Gemm, GemmB, Map, NextWeights, PackError, Strided, pack, repack};
 pub use scan::{Body, Scan, ScanState, Sequence};
 pub use verify::LARGEST;
 pub use watch::{Event, Recorder, Time, Watch, Watching};
+pub use wired::{Wired, WiredGradient};
 
 use crate::gemm::FewRows;
 use crate::tuning::{Machine, Tuning};

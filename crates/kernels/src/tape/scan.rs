@@ -8,6 +8,10 @@
 //! States and sequences are batch-first. A body may be batch-last instead, so that the rows of its block fill the lanes
 //! (the crate's documentation explains the two). Then the loop transposes the states at the start and at the end of the
 //! block, and the sequences in every step.
+//!
+//! A *total* is a state without rows to which each step of each block adds something: a sum over rows. Every worker has one
+//! of its own, which goes on from block to block, and at the end they are added in the order of the workers. So the result
+//! depends on the number of threads, but on nothing else.
 
 use super::watch::{Cursor, Lane};
 use super::{Frame, Ref, Slots, Space, Stopped, Tape};
@@ -27,6 +31,8 @@ pub struct ScanState {
     pub rows: usize,
     /// Bytes of one row.
     pub row_bytes: usize,
+    /// Whether it is a total, of floats: it has one row, in each block, to which the body adds.
+    pub total: bool,
 }
 
 /// A sequence that is read or written step by step.
@@ -190,6 +196,8 @@ impl PlacedScan<'_> {
             };
         };
         let blocks = rows.div_ceil(block);
+        // SAFETY: the caller's promise; each worker has its own scratch memory.
+        unsafe { self.begin_totals(slots, scratch, if blocks == 1 { 1 } else { team.threads().min(blocks) }) };
         let run = |worker: &mut Vec<Frame>, slots: Slots<'_>, scratch: *mut u8, times: Option<Cursor<'_>>, b: usize| {
             let range = b * block..rows.min((b + 1) * block);
             let whole = range.len() == block;
@@ -200,7 +208,10 @@ impl PlacedScan<'_> {
         };
         if blocks == 1 || team.threads() == 1 {
             let mut each = |b| run(&mut workers[0], slots, scratch, times.as_mut().map(|t| t.at(t.base)), b);
-            return (0..blocks).try_for_each(&mut each);
+            (0..blocks).try_for_each(&mut each)?;
+            // SAFETY: the caller's promise.
+            unsafe { self.end_totals(slots, scratch, 1) };
+            return Ok(());
         }
         let seen = times.as_mut().filter(|t| t.workers.len() >= team.threads());
         let lanes = seen.map(|t| (t.workers.as_mut_ptr(), t.base));
@@ -229,7 +240,53 @@ impl PlacedScan<'_> {
         if let Some(times) = times {
             times.lane.span(times.base, team.threads().min(blocks));
         }
-        stopped.into_inner().expect("no thread panics while it holds this lock").map_or(Ok(()), Err)
+        stopped.into_inner().expect("no thread panics while it holds this lock").map_or(Ok(()), Err)?;
+        // SAFETY: the caller's promise; the workers are done.
+        unsafe { self.end_totals(slots, scratch, team.threads().min(blocks)) };
+        Ok(())
+    }
+
+    /// Each total with its room.
+    fn totals(&self) -> impl Iterator<Item = (&ScanState, &StateRoom)> {
+        self.scan.states.iter().zip(&self.rooms.states).filter(|(s, _)| s.total)
+    }
+
+    /// The first worker's totals begin with what they are before the loop, the others' with 0.
+    ///
+    /// # Safety
+    /// As [`Self::run`]; `scratch` must have memory for so many workers.
+    unsafe fn begin_totals(&self, slots: Slots<'_>, scratch: *mut u8, workers: usize) {
+        for (s, room) in self.totals() {
+            for worker in 0..workers {
+                // SAFETY: the caller's promise.
+                unsafe {
+                    let at = scratch.add(worker * self.rooms.bytes + room.buffers[0]);
+                    match worker {
+                        0 => at.copy_from_nonoverlapping(slots.at(&s.init), s.row_bytes),
+                        _ => at.write_bytes(0, s.row_bytes),
+                    }
+                }
+            }
+        }
+    }
+
+    /// Adds up the workers' totals.
+    ///
+    /// # Safety
+    /// As [`Self::begin_totals`], when no worker runs.
+    unsafe fn end_totals(&self, slots: Slots<'_>, scratch: *mut u8, workers: usize) {
+        for (s, room) in self.totals() {
+            let last = slots.at(&s.last).cast::<f32>();
+            for worker in 0..workers {
+                let own = scratch.wrapping_add(worker * self.rooms.bytes + room.buffers[0]).cast::<f32>();
+                for i in 0..s.row_bytes / 4 {
+                    // SAFETY: the caller's promise; totals are floats.
+                    unsafe {
+                        *last.add(i) = if worker == 0 { *own.add(i) } else { *last.add(i) + *own.add(i) };
+                    }
+                }
+            }
+        }
     }
 
     /// Takes rows `range` (all, if it is beyond them) through every step.
@@ -263,7 +320,7 @@ impl PlacedScan<'_> {
         // SAFETY (every copy below): rows start..start + n of a step lie within the verified references, and within the
         // worker's buffers, which hold a block each and overlap nothing.
         if *batch_last {
-            for (s, room) in scan.states.iter().zip(&rooms.states) {
+            for (s, room) in scan.states.iter().zip(&rooms.states).filter(|(s, _)| !s.total) {
                 let (start, n) = part(s.rows);
                 // SAFETY: see above.
                 unsafe {
@@ -281,9 +338,11 @@ impl PlacedScan<'_> {
             for (s, room) in scan.states.iter().zip(&rooms.states) {
                 // States alternate between the worker's two buffers. If the body is batch-first, no copy is needed at
                 // either end: the first step reads the initial state in place, and the last one writes the final state.
-                let at = |r: &Ref| slots.at(r).wrapping_add(part(s.rows).0 * s.row_bytes);
+                let start = if s.total { 0 } else { part(s.rows).0 };
+                let at = |r: &Ref| slots.at(r).wrapping_add(start * s.row_bytes);
                 let buffer = |step: usize| scratch.wrapping_add(room.buffers[step % 2]);
-                let (first, last) = (!batch_last && step == 0, !batch_last && step + 1 == scan.steps);
+                let outside = !batch_last && !s.total;
+                let (first, last) = (outside && step == 0, outside && step + 1 == scan.steps);
                 frame.slots[room.read] = if first { at(&s.init) } else { buffer(step) };
                 frame.slots[room.written] = if last { at(&s.last) } else { buffer(step + 1) };
             }
@@ -346,11 +405,19 @@ impl PlacedScan<'_> {
                 }
             }
         }
+        for (s, room) in self.totals().filter(|_| scan.steps % 2 == 1) {
+            // The next block goes on from here.
+            // SAFETY: the worker's two buffers.
+            unsafe {
+                let [now, next] = room.buffers.map(|at| scratch.add(at));
+                now.copy_from_nonoverlapping(next, s.row_bytes);
+            }
+        }
         if !batch_last && scan.steps > 0 {
             // The last step wrote the final states where they belong.
             return Ok(());
         }
-        for (s, room) in scan.states.iter().zip(&rooms.states) {
+        for (s, room) in scan.states.iter().zip(&rooms.states).filter(|(s, _)| !s.total) {
             let (start, n) = part(s.rows);
             // SAFETY: see above.
             unsafe {

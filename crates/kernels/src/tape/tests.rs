@@ -220,7 +220,7 @@ impl Loop {
             steps: STEPS,
             reverse: false,
             time_inside: false,
-            states: vec![ScanState { init: self.init, last: self.last, rows, row_bytes }],
+            states: vec![ScanState { init: self.init, last: self.last, rows, row_bytes, total: false }],
             sequences: vec![Sequence { at: self.xs, rows, row_bytes }],
             fixed: vec![self.w],
             outputs: vec![Sequence { at: self.ys, rows, row_bytes }],

@@ -11,7 +11,7 @@ use crate::gemm::{Store, takes_parts};
 use crate::map::{self, Elem};
 use crate::tuning::Machine;
 
-type Check = Result<(), String>;
+pub(super) type Check = Result<(), String>;
 
 /// How many elements a strided access reaches from its start; `None` where that overflows.
 pub(super) fn reach(dims: &[usize], strides: &[usize]) -> Option<usize> {
@@ -23,7 +23,7 @@ pub(super) fn reach(dims: &[usize], strides: &[usize]) -> Option<usize> {
 }
 
 /// Collects a call's accesses.
-struct Accesses<'a> {
+pub(super) struct Accesses<'a> {
     memory: &'a Spaces,
     reads: Vec<Ref>,
     writes: Vec<Ref>,
@@ -45,18 +45,18 @@ impl Accesses<'_> {
         Ok(Ref { len: need, ..*r })
     }
 
-    fn read(&mut self, r: &Ref, elements: Option<usize>, size: usize) -> Check {
+    pub(super) fn read(&mut self, r: &Ref, elements: Option<usize>, size: usize) -> Check {
         let part = self.part(r, elements, size, size)?;
         self.reads.push(part);
         Ok(())
     }
 
-    fn write(&mut self, r: &Ref, elements: Option<usize>, size: usize) -> Check {
+    pub(super) fn write(&mut self, r: &Ref, elements: Option<usize>, size: usize) -> Check {
         self.write_aligned(r, elements, size, size)
     }
 
     /// Working memory: `bytes` for each thread.
-    fn scratch(&mut self, r: &Ref, bytes: usize, threads: usize) -> Check {
+    pub(super) fn scratch(&mut self, r: &Ref, bytes: usize, threads: usize) -> Check {
         if bytes == 0 {
             return self.memory.len(r.slot).map(|_| ()).ok_or_else(|| format!("no memory {}", r.slot));
         }
@@ -223,6 +223,8 @@ pub(super) fn check(call: &Call, memory: &Spaces, on: Machine<'_>, threads: usiz
             let bytes = synapses.scratch_bytes(*batch_last, *rows, ratio.unwrap_or(1));
             a.scratch(scratch, bytes.ok_or("scratch memory overflows")?, 1)?;
         }
+        Call::Wired(wired) => wired.check(&mut a, isa, threads)?,
+        Call::WiredGradient(wired) => wired.check(&mut a, isa)?,
         Call::Gated { gated, rows, apart, x, out, also } => {
             let dense = gated.dense();
             // Rows that are written must not overlap; batch-last, there are no others than dense ones.
@@ -415,7 +417,15 @@ fn scan(s: &Scan, a: &mut Accesses<'_>, threads: usize) -> Check {
     if let Some((rows, block)) = s.blocks {
         moderate(&[rows, block])?;
     }
-    for ScanState { init, last, rows, row_bytes } in &s.states {
+    for ScanState { init, last, rows, row_bytes, total } in &s.states {
+        if *total && (*rows != 1 || !row_bytes.is_multiple_of(4) || s.blocks.is_none()) {
+            return Err(format!("a total of {rows} rows of {row_bytes} bytes"));
+        }
+        if *total {
+            a.read(init, Some(*row_bytes / 4), 4)?;
+            a.write(last, Some(*row_bytes / 4), 4)?;
+            continue;
+        }
         let bytes = rows_of(*rows)?.checked_mul(*row_bytes);
         a.read(init, bytes, 1)?;
         a.write(last, bytes, 1)?;
@@ -486,7 +496,7 @@ fn body(s: &Scan, body: &Body, a: &Accesses<'_>, rows: impl Fn(usize) -> usize) 
         if fits { Ok(()) } else { Err(format!("{what} {i} of the body wants an alignment of {align}")) }
     };
     for (i, st) in s.states.iter().enumerate() {
-        let bytes = rows(st.rows) * st.row_bytes;
+        let bytes = if st.total { st.row_bytes } else { rows(st.rows) * st.row_bytes };
         same("input", i, bytes, memory.inputs[i].bytes)?;
         same("output", i, bytes, memory.outputs[i].bytes)?;
         aligned("input", i, &st.init, st.row_bytes, memory.inputs[i].align)?;

@@ -412,6 +412,7 @@ fn priced(step: &Step, working_set: usize, target: &Target) -> (Counts, Option<S
         Kernel::Product(p) => units.product(p),
         Kernel::GatedCell(c) => units.gated(c),
         Kernel::Synapses(s) => units.synapses(s),
+        Kernel::WiredSynapses(_) => Some("no price is known for synapses whose numbers are values of the run"),
         Kernel::Map(m) => {
             units.map(m, cost.bytes());
             None

@@ -14,7 +14,7 @@ use super::levels::{self, at_once, least_seconds};
 pub use super::levels::{Level, copy_bytes_per_s, read_bytes_per_s};
 use super::{Progress, Result, cpu};
 use crate::measure;
-use schwann_core::backend::Backend;
+use schwann_core::backend::{Backend, Observer, Timeline};
 use schwann_core::memory::Budget;
 use schwann_core::op::{LowBit, Unary};
 use schwann_core::pass::PassOptions;
@@ -80,6 +80,10 @@ impl Ready {
 
     /// Runs once and gives the outputs.
     pub fn run(&mut self) -> Result<&[Tensor]> {
+        self.run_observed(None)
+    }
+
+    fn run_observed(&mut self, observer: Option<&mut dyn Observer>) -> Result<&[Tensor]> {
         fn pair((name, tensor): &(String, Tensor)) -> (&str, &Tensor) {
             (name, tensor)
         }
@@ -92,7 +96,29 @@ impl Ready {
             [a, b, c, d] => &[pair(a), pair(b), pair(c), pair(d)],
             many => &many.iter().map(pair).collect::<Vec<_>>(),
         };
-        Ok(self.session.run(inputs)?)
+        Ok(self.session.run_observed(inputs, observer)?)
+    }
+
+    /// Seconds that each of some runs took on the device, by its own clock: from the beginning of the first kernel to the end of
+    /// the last. Empty where the backend has no such clock. Runs go on for about so many seconds.
+    pub fn device_times(&mut self, seconds: f64) -> Result<Vec<f64>> {
+        const MOST: usize = 10_000;
+        let mut times = vec![];
+        let began = Instant::now();
+        while times.len() < MOST && (times.is_empty() || began.elapsed().as_secs_f64() < seconds) {
+            let mut timeline = Timeline::with_spans(MOST);
+            self.run_observed(Some(&mut timeline))?;
+            if timeline.clock() == timeline.host_clock() || timeline.queues().first().is_none_or(|q| q != "compute") {
+                break;
+            }
+            let spans: Vec<_> = timeline.spans().into_iter().filter(|span| span.path.len() == 1).collect();
+            let (first, last) = spans.iter().fold((f64::INFINITY, 0.0f64), |(first, last), span| {
+                (first.min(span.start_s), last.max(span.start_s + span.seconds))
+            });
+            times.push((last - first).max(0.0));
+        }
+        times.sort_by(f64::total_cmp);
+        Ok(times)
     }
 
     /// Bytes of its inputs.

@@ -114,7 +114,10 @@ impl Run<'_> {
             Unary::Floor => a.floor().to_bits(),
             Unary::Round => a.round_ties_even().to_bits(),
             Unary::Trunc => a.trunc().to_bits(),
-            Unary::Not | Unary::Exp2 | Unary::Recip => panic!("{op:?} is not for functions"),
+            Unary::Exp2 => self.stored(a.exp2(), true),
+            Unary::Recip => self.stored(1.0 / a, true),
+            Unary::Tanh => self.stored(a.tanh() * (1.0 + 2f32.powi(-11)), false),
+            Unary::Not => panic!("{op:?} is not for functions"),
         }
     }
 

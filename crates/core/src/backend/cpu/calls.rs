@@ -292,6 +292,7 @@ pub(super) fn lower(l: &mut Lower<'_>, value: Value, node: &Node) -> Result<()> 
         | Op::Dequantize
         | Op::SynapseSum { .. }
         | Op::SynapseRatio { .. }
+        | Op::SynapseGradient { .. }
         | Op::GatedCell { .. }
         | Op::Scan(_) => Err(Error::Internal(format!("`{}` ({}) reached the kernels", node.name, node.op.name()))),
     }

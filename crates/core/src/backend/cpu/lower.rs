@@ -11,7 +11,7 @@ use super::gated::{self, Cells};
 use super::known::{Data, Known};
 use super::packs::Packs;
 use super::place::Placement;
-use super::{scan, synapse};
+use super::{scan, synapse, wired};
 use crate::backend::state_places;
 use crate::error::{Error, Result};
 use crate::graph::{Graph, Node, Value};
@@ -286,6 +286,7 @@ impl Lower<'_> {
             // Not made: its readers read its two parts.
             Op::Concat { .. } if self.placement.split.contains_key(&value) => Ok(()),
             Op::SynapseSum { .. } | Op::SynapseRatio { .. } => synapse::lower(self, id),
+            Op::SynapseGradient { .. } => wired::lower(self, id),
             _ if self.alias(value, node)? || self.delay(value, node)? => Ok(()),
             _ => calls::lower(self, value, node),
         }

@@ -9,6 +9,7 @@ mod packs;
 mod place;
 mod scan;
 mod synapse;
+mod wired;
 
 use super::host::HostMemory;
 use super::{Backend, Bound, Canceller, Change, Inputs, Observer, Prepared, Sizes, Source, Stream, state_places};
@@ -79,7 +80,7 @@ impl Backend for Cpu {
     }
 
     fn pass_options(&self, wanted: &PassOptions) -> PassOptions {
-        PassOptions { tuning: self.tuning, low_bit: true, ..wanted.clone() }
+        PassOptions { tuning: self.tuning, low_bit: true, synapse_gradients: true, ..wanted.clone() }
     }
 
     fn prepare(&self, graph: Arc<Graph>) -> Result<Box<dyn Prepared>> {

@@ -3,7 +3,7 @@
 use super::known::{Data, Identity};
 use super::lower::{Label, Lower, Lowered, Target, byte_size, lower as lower_graph};
 use crate::error::{Error, Result};
-use crate::graph::{Graph, Value};
+use crate::graph::{Graph, Node, Value};
 use crate::memory::Recent;
 use crate::op::{Op, Scan};
 use crate::pass::rows;
@@ -68,10 +68,13 @@ impl Body {
 }
 
 /// The body for any number of rows, with rows as the first axis and, where it has that form, as the last.
+#[derive(Clone)]
 struct Bodies {
     batch_first: Body,
     batch_last: Option<Body>,
     products: Products,
+    /// Which states are totals.
+    totals: Vec<bool>,
 }
 
 /// What products a body has.
@@ -81,8 +84,13 @@ enum Products {
     None,
     /// No products, but sums over synapses.
     Synapses,
+    /// Likewise, with numbers that are values of the run.
+    Wired,
     /// Only those of gated cells.
     Cells,
+    /// Others, with weights that are values of the run, such as those of a network that learns. Batch-last they are read
+    /// where they are; batch-first they would be packed in each step.
+    Unpacked,
     /// Others.
     Others,
 }
@@ -94,6 +102,8 @@ impl Products {
             Products::Others
         } else if has(&|op| matches!(op, Op::GatedCell { .. })) {
             Products::Cells
+        } else if has(&|op| matches!(op, Op::SynapseGradient { .. })) {
+            Products::Wired
         } else if has(&|op| matches!(op, Op::SynapseSum { .. } | Op::SynapseRatio { .. })) {
             Products::Synapses
         } else {
@@ -109,7 +119,30 @@ impl Bodies {
         let Some(general) = form(rows::independent(scan))? else { return Ok(None) };
         let batch_last = form(general.batch_last())?.map(|graph| Body::new(Arc::new(graph)));
         let products = Products::of(&general.body);
-        Ok(Some(Bodies { batch_first: Body::new(Arc::new(general.body)), batch_last, products }))
+        let totals = general.totals().to_vec();
+        Ok(Some(Bodies { batch_first: Body::new(Arc::new(general.body)), batch_last, products, totals }))
+    }
+
+    /// The same where these fixed values are known: synapses whose numbers are not have other kernels.
+    fn given(&self, known: &Fixed) -> Bodies {
+        let body = &self.batch_first.graph;
+        let inputs: HashMap<Value, usize> = body.inputs().enumerate().map(|(i, (_, v))| (v, i)).collect();
+        let unknown = |v: &Value| inputs.get(v).is_some_and(|i| !known.data.contains_key(i));
+        let lists = |n: &Node| match n.op {
+            Op::SynapseSum { .. } | Op::SynapseRatio { .. } => n.inputs[3..n.op.synapse_tables().unwrap_or(3)].to_vec(),
+            _ => vec![],
+        };
+        let wired = body.nodes().iter().any(|n| lists(n).iter().any(unknown));
+        let weights = |n: &Node| match n.op {
+            Op::MatMul { .. } | Op::MatMulMap { .. } => vec![n.inputs[1]],
+            _ => vec![],
+        };
+        let unpacked = body.nodes().iter().any(|n| weights(n).iter().any(unknown));
+        match self.products {
+            Products::Others if unpacked => Bodies { products: Products::Unpacked, ..self.clone() },
+            Products::Synapses if wired => Bodies { products: Products::Wired, ..self.clone() },
+            _ => self.clone(),
+        }
     }
 
     /// By how many rows a batch-last block grows: those that a register holds, or half of one.
@@ -123,15 +156,25 @@ impl Bodies {
     /// Of so many rows, how many a batch-last block takes, beyond whole registers, where rows of several destinations share
     /// lanes: others are faster one by one.
     fn rows_shared(&self, target: &Target<'_>, rows: usize) -> Option<usize> {
-        let lanes = target.isa.lanes();
-        let shares = self.products == Products::Synapses && target.isa.shares_lanes();
-        let left = rows % lanes;
-        // Half a register of rows, or one that is filled so far that its idle lanes cost less than rows one by one.
-        shares.then(|| match left * 16 / lanes {
-            0..=6 => 0,
-            8..=11 => lanes / 2,
-            _ => left,
+        let (lanes, tuning) = (target.isa.lanes(), target.tuning);
+        if !self.shares_lanes(target) {
+            return None;
+        }
+        let part = |sixteenths: usize| (lanes * sixteenths).div_ceil(16);
+        let filled = part(tuning.loop_filled_sixteenths_of_shared_synapses_least());
+        let least = part(tuning.loop_shared_sixteenths_of_synapses_least());
+        // Half a register of rows is the most that shares one. From some more on, the lanes that all of them leave idle cost
+        // less than rows one by one.
+        Some(match rows % lanes {
+            left if left >= filled => left,
+            left if left >= least => left.min(lanes / 2),
+            _ => 0,
         })
+    }
+
+    /// Whether rows of several destinations can share lanes.
+    fn shares_lanes(&self, target: &Target<'_>) -> bool {
+        self.products == Products::Synapses && target.isa.shares_lanes()
     }
 
     /// From how many rows on a block is batch-last.
@@ -140,9 +183,14 @@ impl Bodies {
         match self.products {
             _ if self.batch_last.is_none() => usize::MAX,
             Products::None => lanes,
-            Products::Synapses if target.isa.shares_lanes() => (lanes * 7).div_ceil(16),
+            // A register that is filled in part takes as long as a whole one in either form.
+            Products::Wired => 1,
+            Products::Synapses if self.shares_lanes(target) => {
+                (lanes * tuning.loop_shared_sixteenths_of_synapses_least()).div_ceil(16)
+            }
             Products::Synapses => lanes.min(self.rows_filled(target)),
             Products::Cells => (lanes * tuning.loop_batch_last_sixteenths_of_cells_least()).div_ceil(16),
+            Products::Unpacked => 2 * lanes,
             Products::Others => lanes * tuning.loop_batch_last_registers_of_products_least(),
         }
     }
@@ -153,7 +201,8 @@ impl Bodies {
         let sixteenths = match self.products {
             Products::Synapses => tuning.loop_filled_sixteenths_of_synapses_least(),
             Products::Cells => tuning.loop_filled_sixteenths_of_cells_least(),
-            Products::None | Products::Others => 16,
+            Products::Wired => 0,
+            Products::None | Products::Unpacked | Products::Others => 16,
         };
         (lanes * sixteenths).div_ceil(16)
     }
@@ -271,8 +320,11 @@ pub(super) fn lower(l: &mut Lower<'_>, id: u32, scan: &Scan) -> Result<()> {
             Ok(shape)
         })
         .collect::<Result<_>>()?;
-    let batch = elements.first().and_then(|s| s.first().copied()).unwrap_or(1);
-    let bodies = if batch > 0 { l.target.loops.forms(scan)? } else { None };
+    let bodies = if elements.iter().all(|s| s.first() != Some(&0)) { l.target.loops.forms(scan)? } else { None };
+    let bodies = bodies.map(|bodies| bodies.given(&known));
+    let is_total = |i: usize| bodies.as_ref().is_some_and(|b| b.totals.get(i) == Some(&true));
+    let totals: Vec<bool> = (0..carried).map(is_total).collect();
+    let batch = (0..carried).find(|i| !totals[*i]).and_then(|i| elements[i].first().copied()).unwrap_or(1);
     let threads = l.target.threads;
     let (blocks, body, tail) = match bodies {
         Some(bodies) => {
@@ -294,7 +346,12 @@ pub(super) fn lower(l: &mut Lower<'_>, id: u32, scan: &Scan) -> Result<()> {
                 rows = rows.min(most / more * more);
             }
             let mut body = block(l, rows, &bodies, &known)?;
-            let least = if body.batch_last { wide } else { tuning.loop_block_rows_least() };
+            let least = match (bodies.products, body.batch_last) {
+                // Their working memory does not depend on the number of rows.
+                (Products::Wired, _) => rows,
+                (_, true) => wide,
+                (_, false) => tuning.loop_block_rows_least(),
+            };
             while body.lowered.tape.arena_bytes() > tuning.loop_block_bytes_most() && rows > least {
                 rows = if body.batch_last { rows.saturating_sub(lanes).max(least) } else { rows.div_ceil(2) };
                 body = block(l, rows, &bodies, &known)?;
@@ -320,8 +377,10 @@ pub(super) fn lower(l: &mut Lower<'_>, id: u32, scan: &Scan) -> Result<()> {
     let mut states = Vec::with_capacity(scan.states);
     for (i, element) in elements[..scan.states].iter().enumerate() {
         let (init, last) = (l.read(node.inputs[i])?, l.write(out(i))?);
-        let (rows, row_bytes) = row_shape(i, element);
-        states.push(ScanState { init, last, rows, row_bytes });
+        let total = totals[i];
+        let (rows, row_bytes) =
+            if total { (1, byte_size(types[i].dtype, element).unwrap_or(0)) } else { row_shape(i, element) };
+        states.push(ScanState { init, last, rows, row_bytes, total });
     }
     let mut sequences = Vec::with_capacity(scan.sequences);
     for (i, element) in elements.iter().enumerate().skip(scan.states) {

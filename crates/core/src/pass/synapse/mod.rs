@@ -14,6 +14,7 @@ use super::PassOptions;
 use super::known::{Known, everywhere};
 use crate::dtype::DType;
 use crate::error::Result;
+use crate::grad::expand::synapse_gradient;
 use crate::graph::{Graph, Value, name};
 use crate::op::{Activation, Binary, Op, Unary};
 use crate::shape::{Dim, Shape};
@@ -25,7 +26,42 @@ pub(super) fn fuse_synapses(graph: &Graph, options: &PassOptions) -> Result<Grap
         // The tables are packed before the run, so they must be known.
         return Ok(graph.clone());
     }
-    everywhere(graph, &fuse_in)
+    everywhere(graph, &|graph, known| fuse_in(graph, known, Lists::Known))
+}
+
+/// The same where only the wiring is known, as in training: sums and their ratio then have gradients of their own.
+pub(super) fn fuse_wired_synapses(graph: &Graph) -> Result<Graph> {
+    everywhere(graph, &|graph, known| fuse_in(graph, known, Lists::Any))
+}
+
+/// Writes the gradients of sums over synapses out, where the backend has no such operation.
+pub(super) fn gradients_apart(graph: &Graph, options: &PassOptions) -> Result<Graph> {
+    let is_gradient = |op: &Op| matches!(op, Op::SynapseGradient { .. });
+    if options.synapse_gradients || !graph.nodes().iter().any(|n| is_gradient(&n.op)) {
+        return Ok(graph.clone());
+    }
+    let mut r = graph.rebuild();
+    for (id, node) in (0u32..).zip(graph.nodes()) {
+        if !is_gradient(&node.op) {
+            r.copy(id)?;
+            continue;
+        }
+        let inputs = r.all(&node.inputs)?;
+        let results = synapse_gradient(&mut r.new, node, &inputs)?;
+        for (slot, new) in (0u16..).zip(results) {
+            r.set(Value { node: id, slot }, new);
+        }
+    }
+    r.finish()
+}
+
+/// Which numbers of synapses are taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Lists {
+    /// Those that are known before the run.
+    Known,
+    /// Any that do not differ from row to row.
+    Any,
 }
 
 /// One operation on the gathered values; a list of these begins at the gather.
@@ -41,6 +77,16 @@ enum Step {
     From(Value),
     /// a · v
     Mul(Value),
+}
+
+impl Step {
+    /// Its list.
+    fn list(self) -> Option<Value> {
+        match self {
+            Step::Neg => None,
+            Step::Add(v) | Step::Sub(v) | Step::From(v) | Step::Mul(v) => Some(v),
+        }
+    }
 }
 
 /// One sum over synapses.
@@ -66,8 +112,8 @@ struct Group {
     active: Value,
 }
 
-fn fuse_in(graph: &Graph, known: &Known<'_>) -> Result<Graph> {
-    let finder = Finder { graph, known, readers: graph.readers(), results: graph.results() };
+fn fuse_in(graph: &Graph, known: &Known<'_>, lists: Lists) -> Result<Graph> {
+    let finder = Finder { graph, known, lists, readers: graph.readers(), results: graph.results() };
     let groups = finder.groups();
     if groups.is_empty() {
         return Ok(graph.clone());
@@ -121,6 +167,7 @@ fn fuse_in(graph: &Graph, known: &Known<'_>) -> Result<Graph> {
 struct Finder<'a> {
     graph: &'a Graph,
     known: &'a Known<'a>,
+    lists: Lists,
     readers: Vec<Vec<u32>>,
     results: Vec<bool>,
 }
@@ -147,6 +194,19 @@ impl Finder<'_> {
             }
         }
         groups.retain(|g| self.stands_alone(g));
+        if self.lists == Lists::Any {
+            // Lists must be there when the first sum is, and not be among what is replaced.
+            let replaced: HashSet<u32> = groups
+                .iter()
+                .flat_map(|g| g.inner.iter().copied().chain([g.gather]).chain(g.sums.iter().map(|s| s.node)))
+                .collect();
+            groups.retain(|g| {
+                let first = g.sums[0].node;
+                let steps = g.steps.iter().filter_map(|step| step.list());
+                let mut lists = steps.chain(g.sums.iter().flat_map(|s| s.weights.iter().copied()));
+                lists.all(|v| v.node < first && !replaced.contains(&v.node))
+            });
+        }
         groups
     }
 
@@ -262,7 +322,12 @@ impl Finder<'_> {
         let node = self.graph.node(at);
         let fits = |v: Value| {
             let ty = self.graph.ty(v);
-            self.known.contains(v) && ty.dtype == DType::F32 && along.fits(&ty.shape)
+            let taken = match self.lists {
+                Lists::Known => self.known.contains(v),
+                // With one axis only, values and lists would look the same.
+                Lists::Any => along.rank == 2,
+            };
+            taken && ty.dtype == DType::F32 && along.fits(&ty.shape)
         };
         let [a, b] = [node.inputs[0], node.inputs[1]];
         // The other operand must have the full shape: a list does not stretch what it is combined with.
@@ -314,10 +379,7 @@ impl Emitter {
         let name = format!("{name}.affine");
         let (mut scale, mut shift): (Option<Value>, Option<Value>) = (None, None);
         for step in steps {
-            let list = match *step {
-                Step::Neg => None,
-                Step::Add(v) | Step::Sub(v) | Step::From(v) | Step::Mul(v) => Some(flat(r, v, &name)?),
-            };
+            let list = step.list().map(|v| flat(r, v, &name)).transpose()?;
             let negated = |graph: &mut Graph, v: Option<Value>| match v {
                 Some(v) => graph.push(Op::Unary(Unary::Neg), vec![v], name.clone()).map(Some),
                 None => Ok(None),

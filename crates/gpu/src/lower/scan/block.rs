@@ -1,5 +1,6 @@
 //! How the rows of a loop are cut into blocks, and where values are in a workgroup's memory.
 
+use super::abreast::Shape;
 use super::is_view;
 use super::products::is_product_of_rows;
 use crate::lower::site::word;
@@ -35,6 +36,8 @@ pub(super) struct Block {
     pub(super) lanes: u32,
     /// Whether there are so few rows that most of the device is idle, and each step should be over soon.
     pub(super) few_rows: bool,
+    /// Whether neighbouring threads have neighbouring rows, and how: values then lie column by column.
+    pub(super) abreast: Option<Shape>,
     /// The nodes that the results depend on, and the states. A body need not use all of a loop's sequences.
     needed: HashSet<u32>,
     /// For each value that has rows, its elements in one of them.
@@ -57,7 +60,7 @@ impl Block {
     /// The view of a value in a part of shared memory, row by row.
     pub(super) fn view(&self, value: Value, part: Memory) -> Result<View> {
         let ty = self.body.body.ty(value);
-        Block::view_of(part, ty.dtype, ty.shape.dims(), self.body.row_axis(value).unwrap_or(0))
+        self.view_of(part, ty.dtype, ty.shape.dims(), self.body.row_axis(value).unwrap_or(0))
     }
 
     /// Where every other result is kept of a node that is applied to its own result.
@@ -65,15 +68,15 @@ impl Block {
         self.unfolded.get(&id).copied().ok_or_else(|| Error::Internal("no room for an unfolding".into()))
     }
 
-    /// A value in a part of shared memory, row by row; `rows` is the axis that they are.
-    pub(super) fn view_of(part: Memory, dtype: DType, dims: &[Dim], rows: usize) -> Result<View> {
+    /// A value in a part of shared memory, row by row or column by column; `rows` is the axis that rows are.
+    pub(super) fn view_of(&self, part: Memory, dtype: DType, dims: &[Dim], rows: usize) -> Result<View> {
         let mut steps = vec![Dim::fixed(1); dims.len()];
-        let mut step = Dim::fixed(1);
+        let mut step = Dim::fixed(self.column_step().unwrap_or(1) as usize);
         for axis in (0..dims.len()).rev().filter(|axis| *axis != rows) {
             steps[axis] = step.clone();
             step = times(&step, &dims[axis])?;
         }
-        steps[rows] = step;
+        steps[rows] = if self.abreast.is_some() { Dim::fixed(1) } else { step };
         let home = Home::Shared(part);
         Ok(View { home, strides: vec![], dtype, packed: false, dims: dims.to_vec(), steps, first: Dim::fixed(0) })
     }
@@ -82,7 +85,13 @@ impl Block {
 impl Lowering<'_> {
     /// How a loop's rows can be cut into blocks; none if its body needs something that this kernel does not do, or more
     /// shared memory than there is.
-    pub(super) fn block(&self, scan: &Scan, body: Independent, operands: &[View]) -> Result<Option<Block>> {
+    pub(super) fn block(
+        &self,
+        path: &[u32],
+        scan: &Scan,
+        body: Independent,
+        operands: &[View],
+    ) -> Result<Option<Block>> {
         let graph = &body.body;
         let rows_symbol = Dim::symbol(ROWS);
         let mut widths = HashMap::new();
@@ -193,8 +202,9 @@ impl Lowering<'_> {
             return Ok(None);
         }
         let batch = operands[0].dims[if scan.states == 0 { 1 - scan.axis } else { 0 }].eval(self.bindings)?;
-        let mut rows = 1;
-        if batch >= 2 * self.limits.parallel_groups as usize {
+        let abreast = self.abreast(path, &body, |id| needed.contains(&id), batch, fits);
+        let mut rows = abreast.map_or(1, Shape::rows);
+        if abreast.is_none() && batch >= 2 * self.limits.parallel_groups as usize {
             while rows < BLOCK_ROWS_MOST && fits(rows * 2) {
                 rows *= 2;
             }
@@ -203,11 +213,11 @@ impl Lowering<'_> {
         let widest = widths.values().copied().max().unwrap_or(1);
         // A device with fewer threads than any kernel has refuses the kernel.
         let most = *THREADS.end().min(&self.limits.threads).max(THREADS.start());
-        let few_rows = batch.saturating_mul(FEW) <= self.limits.parallel_groups as usize;
+        let few_rows = abreast.is_none() && batch.saturating_mul(FEW) <= self.limits.parallel_groups as usize;
         let sums = if few_rows { widest_sum(&body, &widths) } else { 0 };
         let lanes = lanes_for(sums * rows, self.limits.lanes, most);
         let wanted = (widest * rows.div_ceil(ROWS_AT_ONCE)).max(sums * rows * lanes);
-        let threads = wanted.next_multiple_of(32).clamp(*THREADS.start(), most);
+        let threads = abreast.map_or_else(|| wanted.next_multiple_of(32).clamp(*THREADS.start(), most), Shape::threads);
         let mut at = HashMap::new();
         for (value, offset) in values.iter().zip(&offsets) {
             at.insert(*value, word(*offset)?);
@@ -223,12 +233,12 @@ impl Lowering<'_> {
         // The planner's end is that of a whole cache line.
         let ends = offsets.iter().zip(&lifetimes).map(|(offset, (_, _, width))| offset + (width * rows) as usize);
         let words = word(ends.max().unwrap_or(0))?.max(1);
-        Ok(Some(Block { needed, body, rows, threads, lanes, few_rows, widths, at, aside, unfolded, words }))
+        Ok(Some(Block { needed, body, rows, threads, lanes, few_rows, abreast, widths, at, aside, unfolded, words }))
     }
 }
 
 /// The nodes that a body's results are made of, and its first inputs, which are the states.
-fn needed(graph: &Graph, states: usize) -> HashSet<u32> {
+pub(super) fn needed(graph: &Graph, states: usize) -> HashSet<u32> {
     let outputs = graph.outputs().iter().map(|output| output.value.node);
     let mut needed: HashSet<u32> = graph.inputs().take(states).map(|(_, state)| state.node).chain(outputs).collect();
     for (id, node) in graph.nodes().iter().enumerate().rev() {

@@ -2,12 +2,15 @@
 //! and intermediate values in shared memory (weights too, where they fit and that pays), and waits only where threads read
 //! what others wrote. Any other loop is the kernels of its body, dispatched once for each step.
 
+pub(crate) mod abreast;
 mod block;
+mod few;
 mod left_out;
 mod occupancy;
 mod products;
 mod resident;
 mod since;
+pub(crate) mod tiles;
 mod walk;
 
 use super::site::word;
@@ -32,11 +35,20 @@ impl Lowering<'_> {
     ) -> Result<Box<Loop>> {
         let steps = operands[scan.states].dims[scan.axis].eval(self.bindings)?;
         word(steps)?;
-        if let Ok(body) = independent(scan)?
-            && let Some(block) = self.block(scan, body, operands)?
-        {
+        if let Ok(body) = independent(scan)? {
             let path = [&scope.path[..], &[id]].concat();
-            return self.one_kernel(&path, scan, &block, operands, outs, place, steps);
+            if let Some(looped) = self.in_tiles(&path, scan, &body, operands, outs, place, steps)? {
+                return Ok(looped);
+            }
+            if let Some(block) = self.block(&path, scan, body, operands)? {
+                // A block of rows abreast lies column by column.
+                if block.abreast.is_none()
+                    && let Some(few) = self.few(scan, &block, &path, steps)?
+                {
+                    return self.few_kernel(&path, scan, few, operands, outs, place, steps);
+                }
+                return self.one_kernel(&path, scan, &block, operands, outs, place, steps);
+            }
         }
         self.step_by_step(scope, id, scan, operands, outs, place, steps)
     }

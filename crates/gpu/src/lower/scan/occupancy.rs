@@ -27,6 +27,7 @@ impl Lowering<'_> {
             memory_most_bytes: self.limits.shared_bytes as usize,
             weight_bytes: 4 * resident.all_words as usize,
             resident_bytes: 4 * resident.words as usize,
+            register_bytes: 0,
             rows: block.rows as usize,
             rows_limit,
             barriers: kernel.map_or(0, |kernel| in_loops(&kernel.body)),

@@ -82,7 +82,9 @@ impl Walker<'_> {
         let rank = |i: usize| call.inputs.get(i).map_or(0, |view| view.dims.len());
         let row_axis = |i: usize| body.row_axis(inputs[i]);
         let product = is_product_of_rows(call.op, row_axis, [rank(0), rank(1), call.dims.len()]);
-        if product && *rows >= ROWS_AT_ONCE {
+        if self.block.abreast.is_some() {
+            Dealt::OneByOne
+        } else if product && *rows >= ROWS_AT_ONCE {
             Dealt::ByRows
         } else if (product || call.synapses.is_some()) && *lanes > 1 && width * rows * lanes <= *threads {
             Dealt::OverLanes

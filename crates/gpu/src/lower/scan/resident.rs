@@ -28,6 +28,8 @@ pub(super) struct Resident {
     pub(super) values: BTreeMap<Value, [u32; 2]>,
     /// Likewise synapses, by the number of the node that sums over them.
     pub(super) lists: BTreeMap<u32, [u32; 2]>,
+    /// Likewise synapses in the order of rows abreast.
+    pub(super) orders: BTreeMap<u32, [u32; 2]>,
 }
 
 /// Something that may stay.
@@ -47,6 +49,9 @@ impl Lowering<'_> {
         path: &[u32],
         steps: usize,
     ) -> Result<Resident> {
+        if block.abreast.is_some() {
+            return Ok(self.reside_abreast(block, path));
+        }
         let graph = &block.body.body;
         let matrices = matrices(block);
         let mut weights: Vec<(u32, Weight)> = vec![];
@@ -95,6 +100,27 @@ impl Lowering<'_> {
             (left, resident.words) = (left - words, resident.words + words);
         }
         Ok(resident)
+    }
+
+    /// The synapses that stay where rows are abreast.
+    fn reside_abreast(&self, block: &Block, path: &[u32]) -> Resident {
+        let mut resident = Resident::default();
+        // The planner's end may be anywhere, and four words are read at once.
+        let begin = block.words.next_multiple_of(4);
+        let mut end = begin;
+        for id in 0..block.body.body.nodes().len() as u32 {
+            if !block.is_needed(Value { node: id, slot: 0 }) {
+                continue;
+            }
+            let Some((order, _)) = self.constants.order(path, id) else { continue };
+            resident.all_words = resident.all_words.saturating_add(order.words());
+            if order.words() > 0 && self.copies(order, (self.limits.shared_bytes / 4).saturating_sub(end)) {
+                resident.orders.insert(id, [end, order.words()]);
+                end += order.words();
+            }
+        }
+        resident.words = if end > begin { end - block.words } else { 0 };
+        resident
     }
 }
 

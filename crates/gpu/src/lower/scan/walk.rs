@@ -1,5 +1,6 @@
 //! A loop as one kernel: a workgroup takes a block of rows through all steps.
 
+use super::abreast::Order;
 use super::block::Block;
 use super::left_out::{is_step, zero};
 use super::resident::Resident;
@@ -14,7 +15,7 @@ use crate::program::Walk;
 use schwann_codegen::lang::{Expr, Memory, Ty};
 use schwann_core::graph::Node;
 use schwann_core::op::Scan;
-use schwann_core::pass::rows::ROWS;
+use schwann_core::pass::rows::{Independent, ROWS};
 use schwann_core::plan::{Loop, Plan, Step};
 use schwann_core::{DType, Dim, Error, Op, Result, Value};
 use std::collections::HashMap;
@@ -29,6 +30,9 @@ struct Held {
     copied: bool,
 }
 
+/// Synapses in the order of rows abreast, by the number of their node, and where they are.
+type Orders = HashMap<u32, (Arc<Order>, Memory, Expr)>;
+
 /// The kernel of a loop while it is made.
 pub(super) struct Walker<'b> {
     pub(super) block: &'b Block,
@@ -39,6 +43,7 @@ pub(super) struct Walker<'b> {
     held: HashMap<Value, Held>,
     /// The node that is not computed, so that it can be measured what it takes.
     left_out: Option<u32>,
+    orders: Orders,
 }
 
 impl Lowering<'_> {
@@ -55,13 +60,7 @@ impl Lowering<'_> {
     ) -> Result<Box<Loop>> {
         let graph = &block.body.body;
         let resident = self.reside(scan, block, operands, path, steps)?;
-        // Final states are written row by row, and copied to where they are wanted if that is anything else: an element of a
-        // sequence of a loop around, say.
-        let mut finals = vec![];
-        for out in &outs[..scan.states] {
-            let as_it_is = out.per_word() == 1 && out.is_whole()?;
-            finals.push(if as_it_is { out.clone() } else { self.slot("state", out.dtype, &out.dims)? });
-        }
+        let finals = self.finals(scan, outs)?;
         let first_sequence = &operands[scan.states];
         let batch_dim = first_sequence.dims[1 - scan.axis].clone();
         let batch = batch_dim.eval(self.bindings)?;
@@ -72,16 +71,7 @@ impl Lowering<'_> {
         let (to_number, to) = (site.args.len(), site.number("to", word(steps)?));
         let all_steps = site.size(&first_sequence.dims[scan.axis])?;
         let rows_in_all = site.size(&batch_dim)?;
-        let mut carry = vec![];
-        let mut places = vec![];
-        for (state, out) in operands[..scan.states].iter().zip(&finals) {
-            let in_arena = matches!(state.home, Home::Slot(_) | Home::Input(_) | Home::Output(_));
-            let as_written = in_arena && state.per_word() == 1 && state.is_whole()? && state.strides.is_empty();
-            let read = as_written.then(|| site.own_place(state));
-            let (written, write_at) = site.own_place(out);
-            carry.extend(read.iter().map(|(read, _)| (*read, written)));
-            places.push((read.map(|(_, at)| at), write_at));
-        }
+        let (places, carry) = site.state_places(scan, operands, &finals)?;
         let blocks = batch.div_ceil(block.rows as usize);
         let left_out = self.left_out_of(block, place);
         let groups = self.a_group_each(&mut site, blocks, |s, number| {
@@ -93,6 +83,7 @@ impl Lowering<'_> {
                 since: Since::default(),
                 held: HashMap::new(),
                 left_out: left_out.flatten(),
+                orders: HashMap::new(),
             };
             if left_out.is_some() {
                 zero(s, shared, block)?;
@@ -108,6 +99,9 @@ impl Lowering<'_> {
                 }
             }
             let lists = walker.copy_weights(s, &resident, |id| self.constants.lists(path, id))?;
+            if block.abreast.is_some() {
+                walker.orders = walker.copy_orders(s, &resident, |id| self.constants.order(path, id))?;
+            }
             // A row beyond the last is computed from a state of zeros and the last row's inputs, and written nowhere. Of blocks
             // of one row, none is.
             let last_row = if block.rows > 1 { s.maker.name("last_row", &rows_in_all - 1u32) } else { 0u32.into() };
@@ -118,10 +112,10 @@ impl Lowering<'_> {
             for ((value, state), (read_at, write_at)) in inputs.iter().zip(operands).zip(&places) {
                 let held = walker.hold(s, *value)?;
                 let width = block.widths[value];
-                walker.since.meet(s, &[held.access(true, Some((width, Dealt::OneByOne)))]);
+                walker.since.meet(s, &[held.access(true, walker.by_rows(width))]);
                 let (arena, Home::Shared(part)) = (s.arena, held.view.home.clone()) else { continue };
                 let words = |s: &mut Site<'_>, at: &Expr| {
-                    walker.deal(s, width, |s, row, unit| {
+                    walker.deal_by_rows(s, width, |s, row, unit| {
                         let from = s.maker.name("from_row", &first_row + row);
                         // Each word is read by the thread that writes it in the end: a state may be written where it was
                         // read.
@@ -132,7 +126,7 @@ impl Lowering<'_> {
                             Ok(())
                         })?;
                         let word = s.maker.get(word);
-                        s.maker.store(part, row * width + unit, word);
+                        s.maker.store(part, block.word(row, unit, width), word);
                         Ok(())
                     })
                 };
@@ -142,7 +136,7 @@ impl Lowering<'_> {
                 }
                 // It is not stored as states are, or is no more than a number: later pieces read what the first one wrote.
                 s.guarded(from.eq(0u32), |s| {
-                    walker.elements(s, *value, |s, at, row| {
+                    walker.elements_by_rows(s, *value, |s, at, row| {
                         // Where it comes from is not written to, so a row beyond the last may read the last one's.
                         let mut place = at.to_vec();
                         place[0] = global(row);
@@ -163,8 +157,8 @@ impl Lowering<'_> {
                     }
                     let held = walker.hold(s, *value)?;
                     let width = block.widths[value];
-                    walker.since.meet(s, &[held.access(true, Some((width, Dealt::OneByOne)))]);
-                    walker.elements(s, *value, |s, at, row| {
+                    walker.since.meet(s, &[held.access(true, walker.by_rows(width))]);
+                    walker.elements_by_rows(s, *value, |s, at, row| {
                         let mut from = at.to_vec();
                         from[0] = global(row);
                         from.insert(scan.axis, time.clone());
@@ -185,12 +179,12 @@ impl Lowering<'_> {
             for (value, (_, write_at, ..)) in inputs[..scan.states].iter().zip(&places) {
                 let held = walker.get(*value)?;
                 let width = block.widths[value];
-                walker.since.meet(s, &[held.access(false, Some((width, Dealt::OneByOne)))]);
+                walker.since.meet(s, &[held.access(false, walker.by_rows(width))]);
                 let (arena, Home::Shared(part)) = (s.arena, held.view.home.clone()) else { continue };
-                walker.deal(s, width, |s, row, unit| {
+                walker.deal_by_rows(s, width, |s, row, unit| {
                     let to = s.maker.name("to_row", &first_row + row);
                     walker.if_a_row(s, &to, &rows_in_all, |s| {
-                        let word = s.maker.load(part, row * width + unit, Ty::U32);
+                        let word = s.maker.load(part, block.word(row, unit, width), Ty::U32);
                         s.maker.store(arena, write_at + &to * width + unit, word);
                         Ok(())
                     })
@@ -204,19 +198,34 @@ impl Lowering<'_> {
         }
         let walk = Walk { steps: word(steps)?, from: from_number, to: to_number, carry };
         self.dispatch(site, groups, place, Some(walk))?;
-        for (last, out) in finals.iter().zip(outs).filter(|(last, out)| last.home != out.home) {
-            self.copy(last, out, place)?;
-        }
-        let body = self.block_plan(block)?;
+        self.copy_finals(&finals, outs, place)?;
+        let body = self.block_plan(&block.body, block.rows)?;
         let block_rows = Some(block.rows as usize);
         let workgroup = Some(self.workgroup(block, &resident, batch));
         Ok(Box::new(Loop { steps, block_rows, blocks, body, tail: None, workgroup }))
     }
 
-    /// The plan of the body for one block of rows.
-    fn block_plan(&self, block: &Block) -> Result<Arc<Plan>> {
-        let bindings = self.bindings.clone().with(ROWS, block.rows as usize);
-        let graph = &block.body.body;
+    /// Where final states are written row by row. They are copied to where they are wanted if that is anything else: an element
+    /// of a sequence of a loop around, say.
+    pub(super) fn finals(&mut self, scan: &Scan, outs: &[View]) -> Result<Vec<View>> {
+        let mut finals = vec![];
+        for out in &outs[..scan.states] {
+            let as_it_is = out.per_word() == 1 && out.is_whole()?;
+            finals.push(if as_it_is { out.clone() } else { self.slot("state", out.dtype, &out.dims)? });
+        }
+        Ok(finals)
+    }
+
+    /// Copies final states to where they are wanted.
+    pub(super) fn copy_finals(&mut self, finals: &[View], outs: &[View], place: &[usize]) -> Result<()> {
+        let apart = finals.iter().zip(outs).filter(|(last, out)| last.home != out.home);
+        apart.into_iter().try_for_each(|(last, out)| self.copy(last, out, place))
+    }
+
+    /// The plan of the body for one block of so many rows.
+    pub(super) fn block_plan(&self, body: &Independent, rows: u32) -> Result<Arc<Plan>> {
+        let bindings = self.bindings.clone().with(ROWS, rows as usize);
+        let graph = &body.body;
         let mut steps = vec![];
         for node in graph.nodes().iter().filter(|node| is_step(node)) {
             let shape = node.outs[0].shape.eval(&bindings)?;
@@ -233,6 +242,30 @@ impl Lowering<'_> {
             });
         }
         self.body_plan(steps)
+    }
+}
+
+/// For each state, where it is read, if it is stored as states are, and where it is written.
+pub(super) type StatePlaces = Vec<(Option<Expr>, Expr)>;
+
+impl Site<'_> {
+    /// The places of states as arguments, and which of them a later piece of a walk takes from an earlier one.
+    pub(super) fn state_places(
+        &mut self,
+        scan: &Scan,
+        operands: &[View],
+        finals: &[View],
+    ) -> Result<(StatePlaces, Vec<(usize, usize)>)> {
+        let (mut carry, mut places) = (vec![], vec![]);
+        for (state, out) in operands[..scan.states].iter().zip(finals) {
+            let in_arena = matches!(state.home, Home::Slot(_) | Home::Input(_) | Home::Output(_));
+            let as_written = in_arena && state.per_word() == 1 && state.is_whole()? && state.strides.is_empty();
+            let read = as_written.then(|| self.own_place(state));
+            let (written, write_at) = self.own_place(out);
+            carry.extend(read.iter().map(|(read, _)| (*read, written)));
+            places.push((read.map(|(_, at)| at), write_at));
+        }
+        Ok((places, carry))
     }
 }
 
@@ -287,6 +320,35 @@ impl Walker<'_> {
             copied.insert(*id, lists.copied_to(part));
         }
         Ok(copied)
+    }
+
+    /// Notes where synapses are that are in the order of rows abreast, and copies those that stay into shared memory.
+    fn copy_orders<'c>(
+        &self,
+        s: &mut Site<'_>,
+        resident: &Resident,
+        orders: impl Fn(u32) -> Option<&'c (Arc<Order>, u32)>,
+    ) -> Result<Orders> {
+        let mut all = HashMap::new();
+        for id in 0..self.block.body.body.nodes().len() as u32 {
+            let Some((order, at)) = orders(id).filter(|_| self.block.is_needed(Value { node: id, slot: 0 })) else {
+                continue;
+            };
+            let (constants, base) = (s.constants, s.arg("synapses", Home::Constant(*at), &[]));
+            let Some([first, words]) = resident.orders.get(&id) else {
+                all.insert(id, (Arc::clone(order), constants, base));
+                continue;
+            };
+            let part = s.maker.part("synapses", self.shared, *first, *words);
+            let thread = s.maker.thread();
+            s.strided("e", thread, *words, self.block.threads, |s, e| {
+                let word = s.maker.load(constants, &base + &e, Ty::U32);
+                s.maker.store(part, e, word);
+                Ok(())
+            })?;
+            all.insert(id, (Arc::clone(order), part, 0u32.into()));
+        }
+        Ok(all)
     }
 
     /// Memory beside that of the values, for one like this.
@@ -346,8 +408,30 @@ impl Walker<'_> {
         if self.block.rows == 1 { body(s) } else { s.guarded(row.lt(rows_in_all), body) }
     }
 
+    /// How elements are dealt to threads that read or write them elsewhere, row by row: as other elements are, unless rows are
+    /// abreast.
+    fn by_rows(&self, width: u32) -> Option<(u32, Dealt)> {
+        self.block.abreast.is_none().then_some((width, Dealt::OneByOne))
+    }
+
     /// Deals the elements of all rows to the threads: the row, and the element's number in it.
     fn deal<'s>(
+        &self,
+        s: &mut Site<'s>,
+        width: u32,
+        body: impl FnOnce(&mut Site<'s>, &Expr, &Expr) -> Result<()>,
+    ) -> Result<()> {
+        let Some(rows) = self.block.column_step() else { return self.deal_by_rows(s, width, body) };
+        let thread = s.maker.thread();
+        s.strided("e", thread, width * rows, self.block.threads, |s, e| {
+            let unit = s.maker.name("unit", &e / rows);
+            let row = s.maker.name("row", e.rem(rows));
+            body(s, &row, &unit)
+        })
+    }
+
+    /// The same for elements that are read or written elsewhere, where those of a row follow each other.
+    fn deal_by_rows<'s>(
         &self,
         s: &mut Site<'s>,
         width: u32,
@@ -371,15 +455,35 @@ impl Walker<'_> {
         value: Value,
         body: impl FnOnce(&mut Site<'s>, &[Expr], &Expr) -> Result<()>,
     ) -> Result<()> {
-        let ty = self.block.body.body.ty(value);
-        let axis = self.block.body.row_axis(value).unwrap_or(0);
-        let mut others = ty.shape.dims().to_vec();
-        others.remove(axis);
+        let (axis, others) = self.axes(value);
         self.deal(s, self.block.widths[&value], |s, row, unit| {
             let mut at = coordinates(s, unit, &others)?;
             at.insert(axis, row.clone());
             body(s, &at, row)
         })
+    }
+
+    /// The same for a value that is read or written elsewhere.
+    fn elements_by_rows<'s>(
+        &self,
+        s: &mut Site<'s>,
+        value: Value,
+        body: impl FnOnce(&mut Site<'s>, &[Expr], &Expr) -> Result<()>,
+    ) -> Result<()> {
+        let (axis, others) = self.axes(value);
+        self.deal_by_rows(s, self.block.widths[&value], |s, row, unit| {
+            let mut at = coordinates(s, unit, &others)?;
+            at.insert(axis, row.clone());
+            body(s, &at, row)
+        })
+    }
+
+    /// The axis of a value that rows are, and the sizes along the others.
+    fn axes(&self, value: Value) -> (usize, Vec<Dim>) {
+        let axis = self.block.body.row_axis(value).unwrap_or(0);
+        let mut others = self.block.body.body.ty(value).shape.dims().to_vec();
+        others.remove(axis);
+        (axis, others)
     }
 
     /// The same by several neighbouring threads for each element, of which the first writes what all of them computed. The
@@ -432,7 +536,7 @@ impl Walker<'_> {
                     let (Home::Shared(part), dtype) = (&from.view.home, from.view.dtype) else {
                         return Err(Error::Internal("a row that is not in shared memory".into()));
                     };
-                    Some(Block::view_of(*part, dtype, dims, 0)?)
+                    Some(self.block.view_of(*part, dtype, dims, 0)?)
                 }
                 _ => from.view.reshaped(dims)?,
             };
@@ -482,6 +586,9 @@ impl Walker<'_> {
             let after = after(&node.op, &views[..i], &outs[0].view);
             let alike = (after.is_some() || i >= by_element) && manner != Dealt::OverLanes;
             accesses.push(if alike { self.read_alike(held, &outs[0].view, dealt, after) } else { self.read(held) });
+        }
+        if let Some(order) = self.orders.get(&id).cloned() {
+            return self.node_abreast(s, id, &call, &inputs, &outs, (&order.0, order.1, &order.2));
         }
         if let Op::SynapseRatio { activation, axis, times } = &node.op
             && *times > 1
@@ -536,6 +643,53 @@ impl Walker<'_> {
         })
     }
 
+    /// Synapses of rows abreast.
+    fn node_abreast(
+        &mut self,
+        s: &mut Site<'_>,
+        id: u32,
+        call: &Call<'_>,
+        inputs: &[Held],
+        outs: &[Held],
+        order: (&Order, Memory, &Expr),
+    ) -> Result<()> {
+        let mut accesses: Vec<Access> = inputs.iter().map(|held| self.read(held)).collect();
+        accesses.push(Access { words: 0..0, write: false, own: None, copied: true });
+        accesses.extend(outs.iter().map(|out| out.access(true, None)));
+        let views: Vec<View> = outs.iter().map(|out| out.view.clone()).collect();
+        let left_out = self.left_out == Some(id);
+        let &Op::SynapseRatio { times: times @ 2.., .. } = call.op else {
+            self.since.meet(s, &accesses);
+            return if left_out { Ok(()) } else { self.abreast(s, call, &call.inputs[0], &views, order) };
+        };
+        // The values change places in every unfolding, and two of them are a round, so that there is little code.
+        let value = Value { node: id, slot: 0 };
+        let other = self.beside(s, value, self.block.aside_of(id)?)?;
+        accesses.push(other.access(true, None));
+        self.since.meet(s, &accesses);
+        if left_out {
+            return Ok(());
+        }
+        let places = [&outs[0].view, &other.view];
+        let begin = places[times % 2];
+        self.elements(s, value, |s, at, _| {
+            let x = s.load(&call.inputs[0], at)?;
+            s.store(begin, at, &x)
+        })?;
+        self.since.wait(s);
+        if times % 2 > 0 {
+            self.abreast(s, call, places[1], std::slice::from_ref(places[0]), order)?;
+            self.since.wait(s);
+        }
+        let var = s.maker.open_count("unfolding");
+        for [from, to] in [[0, 1], [1, 0]] {
+            self.abreast(s, call, places[from], std::slice::from_ref(places[to]), order)?;
+            self.since.wait(s);
+        }
+        s.maker.close_count(&var, 0u32, word(times / 2)?, 1u32);
+        Ok(())
+    }
+
     /// Writes this step's elements of the sequences that come out.
     fn results(
         &mut self,
@@ -551,8 +705,12 @@ impl Walker<'_> {
             let held = self.get(*value)?;
             let like = self.block.view(*value, self.shared)?;
             let dealt = (self.block.widths[value], Dealt::OneByOne);
-            self.since.meet(s, &[self.read_alike(&held, &like, dealt, None)]);
-            self.elements(s, *value, |s, at, row| {
+            let read = match self.block.abreast {
+                Some(_) => self.read(&held),
+                None => self.read_alike(&held, &like, dealt, None),
+            };
+            self.since.meet(s, &[read]);
+            self.elements_by_rows(s, *value, |s, at, row| {
                 let to_row = s.maker.name("to_row", first_row + row);
                 self.if_a_row(s, &to_row, rows_in_all, |s| {
                     let result = s.load(&held.view, at)?;

@@ -605,7 +605,7 @@ fn a_scan_inside_a_scan_runs_with_frames_of_its_own() {
             (of(1, bytes), of(2, STEPS * bytes), of(3, 4 * WIDTH), of(4, bytes), of(5, STEPS * bytes));
         let row_bytes = 4 * WIDTH;
         let nested = Scan {
-            states: vec![ScanState { init: h, last: next, rows: 4, row_bytes }],
+            states: vec![ScanState { init: h, last: next, rows: 4, row_bytes, total: false }],
             sequences: vec![Sequence { at: xs, rows: 4, row_bytes }],
             fixed: vec![w],
             outputs: vec![Sequence { at: ys, rows: 4, row_bytes }],
@@ -617,7 +617,7 @@ fn a_scan_inside_a_scan_runs_with_frames_of_its_own() {
             steps: 1,
             reverse: false,
             time_inside: false,
-            states: vec![ScanState { init: l.init, last: l.last, rows: 1, row_bytes: bytes }],
+            states: vec![ScanState { init: l.init, last: l.last, rows: 1, row_bytes: bytes, total: false }],
             sequences: vec![Sequence { at: l.xs, rows: 1, row_bytes: STEPS * bytes }],
             fixed: vec![l.w],
             outputs: vec![Sequence { at: l.ys, rows: 1, row_bytes: STEPS * bytes }],

@@ -170,7 +170,12 @@ impl Walk<'_> {
                     done += if a.all() >= b.all() { a } else { b };
                 }
             },
-            Stmt::Store { .. } | Stmt::Barrier | Stmt::Fault { .. } | Stmt::Routine { .. } => {}
+            Stmt::Store { .. }
+            | Stmt::LoadMany { .. }
+            | Stmt::Multiply { .. }
+            | Stmt::Barrier
+            | Stmt::Fault { .. }
+            | Stmt::Routine { .. } => {}
         }
         Ok(done)
     }
@@ -195,7 +200,8 @@ impl Walk<'_> {
             Kind::Thread => Some(self.thread),
             Kind::Group(_) => Some(0),
             Kind::Load(Memory::Buffer(CONSTANTS), at) => of(at).and_then(|at| self.constants.get(at as usize).copied()),
-            Kind::Load(..) | Kind::Fma(..) | Kind::Call(..) | Kind::FromHalf(_) | Kind::Exchange(..) => None,
+            Kind::Load(..) | Kind::Fma(..) | Kind::Call(..) | Kind::FromHalf(_) | Kind::Pack(..) => None,
+            Kind::Exchange(..) => None,
             Kind::Unary(Unary::Not, a) if expr.ty() == Ty::Bool => of(a).map(|a| u32::from(a == 0)),
             Kind::Unary(Unary::Not, a) => of(a).map(|a| !a),
             Kind::Unary(..) => None,
@@ -248,11 +254,11 @@ fn own(stmt: &Stmt) -> Tally {
             Kind::Load(Memory::Shared(_) | Memory::Part(_), _) => done.shared += 1.0,
             Kind::Load(Memory::Buffer(_), _) => done.loads += 1.0,
             Kind::Load(Memory::Own(_), _) => {}
-            Kind::Unary(Unary::Sqrt | Unary::Exp2 | Unary::Recip, _) => done.functions += 1.0,
+            Kind::Unary(Unary::Sqrt | Unary::Exp2 | Unary::Recip | Unary::Tanh, _) => done.functions += 1.0,
             Kind::Binary(Binary::Div, ..) if float => done.functions += 1.0,
             Kind::Binary(Binary::Div | Binary::Rem, ..) => plain(INTEGER_DIVISION),
             Kind::Unary(..) | Kind::Binary(..) | Kind::Fma(..) | Kind::Select(..) => plain(1.0),
-            Kind::Convert(_) | Kind::FromHalf(_) => plain(1.0),
+            Kind::Convert(_) | Kind::FromHalf(_) | Kind::Pack(..) => plain(1.0),
             // It takes about as long as a read of the workgroup's memory.
             Kind::Exchange(..) => done.shared += 1.0,
             // A kernel with functions of the user's own is not counted at all.
@@ -262,6 +268,10 @@ fn own(stmt: &Stmt) -> Tally {
     match stmt {
         Stmt::Store { memory: Memory::Shared(_) | Memory::Part(_) | Memory::Buffer(_), .. } => done.stores += 1.0,
         Stmt::Barrier => done.barriers += 1.0,
+        Stmt::LoadMany { vars, memory: Memory::Shared(_) | Memory::Part(_), .. } => done.shared += vars.len() as f64,
+        Stmt::LoadMany { vars, memory: Memory::Buffer(_), .. } => done.loads += vars.len() as f64,
+        // 2048 products and sums by 32 threads.
+        Stmt::Multiply { .. } => done.floats += 64.0,
         _ => {}
     }
     done
