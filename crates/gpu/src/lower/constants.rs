@@ -43,8 +43,8 @@ enum Part {
     Weight(String),
     /// A literal.
     Literal(Tensor),
-    /// Tables of synapses: where each of them comes from, and how many sources and
-    /// destinations there are.
+    /// Tables of synapses: where each of them comes from (ends alone, where the numbers are values of the run), and how many
+    /// sources and destinations there are.
     Lists { tables: Vec<Known>, ends: [usize; 2] },
     /// A matrix as teams of threads read it.
     Matrix { from: Known, matrix: Matrix },
@@ -198,12 +198,16 @@ impl Constants {
         ends: [Option<usize>; 2],
     ) -> Result<()> {
         let [Some(sources), Some(destinations)] = ends else { return Ok(()) };
-        let Some(tables) = node.inputs[1..tables].iter().map(|v| known.get(v).cloned()).collect::<Option<Vec<_>>>()
-        else {
-            return Ok(());
+        let sources_of = |inputs: &[Value]| inputs.iter().map(|v| known.get(v).cloned()).collect::<Option<Vec<_>>>();
+        let (tables, has_numbers) = match (sources_of(&node.inputs[1..tables]), sources_of(&node.inputs[1..3])) {
+            (Some(tables), _) => (tables, true),
+            // Numbers are values of the run, and the ends are known for good.
+            (None, Some(ends)) if ends.iter().all(|end| matches!(end, Known::Literal(_))) => (ends, false),
+            _ => return Ok(()),
         };
         let count = tables[0].data(whole)?.shape().first().copied().unwrap_or(0);
-        let words = (destinations + 1).saturating_add(count.saturating_mul(tables.len() - 1));
+        let columns = if has_numbers { tables.len() - 1 } else { 2 };
+        let words = (destinations + 1).saturating_add(count.saturating_mul(columns));
         let degrees = match &tables[1] {
             Known::Literal(to) => Some(degrees(to, destinations)),
             Known::Weight(_) => None,
@@ -214,7 +218,7 @@ impl Constants {
         }
         let at = self.add(Part::Lists { tables, ends: [sources, destinations] }, words)?;
         let (destinations, count, words) = (word(destinations)?, word(count)?, word(words)?);
-        self.lists.insert(key, Lists { at, destinations, count, words, degrees, copy: None });
+        self.lists.insert(key, Lists { at, destinations, count, words, has_numbers, degrees, copy: None });
         Ok(())
     }
 
@@ -281,8 +285,13 @@ impl Constants {
     }
 
     /// A node's synapses, sorted by destination.
-    pub(crate) fn lists(&self, path: &[u32], id: u32) -> Option<&Lists> {
+    pub(crate) fn synapses(&self, path: &[u32], id: u32) -> Option<&Lists> {
         self.lists.get(&(path.to_vec(), id))
+    }
+
+    /// The same where their numbers are known too.
+    pub(crate) fn lists(&self, path: &[u32], id: u32) -> Option<&Lists> {
+        self.synapses(path, id).filter(|lists| lists.has_numbers)
     }
 
     /// The words that belong to each constant.
@@ -367,6 +376,9 @@ fn sorted(tables: &[Known], graph: &Graph, [most, destinations]: [usize; 2]) -> 
         words.push(word(begin)?);
     }
     words.extend(order.iter().map(|&e| sources[e] as u32));
+    if data.len() == 2 {
+        words.extend(order.iter().map(|&e| e as u32));
+    }
     for table in &data[2..] {
         let numbers = table.to_f64();
         words.extend(order.iter().map(|&e| (numbers[e] as f32).to_bits()));

@@ -368,7 +368,7 @@ impl Lowering<'_> {
             return self.scan(scope, id, scan, operands, outs, place).map(Some);
         }
         let dtypes: Vec<DType> = node.outs.iter().map(|t| t.dtype).collect();
-        let lists = self.constants.lists(&scope.path, id);
+        let lists = self.constants.synapses(&scope.path, id);
         let right = match &node.op {
             Op::SynapseSum { axis, .. } | Op::SynapseRatio { axis, .. } => {
                 let sizes = [&operands[0].dims[*axis], &node.outs[0].shape.dims()[*axis]];

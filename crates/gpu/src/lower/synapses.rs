@@ -17,7 +17,8 @@ pub(crate) struct Lanes {
 }
 
 /// Synapses as lists, one for each destination: `destinations + 1` places where lists begin, then for all synapses, list by
-/// list, their sources, scales, shifts and weights.
+/// list, their sources, and then their scales, shifts and weights. Where these are values of the run, as in training, there
+/// are the synapses' places among them instead.
 #[derive(Clone, Debug)]
 pub(crate) struct Lists {
     /// The constant word at which they begin.
@@ -26,6 +27,8 @@ pub(crate) struct Lists {
     pub(crate) count: u32,
     /// All words of them.
     pub(crate) words: u32,
+    /// Whether scales, shifts and weights are among them.
+    pub(crate) has_numbers: bool,
     /// How many synapses each destination has, where that is the same whatever the weights are.
     pub(crate) degrees: Option<Vec<u32>>,
     /// Where a workgroup has a copy of its own of all but the places where lists begin, if it has one.
@@ -86,6 +89,12 @@ pub(crate) fn synapse_sums(
         s.strided("e", begin, end, by, |s, e| {
             let source = word(s, e.clone(), Ty::U32);
             let source = s.maker.name("source", source);
+            if !lists.has_numbers {
+                let synapse = word(s, &e + count, Ty::U32);
+                let synapse = s.maker.name("synapse", synapse);
+                let (scale, shift, weights) = numbers(s, call, sums.len(), &synapse)?;
+                return step(s, source, scale, shift, weights);
+            }
             let scale = word(s, &e + count, Ty::F32);
             let shift = word(s, &e + 2 * count, Ty::F32);
             let weights = (0..sums.len() as u32).map(|k| word(s, &e + (3 + k) * count, Ty::F32)).collect();
@@ -96,15 +105,15 @@ pub(crate) fn synapse_sums(
         let total = |(part, start): (Expr, &Expr)| s.maker.sum_over_lanes(part, lanes.count) + start;
         return Ok(parts.into_iter().zip(&from).map(total).collect());
     }
-    // For tables that are not known before the run, every synapse is visited.
+    // Where even the ends are not known before the run, every synapse is visited.
     let count = s.size(&call.inputs[1].dims[0])?;
     let (sources, destinations) = (s.size(&x.dims[axis])?, s.size(&call.dims[axis])?);
     let right = ends_are_right(s.known, &call.inputs[1..3], [&x.dims[axis], &call.dims[axis]]);
     s.counted("e", 0u32, count, |s, e| {
-        let e = std::slice::from_ref(&e);
-        let to = s.load(&call.inputs[2], e)?.bits(Ty::U32);
+        let at = std::slice::from_ref(&e);
+        let to = s.load(&call.inputs[2], at)?.bits(Ty::U32);
         let to = s.maker.name("to", to);
-        let source = s.load(&call.inputs[1], e)?;
+        let source = s.load(&call.inputs[1], at)?;
         let source = match right {
             true => s.maker.name("source", source.bits(Ty::U32)),
             false => checked_index(s, call, &source, &sources),
@@ -114,12 +123,19 @@ pub(crate) fn synapse_sums(
             s.maker.either(to.lt(&destinations), |_| (), |m| m.fault(faults, number));
         }
         s.guarded(to.eq(&destination), |s| {
-            let (scale, shift) = (s.load(&call.inputs[3], e)?, s.load(&call.inputs[4], e)?);
-            let weights = (0..sums.len()).map(|k| s.load(&call.inputs[5 + k], e)).collect::<Result<Vec<_>>>()?;
+            let (scale, shift, weights) = numbers(s, call, sums.len(), &e)?;
             step(s, source.clone(), scale, shift, weights)
         })
     })?;
     Ok(sums.iter().map(|sum| s.maker.get(*sum)).collect())
+}
+
+/// The scale, the shift and the weights of a synapse, of values of the run.
+fn numbers(s: &mut Site<'_>, call: &Call<'_>, sums: usize, synapse: &Expr) -> Result<(Expr, Expr, Vec<Expr>)> {
+    let at = std::slice::from_ref(synapse);
+    let (scale, shift) = (s.load(&call.inputs[3], at)?, s.load(&call.inputs[4], at)?);
+    let weights = (0..sums).map(|k| s.load(&call.inputs[5 + k], at)).collect::<Result<Vec<_>>>()?;
+    Ok((scale, shift, weights))
 }
 
 /// Whether all ends of synapses are known to be in range: of sources and destinations, of which there are so many.

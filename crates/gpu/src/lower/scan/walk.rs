@@ -168,7 +168,7 @@ impl Lowering<'_> {
                 }
                 for (id, node) in graph.nodes().iter().enumerate() {
                     let id = id as u32;
-                    walker.node(s, id, node, lists.get(&id).or(self.constants.lists(path, id)))?;
+                    walker.node(s, id, node, lists.get(&id).or(self.constants.synapses(path, id)))?;
                 }
                 walker.results(s, scan, outs, &time, &first_row, &rows_in_all)?;
                 walker.next_states(s, scan, &inputs)?;
