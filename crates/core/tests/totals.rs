@@ -42,13 +42,15 @@ fn gradients_of_shared_numbers_add_up_over_blocks_and_threads() {
             let program = Program::compile(&graph, &CompileOptions::default().threads(threads)).unwrap();
             let plan = program.plan(&bindings).unwrap();
             let blocks = |k: &Kernel| match k {
-                Kernel::Scan(scan) => Some((scan.batch, scan.blocks.is_some())),
+                Kernel::Scan(scan) => Some((scan.batch, scan.blocks.is_some(), scan.passed)),
                 _ => None,
             };
             let loops: Vec<_> = plan.steps.iter().filter_map(|s| blocks(&s.kernel)).collect();
             assert_eq!(loops.len(), 2, "{}", plan.explain(None));
-            assert!(loops.iter().all(|(_, blocks)| *blocks), "{rows} rows: {}", plan.explain(None));
+            assert!(loops.iter().all(|(_, blocks, _)| *blocks), "{rows} rows: {}", plan.explain(None));
             assert_eq!(loops[1].0, BatchAxis::Last, "{rows} rows: {}", plan.explain(None));
+            let both = loops[0].0 == BatchAxis::Last;
+            assert_eq!(loops[0].2 > 0, both, "what both loops have batch-last stays so: {}", plan.explain(None));
             let got = run(&program, &inputs);
             assert_eq!(got, run(&program, &inputs), "{rows} rows, {threads} threads: other bits the second time");
             for ((output, got), want) in graph.outputs().iter().zip(&got).zip(&want) {

@@ -251,6 +251,10 @@ pub struct Scan {
     pub blocks: Option<Blocks>,
     /// What fills the lanes in the body.
     pub batch: BatchAxis,
+    /// Results that stay batch-last, since only other loops with the same blocks read them.
+    pub passed: usize,
+    /// The bytes of these.
+    pub passed_bytes: usize,
 }
 
 /// How a loop's rows are cut.
@@ -487,8 +491,13 @@ impl fmt::Display for Kernel {
             Kernel::Scan(s) => {
                 write!(f, "scan of {} steps", s.steps)?;
                 match s.blocks {
-                    Some(b) => write!(f, ", {} rows by {}, {}", b.rows, b.block_rows, s.batch),
-                    None => Ok(()),
+                    Some(b) => write!(f, ", {} rows by {}, {}", b.rows, b.block_rows, s.batch)?,
+                    None => {}
+                }
+                match s.passed {
+                    0 => Ok(()),
+                    1 => write!(f, ", 1 result stays so"),
+                    n => write!(f, ", {n} results stay so"),
                 }
             }
             Kernel::Attention(a) => {

@@ -68,7 +68,8 @@ pub(super) fn kernel(graph: &Graph, node: &Node, bindings: &Bindings, looped: Op
             let blocks = looped.and_then(|l| {
                 l.block_rows.map(|block_rows| Blocks { rows: block_rows * l.blocks, block_rows, threads: 1 })
             });
-            Kernel::Scan(Scan { steps: looped.map_or(0, |l| l.steps), blocks, batch: BatchAxis::First })
+            let steps = looped.map_or(0, |l| l.steps);
+            Kernel::Scan(Scan { steps, blocks, batch: BatchAxis::First, passed: 0, passed_bytes: 0 })
         }
         Op::Attention { causal, .. } => {
             let (q, k, v) = (sizes(0)?, sizes(1)?, sizes(2)?);

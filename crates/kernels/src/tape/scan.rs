@@ -7,7 +7,7 @@
 //!
 //! States and sequences are batch-first. A body may be batch-last instead, so that the rows of its block fill the lanes
 //! (the crate's documentation explains the two). Then the loop transposes the states at the start and at the end of the
-//! block, and the sequences in every step.
+//! block, and the sequences in every step, but for those that are batch-last themselves.
 //!
 //! A *total* is a state without rows to which each step of each block adds something: a sum over rows. Every worker has one
 //! of its own, which goes on from block to block, and at the end they are added in the order of the workers. So the result
@@ -44,6 +44,9 @@ pub struct Sequence {
     pub rows: usize,
     /// Bytes of one row of one step.
     pub row_bytes: usize,
+    /// Whether the rows of a block are batch-last where they are, in the memory that they would have batch-first: two loops
+    /// with the same blocks pass values on in this way. They are read and written in place.
+    pub batch_last: bool,
 }
 
 /// One step, for some number of rows.
@@ -351,7 +354,9 @@ impl PlacedScan<'_> {
                 let copy = room.buffer;
                 let (first, apart) = scan.rows_at(s, start, t);
                 let base = slots.at(&s.at).wrapping_add(first);
-                let ptr = if *batch_last {
+                let ptr = if s.batch_last {
+                    base
+                } else if *batch_last {
                     // SAFETY: see above.
                     unsafe { transpose(tape.machine(), n, s.row_bytes, base, apart, scratch.add(copy), false) };
                     scratch.wrapping_add(copy)
@@ -373,7 +378,7 @@ impl PlacedScan<'_> {
             for (s, room) in scan.outputs.iter().zip(&rooms.outputs) {
                 let (start, n) = part(s.rows);
                 let (first, apart) = scan.rows_at(s, start, t);
-                let direct = !batch_last && (apart == s.row_bytes || n == 1);
+                let direct = s.batch_last || (!batch_last && (apart == s.row_bytes || n == 1));
                 in_place &= direct;
                 frame.slots[room.slot] =
                     if direct { slots.at(&s.at).wrapping_add(first) } else { scratch.wrapping_add(room.buffer) };
@@ -387,7 +392,7 @@ impl PlacedScan<'_> {
             if in_place {
                 continue;
             }
-            for (s, room) in scan.outputs.iter().zip(&rooms.outputs) {
+            for (s, room) in scan.outputs.iter().zip(&rooms.outputs).filter(|(s, _)| !s.batch_last) {
                 let (start, n) = part(s.rows);
                 let copy = scratch.wrapping_add(room.buffer);
                 let (first, apart) = scan.rows_at(s, start, t);

@@ -431,8 +431,12 @@ fn scan(s: &Scan, a: &mut Accesses<'_>, threads: usize) -> Check {
         a.write(last, bytes, 1)?;
     }
     for (sequence, written) in s.sequences.iter().map(|x| (x, false)).chain(s.outputs.iter().map(|x| (x, true))) {
-        let Sequence { at, rows, row_bytes } = sequence;
+        let Sequence { at, rows, row_bytes, batch_last } = sequence;
         let rows = rows_of(*rows)?;
+        let bodies_are = s.body.batch_last && s.tail.as_ref().is_none_or(|tail| tail.batch_last);
+        if *batch_last && (s.blocks.is_none() || s.time_inside || !bodies_are) {
+            return Err("a sequence that is batch-last, in a loop that is not".into());
+        }
         rows.checked_mul(s.steps).ok_or("a sequence that overflows")?;
         let bytes = rows.checked_mul(*row_bytes).and_then(|n| n.checked_mul(s.steps));
         if written { a.write(at, bytes, 1)? } else { a.read(at, bytes, 1)? }

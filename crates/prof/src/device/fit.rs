@@ -333,14 +333,18 @@ fn count_loop<'a>(
     all: &mut Vec<Counted<'a>>,
 ) {
     let (cut, turned) = match &step.kernel {
-        Kernel::Scan(scan) => (scan.blocks.filter(|b| b.block_rows > 0), scan.batch == BatchAxis::Last),
-        _ => (None, false),
+        Kernel::Scan(scan) => {
+            let last = scan.batch == BatchAxis::Last;
+            let turned = last.then(|| step.cost.bytes_written.saturating_sub(scan.passed_bytes as u64));
+            (scan.blocks.filter(|b| b.block_rows > 0), turned)
+        }
+        _ => (None, None),
     };
     let (blocks, work) = cut.map_or((1, 1.0), |b| (b.rows.div_ceil(b.block_rows), b.rows as f64 / b.block_rows as f64));
     let calls = times * looped.steps as f64 * blocks as f64;
     let mut own = Counts::from([(Unit::LoopBlock, times * blocks as f64), (Unit::LoopStep, calls)]);
-    if turned {
-        own.insert(Unit::TurnedByte, times * step.cost.bytes_written as f64);
+    if let Some(bytes) = turned {
+        own.insert(Unit::TurnedByte, times * bytes as f64);
     }
     let set = working_set(&looped.body);
     let split = looped.block_rows.map(|_| blocks);

@@ -97,6 +97,8 @@ pub(super) struct Lower<'a> {
     views: HashMap<Value, Vec<usize>>,
     /// Known values that were repeated to fill a shape before the run.
     pub(super) stretched: HashMap<(Value, Vec<usize>), Place>,
+    /// Values that loops pass to each other batch-last, in blocks of so many rows.
+    pub(super) batch_last: HashMap<Value, usize>,
     /// The place in the schedule that is being lowered.
     at: usize,
     /// Inputs' names in their order.
@@ -178,6 +180,7 @@ fn lower_with(
         places: HashMap::new(),
         views: HashMap::new(),
         stretched: HashMap::new(),
+        batch_last: HashMap::new(),
         at: 0,
         input_names: graph.inputs().map(|(name, _)| name).collect(),
         buffers: Vec::new(),

@@ -23,9 +23,12 @@ struct Block {
 
 /// The body for a block of rows: batch-last, if there are enough of them to fill the lanes and it has that form.
 fn block(l: &Lower<'_>, rows: usize, bodies: &Bodies, known: &Fixed) -> Result<Block> {
+    block_as(l, rows, bodies, known, rows >= bodies.rows_batch_last(&l.target))
+}
+
+fn block_as(l: &Lower<'_>, rows: usize, bodies: &Bodies, known: &Fixed, batch_last: bool) -> Result<Block> {
     let bindings = l.bindings.clone().with(rows::ROWS, rows);
     let target = Target { threads: 1, ..l.target };
-    let batch_last = rows >= bodies.rows_batch_last(&l.target);
     let body = bodies.batch_last.as_ref().filter(|_| batch_last).unwrap_or(&bodies.batch_first);
     Ok(Block { lowered: lower_body(body, &bindings, target, known)?, batch_last })
 }
@@ -217,6 +220,17 @@ struct Fixed {
 }
 
 impl Fixed {
+    fn of(l: &Lower<'_>, node: &Node, scan: &Scan) -> Result<Fixed> {
+        let mut known = Fixed::default();
+        for (i, &v) in node.inputs.iter().enumerate().skip(scan.states + scan.sequences) {
+            if let (Some(origin), Some(data)) = (l.known.origin(v), l.known.data(v)?) {
+                known.identity.push((i, origin, data.tensor.shape().to_vec()));
+                known.data.insert(i, data);
+            }
+        }
+        Ok(known)
+    }
+
     /// The data that is identified by its address.
     fn addressed(&self) -> Vec<Tensor> {
         self.data.values().filter(|data| data.slot.is_none()).map(|data| data.tensor.clone()).collect()
@@ -294,6 +308,48 @@ fn form<T>(found: Result<rows::Form<T>>) -> Result<Option<T>> {
     }
 }
 
+/// Finds results of a batch-last loop that only other loops read, such as what the backward loop needs of the forward one.
+/// They stay batch-last, in blocks of so many rows and a last one of `left`, if all readers take such blocks.
+fn pass_on(l: &mut Lower<'_>, id: u32, states: usize, rows: usize, left: usize) -> Result<()> {
+    let graph = l.graph;
+    let mut readers = graph.readers().swap_remove(id as usize);
+    readers.dedup();
+    for slot in states..graph.nodes()[id as usize].outs.len() {
+        let value = Value { node: id, slot: slot as u16 };
+        if graph.outputs().iter().any(|output| output.value == value) {
+            continue;
+        }
+        let readers: Vec<&Node> = readers.iter().map(|id| &graph.nodes()[*id as usize]).collect();
+        let mut takes = vec![];
+        for node in readers.into_iter().filter(|node| node.inputs.contains(&value)) {
+            takes.push(takes_blocks(l, node, value, rows, left)?);
+        }
+        if !takes.is_empty() && !takes.contains(&false) {
+            l.batch_last.insert(value, rows);
+        }
+    }
+    Ok(())
+}
+
+/// Whether a node is a loop that reads a value as a sequence and nothing else, and takes such blocks batch-last, too.
+fn takes_blocks(l: &Lower<'_>, node: &Node, value: Value, rows: usize, left: usize) -> Result<bool> {
+    let Op::Scan(scan) = &node.op else { return Ok(false) };
+    let sequences = scan.states..scan.states + scan.sequences;
+    let mut places = (0..node.inputs.len()).filter(|i| node.inputs[*i] == value);
+    let mut others = node.inputs[sequences.clone()].iter().filter_map(|v| l.batch_last.get(v));
+    if scan.axis != 0 || !places.all(|i| sequences.contains(&i)) || others.any(|other| *other != rows) {
+        return Ok(false);
+    }
+    for (i, v) in node.inputs[..sequences.end].iter().enumerate() {
+        if l.sized(*v)?.shape.get(usize::from(i >= scan.states)) == Some(&0) {
+            return Ok(false);
+        }
+    }
+    let Some(bodies) = l.target.loops.forms(scan)? else { return Ok(false) };
+    let least = bodies.given(&Fixed::of(l, node, scan)?).rows_batch_last(&l.target);
+    Ok(rows >= least && (left == 0 || left >= least))
+}
+
 pub(super) fn lower(l: &mut Lower<'_>, id: u32, scan: &Scan) -> Result<()> {
     let node = &l.graph.nodes()[id as usize];
     let out = |slot: usize| Value { node: id, slot: slot as u16 };
@@ -302,13 +358,7 @@ pub(super) fn lower(l: &mut Lower<'_>, id: u32, scan: &Scan) -> Result<()> {
 
     let steps = l.sized(node.inputs[scan.states])?.shape[scan.axis];
     // Fixed values that are known now can be packed now.
-    let mut known = Fixed::default();
-    for (i, &v) in node.inputs.iter().enumerate().skip(carried) {
-        if let (Some(origin), Some(data)) = (l.known.origin(v), l.known.data(v)?) {
-            known.identity.push((i, origin, data.tensor.shape().to_vec()));
-            known.data.insert(i, data);
-        }
-    }
+    let known = Fixed::of(l, node, scan)?;
     let elements: Vec<Vec<usize>> = node.inputs[..carried]
         .iter()
         .enumerate()
@@ -326,8 +376,16 @@ pub(super) fn lower(l: &mut Lower<'_>, id: u32, scan: &Scan) -> Result<()> {
     let totals: Vec<bool> = (0..carried).map(is_total).collect();
     let batch = (0..carried).find(|i| !totals[*i]).and_then(|i| elements[i].first().copied()).unwrap_or(1);
     let threads = l.target.threads;
-    let (blocks, body, tail) = match bodies {
-        Some(bodies) => {
+    let passed = node.inputs[scan.states..carried].iter().find_map(|v| l.batch_last.get(v).copied());
+    let (blocks, body, tail) = match (bodies, passed) {
+        (Some(bodies), Some(rows)) => {
+            // The blocks of the loop that passes values on to this one.
+            let left = batch % rows;
+            let body = block_as(l, rows, &bodies, &known, true)?;
+            let tail = if left > 0 { Some(block_as(l, left, &bodies, &known, true)?) } else { None };
+            (Some((batch, rows)), body, tail)
+        }
+        (Some(bodies), None) => {
             let (lanes, tuning) = (l.target.isa.lanes(), l.target.tuning);
             let each = tuning.transcendental_operations() as u64;
             let work = cost.flops.saturating_add(cost.transcendentals.saturating_mul(each));
@@ -360,12 +418,20 @@ pub(super) fn lower(l: &mut Lower<'_>, id: u32, scan: &Scan) -> Result<()> {
             let tail = if left > 0 { Some(block(l, left, &bodies, &known)?) } else { None };
             (Some((batch, rows)), body, tail)
         }
-        None => {
+        (None, _) => {
             let body = Body::new(Arc::clone(&scan.body));
             let lowered = lower_body(&body, l.bindings, l.target, &known)?;
             (None, Block { lowered, batch_last: false }, None)
         }
     };
+
+    if let Some((rows, block)) = blocks
+        && scan.axis == 0
+        && body.batch_last
+        && tail.as_ref().is_none_or(|tail| tail.batch_last)
+    {
+        pass_on(l, id, scan.states, block, rows % block)?;
+    }
 
     let types = scan.body.input_types();
     let row_shape = |i: usize, shape: &[usize]| {
@@ -385,7 +451,8 @@ pub(super) fn lower(l: &mut Lower<'_>, id: u32, scan: &Scan) -> Result<()> {
     let mut sequences = Vec::with_capacity(scan.sequences);
     for (i, element) in elements.iter().enumerate().skip(scan.states) {
         let (rows, row_bytes) = row_shape(i, element);
-        sequences.push(Sequence { at: l.read(node.inputs[i])?, rows, row_bytes });
+        let batch_last = l.batch_last.contains_key(&node.inputs[i]);
+        sequences.push(Sequence { at: l.read(node.inputs[i])?, rows, row_bytes, batch_last });
     }
     let tapes = || std::iter::once(&body).chain(&tail).map(|block| &block.lowered.tape);
     let mut fixed = Vec::with_capacity(node.inputs.len() - carried);
@@ -408,7 +475,8 @@ pub(super) fn lower(l: &mut Lower<'_>, id: u32, scan: &Scan) -> Result<()> {
         let rows = if blocks.is_some() || scan.axis == 1 { shape.first().copied().unwrap_or(1) } else { 1 };
         let bytes = byte_size(sized.dtype, &shape).unwrap_or(0);
         let at = l.write(out(slot))?;
-        outputs.push(Sequence { at, rows, row_bytes: bytes.checked_div(rows).unwrap_or(0) });
+        let batch_last = l.batch_last.contains_key(&out(slot));
+        outputs.push(Sequence { at, rows, row_bytes: bytes.checked_div(rows).unwrap_or(0), batch_last });
     }
     let tape = |block: &Block| tape::Body { tape: Arc::clone(&block.lowered.tape), batch_last: block.batch_last };
     let plan = |block: &Block| Arc::clone(&block.lowered.plan);
@@ -441,10 +509,13 @@ pub(super) fn lower(l: &mut Lower<'_>, id: u32, scan: &Scan) -> Result<()> {
     let inside = inside.times(steps as u64);
     (cost.flops, cost.transcendentals) = (inside.flops, inside.transcendentals);
     let looped = Loop { steps, block_rows, blocks: whole, body: plan, tail: tail_plan, workgroup: None };
+    let passed = || call.outputs.iter().filter(|output| output.batch_last);
     let kernel = Kernel::Scan(kernel::Scan {
         steps,
         blocks: blocks.map(|(rows, block_rows)| Blocks { rows, block_rows, threads: workers }),
         batch: batch_axis,
+        passed: passed().count(),
+        passed_bytes: passed().map(|output| steps * output.rows * output.row_bytes).sum(),
     });
     l.call(out(0), Call::Scan(Box::new(call)), Label { kernel, cost, in_place: false, looped: Some(Box::new(looped)) })
 }

@@ -606,9 +606,9 @@ fn a_scan_inside_a_scan_runs_with_frames_of_its_own() {
         let row_bytes = 4 * WIDTH;
         let nested = Scan {
             states: vec![ScanState { init: h, last: next, rows: 4, row_bytes, total: false }],
-            sequences: vec![Sequence { at: xs, rows: 4, row_bytes }],
+            sequences: vec![Sequence { at: xs, rows: 4, row_bytes, batch_last: false }],
             fixed: vec![w],
-            outputs: vec![Sequence { at: ys, rows: 4, row_bytes }],
+            outputs: vec![Sequence { at: ys, rows: 4, row_bytes, batch_last: false }],
             scratch: Ref { slot: 0, offset: 0, len: SCRATCH },
             ..inner
         };
@@ -618,9 +618,9 @@ fn a_scan_inside_a_scan_runs_with_frames_of_its_own() {
             reverse: false,
             time_inside: false,
             states: vec![ScanState { init: l.init, last: l.last, rows: 1, row_bytes: bytes, total: false }],
-            sequences: vec![Sequence { at: l.xs, rows: 1, row_bytes: STEPS * bytes }],
+            sequences: vec![Sequence { at: l.xs, rows: 1, row_bytes: STEPS * bytes, batch_last: false }],
             fixed: vec![l.w],
-            outputs: vec![Sequence { at: l.ys, rows: 1, row_bytes: STEPS * bytes }],
+            outputs: vec![Sequence { at: l.ys, rows: 1, row_bytes: STEPS * bytes, batch_last: false }],
             blocks: None,
             body: Body { tape: tape.into(), batch_last: false },
             tail: None,
