@@ -209,6 +209,7 @@ impl Products {
             b: GemmB::LowBit { b: Arc::clone(b), rounded, next: None },
             c: matrix(c, m, n),
             bias: None,
+            add: None,
             row_bias: None,
             epilogue: None,
             scratch: Ref { slot: 0, offset: 0, len: scratch },

@@ -278,6 +278,9 @@ tuning! {
     /// cells, blocks that fit the first level were 5 to 12% slower: their few rows leave too few sums to hide the latency
     /// of a multiply-add.
     loop_block_bytes_most = 192 << 10, "bytes", 0..=MOST, by 1;
+    /// The most bytes of totals to which each step of a loop adds products of its rows, instead of one product after the
+    /// loop: they are read and written in each step, and so must be in a near cache.
+    loop_total_bytes_most = 256 << 10, "bytes", 0..=MOST, by 1;
     /// Operations of a loop for which another thread is used: some microseconds of them, as for products.
     loop_thread_operations_least = 500_000, "operations", 1..=MOST, by 1;
     /// How many operations a transcendental function counts as.
@@ -298,6 +301,8 @@ tuning! {
     /// From how many registers of rows on a loop's block is batch-last, if it has products: with fewer, they have too few sums
     /// at a time, and each multiply-add waits for the one before.
     loop_batch_last_registers_of_products_least = 3, "registers", 1..=64, by 1;
+    /// The same where weights are values of the run, as in training: batch-first, they would be packed in each step.
+    loop_batch_last_registers_of_given_products_least = 2, "registers", 1..=64, by 1;
     /// From how much of a register of rows on it is, if its products are all gated cells.
     loop_batch_last_sixteenths_of_cells_least = 32, "sixteenths of a register", 1..=1024, by 1;
     /// The most rows, beyond one, of a batch-first gated cell.

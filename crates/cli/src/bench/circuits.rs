@@ -8,7 +8,7 @@ use crate::{Outcome, devices, load, out, stop};
 use anyhow::{Context, Result, anyhow, bail};
 use schwann::backend::Backend;
 use schwann::nn::train::{Batch, Recipe, Step};
-use schwann::nn::{self, GraphOptions, InitialState, Model};
+use schwann::nn::{self, GraphOptions, InitialState, Model, Timespans};
 use schwann::pass::PassOptions;
 use schwann::prof::device::cpu;
 use schwann::prof::device::roof::{Ready, numbers, peak_flops, share};
@@ -35,6 +35,7 @@ Examples:
   schwann bench circuits                three models, four shapes
   schwann bench circuits --model projected-cfc --batch 32 --steps 16
   schwann bench circuits --model wired-cfc --batch 32 --steps 16 --train --json
+  schwann bench circuits --model wired-ltc --batch 8 --steps 16 --irregular
   schwann bench circuits --model wired-cfc,wired-ltc --sparsity 0.8
   schwann bench circuits --model circuit.safetensors";
 
@@ -64,6 +65,9 @@ pub(super) struct Args {
     /// Time full training steps.
     #[arg(long)]
     train: bool,
+    /// A time span of its own for each sample and step, between 0.5 and 1.5, instead of 1 for all.
+    #[arg(long)]
+    irregular: bool,
     /// Neurons, of a built-in model.
     #[arg(long, value_name = "N", value_parser = load::size)]
     units: Option<usize>,
@@ -102,6 +106,7 @@ struct Record<'a> {
     n: usize,
     kind: &'static str,
     first_state: &'static str,
+    timespans: &'static str,
     isa: String,
     flops: u64,
     transcendentals: u64,
@@ -217,8 +222,9 @@ pub(super) fn run(args: &Args) -> Result<Outcome> {
     table.write(&mut out)?;
     let what = if args.train { "a full training step" } else { "Session::run" };
     let mut notes = format!(
-        "times of {what} (measured); states start at zero in each; flops and functions counted in the plan, without \
-         what it skips (derived)"
+        "times of {what} (measured); states start at zero in each{}; flops and functions counted in the plan, without \
+         what it skips (derived)",
+        if args.irregular { "; every sample and step has a time span of its own" } else { "" }
     );
     if !peaks.is_empty() {
         notes += &format!("; peak: {} (measured)", peaks.join(", "));
@@ -326,12 +332,18 @@ fn describe(model: &Model) -> String {
     format!("{}: {}, {parameters} parameters", layers.join(" → "), sizes.unwrap_or_default())
 }
 
+/// One time span for everything, or one for each sample and step.
+fn timespans(args: &Args) -> Timespans {
+    if args.irregular { Timespans::PerStep } else { GraphOptions::default().timespans }
+}
+
 /// An input's data for these sizes.
 fn data(graph: &Graph, name: &str, sizes: &Bindings) -> Result<Tensor> {
     let (_, value) = graph.inputs().find(|(n, _)| *n == name).with_context(|| format!("no input `{name}`"))?;
     let ty = graph.ty(value);
     let shape = ty.shape.eval(sizes)?;
     match ty.dtype {
+        DType::F32 if name == "timespans" => Ok(numbers(DType::F32, &shape, 0.5, 1.5)?),
         DType::F32 => Ok(numbers(DType::F32, &shape, -1.0, 1.0)?),
         // Symbols: the first one is always there.
         other => Ok(Tensor::zeros(other, &shape)?),
@@ -349,9 +361,13 @@ fn measure<'a>(
     let (samples, cost, training, device) = match args.train {
         true => train(args, model, &sizes, &*engine.backend)?,
         false => {
-            let graph = model.graph(&GraphOptions::default().state(InitialState::Zero))?;
-            let x = data(&graph, "x", &sizes)?;
-            let mut ready = Ready::new(&graph, [("x".to_owned(), x)], &*engine.backend, PassOptions::default())?;
+            let options = GraphOptions::default().state(InitialState::Zero).timespans(timespans(args));
+            let graph = model.graph(&options)?;
+            let mut inputs = vec![("x".to_owned(), data(&graph, "x", &sizes)?)];
+            if args.irregular {
+                inputs.push(("timespans".to_owned(), data(&graph, "timespans", &sizes)?));
+            }
+            let mut ready = Ready::new(&graph, inputs, &*engine.backend, PassOptions::default())?;
             let samples = time(args.seconds, || super::once(&mut ready))?;
             let device = DeviceTimes::of(&ready.device_times(args.seconds)?);
             let cost = ready.session().plan().context("a run leaves a plan")?.cost();
@@ -370,6 +386,7 @@ fn measure<'a>(
         n: samples.samples * samples.calls_per_sample,
         kind: if args.train { "train" } else { "infer" },
         first_state: "zero",
+        timespans: if args.irregular { "per step" } else { "one" },
         isa: engine.isa(),
         flops: cost.flops,
         transcendentals: cost.transcendentals,
@@ -393,10 +410,13 @@ fn train(
     sizes: &Bindings,
     backend: &dyn Backend,
 ) -> Result<(Samples, Cost, Option<Training>, Option<DeviceTimes>)> {
-    let recipe = Recipe { rate: RATE, ..Recipe::default() };
+    let recipe = Recipe { rate: RATE, timespans: timespans(args), ..Recipe::default() };
     let mut step = Step::new_for(model, &recipe, backend, &CompileOptions::default().budget(load::budget()))?;
     let graph = step.program().graph();
-    let batch = Batch::new(data(graph, "x", sizes)?, data(graph, "target", sizes)?);
+    let mut batch = Batch::new(data(graph, "x", sizes)?, data(graph, "target", sizes)?);
+    if args.irregular {
+        batch.timespans = Some(data(graph, "timespans", sizes)?);
+    }
     let mut losses: Option<(f32, f32)> = None;
     let samples = time(args.seconds, || {
         stop::check()?;

@@ -129,6 +129,18 @@ pub(super) fn matmul(list: &mut List<'_>) {
             c.result(y)
         });
     }
+    // Something is added to a product: of given or trained weights, of one row, of its two parts, or of several rows.
+    for (m, trained) in [(1, false), (1, true), (5, false), (5, true), (33, false)] {
+        let weights = if trained { "trained" } else { "given" };
+        list.add("matmul", format!("f32/added-to/{m}x24x17-{weights}"), Tolerance::sum_of(24), |c| {
+            let (x, h, other) = (c.uniform(&[m, 15])?, c.uniform(&[m, 9])?, c.uniform(&[m, 17])?);
+            let w = if trained { c.trained_uniform(&[24, 17])? } else { c.uniform(&[24, 17])? };
+            let joined = c.concat(&[x, h], 1)?;
+            let product = c.matmul(joined, w)?;
+            let y = c.add(product, other)?;
+            c.result(y)
+        });
+    }
     let empty: [(&[usize], &[usize]); 5] =
         [(&[3, 0], &[0, 5]), (&[0, 3], &[3, 5]), (&[3, 4], &[4, 0]), (&[0, 3, 4], &[4, 5]), (&[2, 3, 0], &[2, 0, 1])];
     for (a, b) in empty {

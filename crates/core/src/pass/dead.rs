@@ -37,7 +37,7 @@ pub(super) fn unread_by_loops(graph: &Graph) -> Result<Graph> {
 
 /// Drops nodes that no result depends on, and results of programs and sequences of loops that are not read. Inputs stay:
 /// they are the graph's interface.
-pub(super) fn dead_code(graph: &Graph, _: &PassOptions) -> Result<Graph> {
+pub(crate) fn dead_code(graph: &Graph, _: &PassOptions) -> Result<Graph> {
     let nodes = graph.nodes();
     let mut live: Vec<Vec<bool>> = nodes.iter().map(|n| vec![false; n.outs.len()]).collect();
     let read = |live: &mut Vec<Vec<bool>>, v: &Value| live[v.node as usize][usize::from(v.slot)] = true;

@@ -7,7 +7,7 @@ mod absorb;
 mod again;
 mod algebra;
 pub(crate) mod cells;
-mod dead;
+pub(crate) mod dead;
 mod differentiable;
 mod evaluate;
 mod fold;

@@ -15,7 +15,7 @@
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::graph::{Graph, Node, Value};
-use crate::op::{Binary, MapInstr, Op, Scan, Type};
+use crate::op::{Binary, MapInstr, Op, Reduction, Scan, Type};
 use crate::shape::{Dim, Shape};
 use std::collections::{HashMap, HashSet};
 
@@ -53,6 +53,15 @@ impl Totals {
         let once = |v: Value| uses[v.node as usize][usize::from(v.slot)] == 1;
         let mut found = Totals { states: vec![false; scan.states], nodes: HashSet::new(), misread: None };
         for (id, node) in (0u32..).zip(body.nodes()) {
+            if let Some(total) = product_added(node) {
+                let own = Value { node: id, slot: 0 };
+                let i = of_state.get(&total).copied().filter(|i| next(*i) == own);
+                if let Some(i) = i.filter(|i| body.ty(total) == body.ty(own) && once(states[*i]) && once(own)) {
+                    found.states[i] = true;
+                    found.nodes.insert(id);
+                }
+                continue;
+            }
             let Some(pairs) = added(node) else { continue };
             let state = |(slot, pair): (usize, &[Value; 2])| {
                 let (i, sum) = match (of_state.get(&pair[0]), of_state.get(&pair[1])) {
@@ -63,11 +72,12 @@ impl Totals {
                 let own = Value { node: id, slot: slot as u16 };
                 let same = body.ty(sum) == body.ty(own) && body.ty(next(i)) == body.ty(own);
                 let read = once(states[i]) && once(sum) && once(own);
-                (next(i) == own && same && read && over_rows(body, sum)).then_some(i)
+                (next(i) == own && same && read && (over_rows(body, sum) || sum_of_rows(body, sum))).then_some(i)
             };
             if let Some(states) = pairs.iter().enumerate().map(state).collect::<Option<Vec<usize>>>() {
                 states.into_iter().for_each(|i| found.states[i] = true);
                 found.nodes.insert(id);
+                found.nodes.extend(pairs.iter().flatten().filter(|v| sum_of_rows(body, **v)).map(|v| v.node));
             }
         }
         let misread = |node: &Node| node.inputs.iter().find(|v| over_rows(body, **v)).map(|v| v.node);
@@ -84,6 +94,24 @@ fn over_rows(body: &Graph, value: Value) -> bool {
         Op::SynapseGradient { of, .. } => of.lists().contains(&usize::from(value.slot)),
         _ => false,
     }
+}
+
+/// Whether a value is the sum of a matrix' rows, if these are its first axis.
+fn sum_of_rows(body: &Graph, value: Value) -> bool {
+    let node = body.node(value);
+    match &node.op {
+        Op::Reduce { kind: Reduction::Sum, axes, keep: false } => {
+            axes[..] == [0] && body.ty(node.inputs[0]).shape.rank() == 2
+        }
+        _ => false,
+    }
+}
+
+/// For a node that does nothing but add a product aᵀ · b of matrices to a value: that value.
+fn product_added(node: &Node) -> Option<Value> {
+    let Op::MatMulMap { transpose_a: true, transpose_b: false, map, .. } = &node.op else { return None };
+    let added = matches!(map.code[..], [MapInstr::Input(0), MapInstr::Input(1), MapInstr::Binary(Binary::Add, 0, 1)]);
+    (added && node.inputs.len() == 3).then(|| node.inputs[2])
 }
 
 /// For a node that does nothing but add two of its inputs for each of its results: these.
@@ -170,6 +198,14 @@ pub fn independent(scan: &Scan) -> Result<Form<Independent>> {
                 axis
             }
             Op::Const(_) => None,
+            // Of what adds to a total, only sums over rows read values that have some, as their first axis.
+            Op::MatMulMap { .. } | Op::Reduce { .. } if totals.nodes.contains(&(id as u32)) => {
+                let operands = if matches!(node.op, Op::Reduce { .. }) { 1 } else { 2 };
+                if node.inputs[..operands].iter().any(|v| rows.axis.get(v) != Some(&0)) {
+                    return Ok(Err(format!("`{}` ({}) mixes them", node.name, node.op.name())));
+                }
+                None
+            }
             _ if totals.nodes.contains(&(id as u32)) => None,
             _ => match rows.axis_of(body, node.inputs.as_slice(), &node.op, &node.outs[0]) {
                 Some(axis) => axis,
@@ -315,7 +351,16 @@ impl BatchLast<'_> {
         let Independent { body, axis, .. } = self.from;
         let Some(&at) = axis.get(&value) else {
             let inputs = node.inputs.iter().map(|v| self.map.get(v).copied()).collect::<Option<Vec<_>>>()?;
-            let new = self.push(node.op.clone(), inputs, node.name.clone())?;
+            let mut op = node.op.clone();
+            // What sums over rows finds them in the last axis now.
+            match &mut op {
+                Op::MatMulMap { transpose_a, transpose_b, .. } if axis.contains_key(&node.inputs[0]) => {
+                    (*transpose_a, *transpose_b) = (false, true);
+                }
+                Op::Reduce { axes, .. } if axis.contains_key(&node.inputs[0]) => *axes = vec![1],
+                _ => {}
+            }
+            let new = self.push(op, inputs, node.name.clone())?;
             self.made(id, node, new);
             return Some(());
         };

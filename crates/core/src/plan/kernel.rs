@@ -490,14 +490,13 @@ impl fmt::Display for Kernel {
             }
             Kernel::Scan(s) => {
                 write!(f, "scan of {} steps", s.steps)?;
-                match s.blocks {
-                    Some(b) => write!(f, ", {} rows by {}, {}", b.rows, b.block_rows, s.batch)?,
-                    None => {}
+                if let Some(b) = s.blocks {
+                    write!(f, ", {} rows by {}, {}", b.rows, b.block_rows, s.batch)?;
                 }
                 match s.passed {
                     0 => Ok(()),
-                    1 => write!(f, ", 1 result stays so"),
-                    n => write!(f, ", {n} results stay so"),
+                    1 => write!(f, ", 1 result stays batch-last"),
+                    n => write!(f, ", {n} results stay batch-last"),
                 }
             }
             Kernel::Attention(a) => {

@@ -300,6 +300,9 @@ pub(crate) fn every_case_agrees(backend: &dyn Backend) {
             let mut session = program.map_err(|e| e.to_string())?.session();
             for _ in 0..2 {
                 let got = session.run(&inputs).map_err(|e| e.to_string())?;
+                if expected.is_empty() || got.len() != expected.len() {
+                    return Err(format!("{} results, expected {}", got.len(), expected.len()));
+                }
                 for (want, got) in expected.iter().zip(got) {
                     compare(want, got, case.tolerance)?;
                 }

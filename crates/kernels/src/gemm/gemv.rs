@@ -74,14 +74,16 @@ unsafe fn columns<S: Lanes, const M: usize, const N: usize>(s: S, t: &Tile, from
 /// The element must lie in C.
 #[inline(always)]
 unsafe fn finish(t: &Tile, row: usize, col: usize, mut sum: f32) {
-    let c = t.c.wrapping_add(row * t.c_row + col * t.c_store.size());
+    let at = row * t.c_row + col * t.c_store.size();
+    let c = t.c.wrapping_add(at);
     // SAFETY: the caller's promise.
     unsafe {
-        if t.add {
+        if !t.add.is_null() {
+            let add = t.add.wrapping_add(at);
             sum += match t.c_store {
-                Store::F32 => c.cast::<f32>().read_unaligned(),
-                Store::F16 => c.cast::<f16>().read_unaligned().to_f32(),
-                Store::Bf16 => c.cast::<bf16>().read_unaligned().to_f32(),
+                Store::F32 => add.cast::<f32>().read_unaligned(),
+                Store::F16 => add.cast::<f16>().read_unaligned().to_f32(),
+                Store::Bf16 => add.cast::<bf16>().read_unaligned().to_f32(),
             };
         }
         if !t.bias.is_null() {

@@ -94,8 +94,8 @@ pub(crate) struct Tile {
     pub(crate) c_store: Store,
     /// Columns of C, at most the tile's width and more than the width without its last register.
     pub(crate) cols: usize,
-    /// Whether the tile adds to C.
-    pub(crate) add: bool,
+    /// What the tile is added to, which lies as C does, or null.
+    pub(crate) add: *const u8,
     /// `cols` floats added to each row, or null.
     pub(crate) bias: *const f32,
     /// One float for each row, added to all of its columns, or null.
@@ -323,23 +323,25 @@ unsafe fn tile<S: Lanes, K: Kind<S>, const M: usize, const N: usize>(s: S, t: &T
         let tail = t.cols - (N - 1) * S::LANES;
         for i in 0..M {
             let c = t.c.add(i * t.c_row).cast::<f32>();
+            let add = t.add.wrapping_add(i * t.c_row).cast::<f32>();
             let shift = if t.row_bias.is_null() { None } else { Some(s.splat(t.row_bias.add(i).read())) };
             for v in 0..N {
                 let (c, mut sum) = (c.add(v * S::LANES), acc[i][v]);
+                let add = add.wrapping_add(v * S::LANES);
                 if let Some(shift) = shift {
                     sum = s.add(sum, shift);
                 }
                 if v < N - 1 || tail == S::LANES {
-                    if t.add {
-                        sum = s.add(sum, s.load(c));
+                    if !t.add.is_null() {
+                        sum = s.add(sum, s.load(add));
                     }
                     if !t.bias.is_null() {
                         sum = s.add(sum, s.load(t.bias.add(v * S::LANES)));
                     }
                     s.store(c, sum);
                 } else {
-                    if t.add {
-                        sum = s.add(sum, s.load_n(c, tail));
+                    if !t.add.is_null() {
+                        sum = s.add(sum, s.load_n(add, tail));
                     }
                     if !t.bias.is_null() {
                         sum = s.add(sum, s.load_n(t.bias.add(v * S::LANES), tail));
@@ -364,8 +366,9 @@ unsafe fn finish_narrow<S: Simd>(s: S, t: &Tile, sums: &[[f32; MAX_LANES]]) {
             let c = t.c.add(row * t.c_row).cast::<u16>().add(from);
             let mut sum = s.load(sum.as_ptr());
             let mut lanes = [0u16; MAX_LANES];
-            if t.add {
-                lanes.as_mut_ptr().copy_from_nonoverlapping(c, n);
+            if !t.add.is_null() {
+                let add = t.add.add(row * t.c_row).cast::<u16>().add(from);
+                lanes.as_mut_ptr().copy_from_nonoverlapping(add, n);
                 let old =
                     if t.c_store == Store::Bf16 { s.load_bf16(lanes.as_ptr()) } else { s.load_f16(lanes.as_ptr()) };
                 sum = s.add(sum, old);

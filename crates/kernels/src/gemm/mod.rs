@@ -277,14 +277,14 @@ pub(crate) trait Epilogue: Sync {
     fn finish(&self, thread: usize, rows: Range<usize>, cols: Range<usize>);
 }
 
-/// `C[m, n] = A[m, k] · B[k, n] (+ C) (+ bias[n]) (+ row_bias[m])`, then the epilogue. Strides are in elements; C's column stride is 1.
+/// `C[m, n] = A[m, k] · B[k, n] (+ add[m, n]) (+ bias[n]) (+ row_bias[m])`, then the epilogue. Strides are in elements; C's column stride is 1.
 #[derive(Clone, Copy)]
 pub(crate) struct Gemm<'a> {
     /// Rows of A and C.
     pub(crate) m: usize,
     /// Columns of B and C.
     pub(crate) n: usize,
-    /// Length of the sums; 0 gives zeros (plus C, plus bias).
+    /// Length of the sums; 0 gives zeros (plus what is added).
     pub(crate) k: usize,
     /// A's element (0, 0).
     pub(crate) a: *const u8,
@@ -305,8 +305,8 @@ pub(crate) struct Gemm<'a> {
     pub(crate) c_store: Store,
     /// From one row of C to the next.
     pub(crate) c_row_stride: usize,
-    /// Whether the product is added to C.
-    pub(crate) accumulate: bool,
+    /// What is added to the product: a matrix of C's type, with C's strides. It may be C itself.
+    pub(crate) add: Option<*const u8>,
     /// `n` floats added to every row.
     pub(crate) bias: Option<*const f32>,
     /// `m` floats, each added to a whole row.
@@ -434,7 +434,7 @@ impl Scratch {
 
 fn check(kernels: &Kernels, tuning: &Tuning, g: &Gemm<'_>) {
     if let Some((_, rest)) = g.a_rest {
-        let plain = g.a_store == Store::F32 && g.c_store == Store::F32 && g.a_col_stride == 1 && !g.accumulate;
+        let plain = g.a_store == Store::F32 && g.c_store == Store::F32 && g.a_col_stride == 1 && g.add.is_none();
         let packed = matches!(g.b, B::Packed(b) if b.store == Store::F32);
         assert!(
             g.m == 1 && rest <= g.k && plain && packed && takes_parts(tuning, g.n, g.k),
@@ -485,6 +485,7 @@ pub(crate) unsafe fn gemm_batched(
         let mut one = *g;
         one.a = g.a.wrapping_add(i * a_stride);
         one.c = g.c.wrapping_add(i * c_stride);
+        one.add = g.add.map(|add| add.wrapping_add(i * c_stride));
         if let B::Plain { ptr, .. } = &mut one.b {
             *ptr = ptr.wrapping_add(i * b_stride);
         }

@@ -12,7 +12,7 @@
 //! A's copy keeps whichever of its axes is contiguous, since a tile reads A through two strides anyway.
 
 use super::Store;
-use super::micro::Lanes;
+use super::micro::{Lanes, MAX_NV};
 use crate::simd::Simd;
 use crate::simd::portable::Portable;
 use half::{bf16, f16};
@@ -104,8 +104,13 @@ unsafe fn panels<S: Lanes, T: Copy + Default>(
         // SAFETY: the caller promises n columns and room for all panels; every panel before this one was full.
         unsafe {
             let to = to.add(from * steps);
-            if b.store == Store::F32 && b.col == 1 && cols == full {
-                copy(s, panel, steps, to.cast());
+            if b.store == Store::F32 && b.col == 1 {
+                match width / S::LANES {
+                    1 => copy::<S, 1>(s, panel, steps, cols, to.cast()),
+                    2 => copy::<S, 2>(s, panel, steps, cols, to.cast()),
+                    3 => copy::<S, 3>(s, panel, steps, cols, to.cast()),
+                    _ => copy::<S, MAX_NV>(s, panel, steps, cols, to.cast()),
+                }
                 continue;
             }
             let (mut steps_done, mut cols_done) = (0, 0);
@@ -124,19 +129,23 @@ unsafe fn panels<S: Lanes, T: Copy + Default>(
     }
 }
 
-/// A full panel of contiguous f32 rows.
+/// A panel of contiguous f32 rows of `cols` columns, which take `N` registers; what is left of the last one is 0.
 ///
 /// # Safety
-/// `b` must be readable, and `to` writable, for a full panel of `steps` rows.
+/// `b` must be readable for `steps` rows and `cols` columns, and `to` writable for `N` registers for each row.
 #[inline(always)]
-unsafe fn copy<S: Lanes>(s: S, b: Source, steps: usize, to: *mut f32) {
+unsafe fn copy<S: Lanes, const N: usize>(s: S, b: Source, steps: usize, cols: usize, to: *mut f32) {
+    let last = (N - 1) * S::LANES;
+    let left = cols - last;
     for step in 0..steps {
         // SAFETY: the caller's promise.
         unsafe {
-            let (from, to) = (b.ptr.cast::<f32>().add(step * b.row), to.add(step * S::NV * S::LANES));
-            for v in 0..S::NV {
-                s.store(to.add(v * S::LANES), s.load(from.add(v * S::LANES)));
+            let (from, to) = (b.ptr.cast::<f32>().add(step * b.row), to.add(step * N * S::LANES));
+            for v in (0..last).step_by(S::LANES) {
+                s.store(to.add(v), s.load(from.add(v)));
             }
+            let from = from.add(last);
+            s.store(to.add(last), if left == S::LANES { s.load(from) } else { s.load_n(from, left) });
         }
     }
 }
@@ -209,6 +218,11 @@ unsafe fn widen<S: Simd>(s: S, a: Source, rows: usize, cols: usize, to: *mut f32
                     Store::Bf16 => s.load_bf16(p.cast()),
                 };
                 s.store(to.add(j), x);
+            }
+            if a.store == Store::F32 && a.col == 1 && whole < cols {
+                let p = from.at(0, whole).ptr;
+                s.store_n(to.add(whole), s.load_n(p.cast(), cols - whole), cols - whole);
+                continue;
             }
             for j in whole..cols {
                 let p = from.at(0, j).ptr;

@@ -129,7 +129,7 @@ impl FewRows {
     pub(crate) fn of(kernels: &'static Kernels, tuning: &Tuning, g: &Gemm<'_>) -> Option<FewRows> {
         let B::Packed(b) = g.b else { return None };
         let plain = (g.a_store, b.store, g.c_store) == (Store::F32, Store::F32, Store::F32) && g.a_col_stride == 1;
-        if !plain || g.m == 0 || !is_small(tuning, g.m, g.n, g.k) || g.accumulate {
+        if !plain || g.m == 0 || !is_small(tuning, g.m, g.n, g.k) || g.add.is_some() {
             return None;
         }
         Some(FewRows {
@@ -165,7 +165,7 @@ impl FewRows {
             c_row: self.c_row,
             c_store: Store::F32,
             cols: 0,
-            add: false,
+            add: std::ptr::null(),
             bias: at.bias,
             row_bias: at.row_bias,
             rest: at.rest,
@@ -399,6 +399,8 @@ impl<'a> Plan<'a> {
         if let B::Plain { ptr, col_stride, .. } = g.b {
             let b_step = col_stride * 4;
             let c_size = g.c_store.size();
+            let first = (rows.start * g.c_row_stride + cols.start) * c_size;
+            let at = |add: Option<*const u8>| add.map_or(std::ptr::null(), |add| add.wrapping_add(first));
             let tile = Tile {
                 k: g.k,
                 a: g.a.wrapping_add(rows.start * g.a_row_stride * 4),
@@ -407,11 +409,11 @@ impl<'a> Plan<'a> {
                 ahead: 0,
                 b: ptr.wrapping_add(cols.start * b_step),
                 b_step,
-                c: g.c.wrapping_add((rows.start * g.c_row_stride + cols.start) * c_size),
+                c: g.c.wrapping_add(first),
                 c_row: g.c_row_stride * c_size,
                 c_store: g.c_store,
                 cols: cols.len(),
-                add: g.accumulate,
+                add: at(g.add),
                 bias: g.bias.map_or(std::ptr::null(), |bias| bias.wrapping_add(cols.start)),
                 row_bias: g.row_bias.map_or(std::ptr::null(), |bias| bias.wrapping_add(rows.start)),
                 rest: std::ptr::null(),
@@ -499,12 +501,14 @@ impl<'a> Plan<'a> {
             c_row: g.c_row_stride * c_size,
             c_store: g.c_store,
             cols: 0,
-            add: g.accumulate || k.start > 0,
+            add: std::ptr::null(),
             bias: std::ptr::null(),
             row_bias: std::ptr::null(),
             rest: std::ptr::null(),
             rest_k: 0,
         };
+        // Later blocks of k are added to what the first one made.
+        let add = if k.start > 0 { Some(g.c.cast_const()) } else { g.add };
         let all = rows.clone();
         let group = if self.copy_a.is_some() { self.tuning.gemm_copied_rows() } else { rows.len() };
         for first in rows.clone().step_by(group.max(1)) {
@@ -527,7 +531,8 @@ impl<'a> Plan<'a> {
                 if let Some(bias) = row_bias {
                     tile.row_bias = bias.wrapping_add(row);
                 }
-                let c = g.c.wrapping_add((row * g.c_row_stride + cols.start) * c_size);
+                let at = (row * g.c_row_stride + cols.start) * c_size;
+                let c = g.c.wrapping_add(at);
                 let mut col = 0;
                 while col < cols.len() {
                     tile.cols = width.min(cols.len() - col);
@@ -549,6 +554,9 @@ impl<'a> Plan<'a> {
                         0
                     };
                     tile.c = c.wrapping_add(col * c_size);
+                    if let Some(add) = add {
+                        tile.add = add.wrapping_add(at + col * c_size);
+                    }
                     if let Some(bias) = bias {
                         tile.bias = bias.wrapping_add(cols.start + col);
                     }

@@ -129,7 +129,7 @@ fn gemm_of<'a>(case: Case, a: &Matrix, b: B<'a>, c: &mut Matrix, bias: &[f32]) -
         c: c.data.as_mut_ptr(),
         c_store: c.store,
         c_row_stride: c.row,
-        accumulate: case.accumulate,
+        add: case.accumulate.then_some(c.data.as_ptr()),
         bias: case.bias.then_some(bias.as_ptr()),
         row_bias: None,
         epilogue: None,
@@ -149,13 +149,16 @@ fn run_tuned(name: &str, kernels: &'static Kernels, tuning: &Tuning, team: &Team
     let row_bias: Vec<f32> = (0..m).map(|_| numbers.float()).collect();
     // Half of the cases with a bias have one a row too.
     let by_row = case.bias && numbers.below(2) == 0;
+    // Half of the products that are added to something are added to another matrix than C.
+    let other = Matrix::new(stores[2], m, n, false, 2, || numbers.float());
+    let other = (case.accumulate && numbers.below(2) == 0).then_some(&other);
     let mut expected = vec![0f64; m * n];
     for i in 0..m {
         let row = &mut expected[i * n..(i + 1) * n];
         for (j, x) in row.iter_mut().enumerate() {
             *x = if case.bias { f64::from(bias[j]) } else { 0.0 };
             *x += if by_row { f64::from(row_bias[i]) } else { 0.0 };
-            *x += if case.accumulate { f64::from(c.get(i, j)) } else { 0.0 };
+            *x += if case.accumulate { f64::from(other.unwrap_or(&c).get(i, j)) } else { 0.0 };
         }
         for p in 0..k {
             let x = f64::from(a.get(i, p));
@@ -169,6 +172,7 @@ fn run_tuned(name: &str, kernels: &'static Kernels, tuning: &Tuning, team: &Team
         let right = if case.packed { B::Packed(&packed) } else { b.plain() };
         let row_bias = by_row.then_some(row_bias.as_ptr());
         let g = Gemm { row_bias, epilogue: Some(&finished), ..gemm_of(case, &a, right, &mut c, &bias) };
+        let g = Gemm { add: other.map(|other| other.data.as_ptr()).or(g.add), ..g };
         let mut scratch = scratch(Plan::new(kernels, tuning, &g).scratch_bytes() * team.threads());
         gemm_with(kernels, Machine { isa: Isa::PORTABLE, tuning }, team, &g, 0, scratch.as_mut_ptr().cast());
     }
@@ -281,7 +285,7 @@ fn a_row_in_two_parts_is_the_row() {
                         c: c.as_mut_ptr().cast(),
                         c_store: Store::F32,
                         c_row_stride: n,
-                        accumulate: false,
+                        add: None,
                         bias: Some(bias.as_ptr()),
                         row_bias: None,
                         epilogue: None,
@@ -507,7 +511,7 @@ fn working_memory_beyond_what_an_address_holds_is_as_much_as_it_holds() {
         c: null,
         c_store: Store::F16,
         c_row_stride: 100,
-        accumulate: false,
+        add: None,
         bias: None,
         row_bias: None,
         epilogue: None,

@@ -151,7 +151,7 @@ fn compare(
         c: c.as_mut_ptr().cast(),
         c_store: Store::F32,
         c_row_stride: n,
-        accumulate: false,
+        add: None,
         bias: None,
         row_bias: None,
         epilogue: None,

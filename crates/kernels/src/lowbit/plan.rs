@@ -194,7 +194,7 @@ impl Each<'_> {
             && g.c.addr().is_multiple_of(4)
             && g.bias.is_none()
             && g.row_bias.is_none()
-            && !g.accumulate
+            && g.add.is_none()
     }
 
     /// # Safety
@@ -294,19 +294,21 @@ impl Each<'_> {
         for (row, sums) in rows.zip(sums) {
             let mut sums = *sums;
             let sums = &mut sums[..cols.len()];
-            let c = g.c.wrapping_add((row * g.c_row_stride + cols.start) * g.c_store.size());
+            let at = (row * g.c_row_stride + cols.start) * g.c_store.size();
+            let c = g.c.wrapping_add(at);
             // SAFETY: C, and the biases of its rows and columns.
             unsafe {
                 if let Some(bias) = g.row_bias {
                     let bias = bias.add(row).read();
                     sums.iter_mut().for_each(|sum| *sum += bias);
                 }
-                if g.accumulate {
+                if let Some(add) = g.add {
+                    let add = add.wrapping_add(at);
                     for (j, sum) in sums.iter_mut().enumerate() {
                         *sum += match g.c_store {
-                            Store::F32 => c.cast::<f32>().add(j).read_unaligned(),
-                            Store::F16 => c.cast::<f16>().add(j).read_unaligned().to_f32(),
-                            Store::Bf16 => c.cast::<bf16>().add(j).read_unaligned().to_f32(),
+                            Store::F32 => add.cast::<f32>().add(j).read_unaligned(),
+                            Store::F16 => add.cast::<f16>().add(j).read_unaligned().to_f32(),
+                            Store::Bf16 => add.cast::<bf16>().add(j).read_unaligned().to_f32(),
                         };
                     }
                 }

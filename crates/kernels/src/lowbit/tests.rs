@@ -175,7 +175,7 @@ impl Case<'_> {
             c: c.as_mut_ptr().cast(),
             c_store: self.c_store,
             c_row_stride: n + GAP,
-            accumulate: self.start.is_some(),
+            add: self.start.is_some().then_some(c.as_ptr().cast()),
             bias: self.bias.map(<[f32]>::as_ptr),
             row_bias: self.row_bias.map(<[f32]>::as_ptr),
             epilogue: Some(&finished),

@@ -201,6 +201,8 @@ pub struct Gemm {
     pub b: GemmB,
     /// Result, with unit column stride.
     pub c: Strided,
+    /// What is added to the product, of C's type and as C lies.
+    pub add: Option<Ref>,
     /// One float for each column, added to all of it.
     pub bias: Option<Ref>,
     /// One float for each row, added to all of it.
@@ -384,7 +386,7 @@ impl Gemm {
             c: at(&self.c.at),
             c_store: self.c.store,
             c_row_stride: self.c.row,
-            accumulate: false,
+            add: self.add.as_ref().map(|r| at(r).cast_const()),
             bias: self.bias.as_ref().map(|r| at(r).cast_const().cast()),
             row_bias: self.row_bias.as_ref().map(|r| at(r).cast_const().cast()),
             epilogue,
@@ -490,7 +492,7 @@ impl Call {
                 if let GemmB::Plain(b) = &mut g.b {
                     f(&mut b.at, false);
                 }
-                g.bias.iter_mut().chain(&mut g.row_bias).for_each(|r| f(r, false));
+                g.add.iter_mut().chain(&mut g.bias).chain(&mut g.row_bias).for_each(|r| f(r, false));
                 f(&mut g.c.at, true);
                 f(&mut g.scratch, true);
                 if let Some(e) = &mut g.epilogue {

@@ -321,6 +321,12 @@ fn gemm(g: &Gemm, mut a: Accesses<'_>, on: Machine<'_>, threads: usize) -> Check
     distinct(&[batch, m, n], &[g.c.batch, g.c.row, g.c.col])?;
     let (elements, size) = a.matrix(&g.c, batch, m, n);
     a.write(&g.c.at, elements, size)?;
+    if let Some(add) = &g.add {
+        if g.a_rest.is_some() {
+            return Err("a product in two parts that is added to something".into());
+        }
+        a.read(add, elements, size)?;
+    }
     if let Some(bias) = &g.bias {
         a.read(bias, Some(n), 4)?;
     }

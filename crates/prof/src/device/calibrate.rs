@@ -25,7 +25,7 @@ pub const VERSION: u32 = 2;
 
 /// Counts the changes of what is priced (`fit::Unit`) and of the kernels behind it: prices of another count are of no use,
 /// and part of a machine's fingerprint.
-const PRICED: u32 = 5;
+const PRICED: u32 = 6;
 
 /// Rounds over the suite.
 const ROUNDS: usize = 4;
@@ -607,7 +607,7 @@ pub(super) mod tests {
             (Unit::Operand, 10e-9),
             (Unit::LoopStep, 20e-9),
             (Unit::LoopBlock, 0.0),
-            (Unit::TurnedByte, 0.1e-9),
+            (Unit::TransposedByte, 0.1e-9),
             (Unit::RowCall, 30e-9),
             (Unit::RowRound, 1e-9),
             (Unit::RowByteL1, 0.01e-9),

@@ -32,7 +32,7 @@ pub enum Unit {
     /// A step of a loop over one block.
     LoopStep,
     /// A byte that a loop turns between rows and columns.
-    TurnedByte,
+    TransposedByte,
     /// A product of one row.
     RowCall,
     /// A round of its sums: one step of k over one panel of columns.
@@ -201,7 +201,7 @@ impl Unit {
             | Unit::MapByte
             | Unit::CopyByte
             | Unit::GatherByte
-            | Unit::TurnedByte => Kind::Cache,
+            | Unit::TransposedByte => Kind::Cache,
             Unit::Run
             | Unit::Operand
             | Unit::LoopBlock
@@ -332,19 +332,19 @@ fn count_loop<'a>(
     target: &Target,
     all: &mut Vec<Counted<'a>>,
 ) {
-    let (cut, turned) = match &step.kernel {
+    let (cut, transposed) = match &step.kernel {
         Kernel::Scan(scan) => {
             let last = scan.batch == BatchAxis::Last;
-            let turned = last.then(|| step.cost.bytes_written.saturating_sub(scan.passed_bytes as u64));
-            (scan.blocks.filter(|b| b.block_rows > 0), turned)
+            let transposed = last.then(|| step.cost.bytes_written.saturating_sub(scan.passed_bytes as u64));
+            (scan.blocks.filter(|b| b.block_rows > 0), transposed)
         }
         _ => (None, None),
     };
     let (blocks, work) = cut.map_or((1, 1.0), |b| (b.rows.div_ceil(b.block_rows), b.rows as f64 / b.block_rows as f64));
     let calls = times * looped.steps as f64 * blocks as f64;
     let mut own = Counts::from([(Unit::LoopBlock, times * blocks as f64), (Unit::LoopStep, calls)]);
-    if let Some(bytes) = turned {
-        own.insert(Unit::TurnedByte, times * bytes as f64);
+    if let Some(bytes) = transposed {
+        own.insert(Unit::TransposedByte, times * bytes as f64);
     }
     let set = working_set(&looped.body);
     let split = looped.block_rows.map(|_| blocks);

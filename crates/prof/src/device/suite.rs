@@ -33,17 +33,17 @@ fn data(shape: &[usize]) -> Result<Tensor> {
     numbers(DType::F32, shape, -1.0, 1.0)
 }
 
-/// Products there and back, x·w or (turned) w·x, until their weights are about so many bytes.
-fn products(rows: usize, [k, n]: [usize; 2], turned: bool, bytes: usize, tanh: bool) -> Result<Piece> {
+/// Products there and back, x·w or (batch-last) w·x, until their weights are about so many bytes.
+fn products(rows: usize, [k, n]: [usize; 2], batch_last: bool, bytes: usize, tanh: bool) -> Result<Piece> {
     let pairs = (bytes / (8 * k * n)).clamp(1, 24);
     let mut b = GraphBuilder::new();
-    let shape = if turned { [k, rows] } else { [rows, k] };
+    let shape = if batch_last { [k, rows] } else { [rows, k] };
     let mut x = b.input("x", DType::F32, &shape[..])?;
     for pair in 0..pairs {
         for (half, [from, to]) in [[k, n], [n, k]].into_iter().enumerate() {
-            let (weight, bias) = if turned { ([to, from], [to, 1]) } else { ([from, to], [1, to]) };
+            let (weight, bias) = if batch_last { ([to, from], [to, 1]) } else { ([from, to], [1, to]) };
             let w = b.weight(&format!("w{pair}.{half}"), data(&weight)?)?;
-            let product = if turned { b.matmul(w, x)? } else { b.matmul(x, w)? };
+            let product = if batch_last { b.matmul(w, x)? } else { b.matmul(x, w)? };
             let bias = b.weight(&format!("b{pair}.{half}"), data(&bias)?)?;
             x = b.add(product, bias)?;
             if tanh {
@@ -52,7 +52,7 @@ fn products(rows: usize, [k, n]: [usize; 2], turned: bool, bytes: usize, tanh: b
         }
     }
     b.output("y", x)?;
-    let kind = if turned { "turned" } else { "rows" };
+    let kind = if batch_last { "batch-last" } else { "rows" };
     let then = if tanh { ", tanh" } else { "" };
     piece(format!("{} products of {rows} {kind}, {k} to {n}{then}", 2 * pairs), b, vec![("x", data(&shape)?)])
 }
@@ -75,22 +75,22 @@ fn maps(
     piece(format!("{name} of {}×{}", shape[0], shape[1]), b, inputs)
 }
 
-/// Gated cells one after the other until their weights are about so many bytes; `turned` has rows inside. Of a `masked`
+/// Gated cells one after the other until their weights are about so many bytes; `batch_last` has rows in the lanes. Of a `masked`
 /// cell's first two heads every other weight is 0.
-fn cells(rows: usize, units: usize, turned: bool, bytes: usize, masked: bool) -> Result<Piece> {
+fn cells(rows: usize, units: usize, batch_last: bool, bytes: usize, masked: bool) -> Result<Piece> {
     let count = (bytes / (12 * units * units)).clamp(2, 24);
     let mut b = GraphBuilder::new();
-    let shape = if turned { [units, rows] } else { [rows, units] };
+    let shape = if batch_last { [units, rows] } else { [rows, units] };
     let mut x = b.input("x", DType::F32, &shape[..])?;
-    let axis = usize::from(!turned);
+    let axis = usize::from(!batch_last);
     for cell in 0..count {
         let weights = data(&[3 * units, units])?;
         let number = |(i, w): (usize, &f32)| if masked && i < 2 * units * units && i % 2 == 0 { 0.0 } else { *w };
         let weights: Vec<f32> = weights.values::<f32>()?.iter().enumerate().map(number).collect();
         let w = b.weight(&format!("w{cell}"), Tensor::new(&[3 * units, units], &weights)?)?;
-        let bias = if turned { data(&[3 * units, 1])? } else { data(&[3 * units])? };
+        let bias = if batch_last { data(&[3 * units, 1])? } else { data(&[3 * units])? };
         let bias = b.weight(&format!("b{cell}"), bias)?;
-        let product = if turned { b.matmul(w, x)? } else { b.matmul_t(x, w, false, true)? };
+        let product = if batch_last { b.matmul(w, x)? } else { b.matmul_t(x, w, false, true)? };
         let product = b.add(product, bias)?;
         let mut heads = [product; 3];
         for (i, head) in heads.iter_mut().enumerate() {
@@ -99,16 +99,16 @@ fn cells(rows: usize, units: usize, turned: bool, bytes: usize, masked: bool) ->
         x = gate(&mut b, heads)?;
     }
     b.output("y", x)?;
-    let kind = if turned { "turned" } else { "rows" };
+    let kind = if batch_last { "batch-last" } else { "rows" };
     let masked = if masked { ", masked" } else { "" };
     piece(format!("{count} gated cells of {rows} {kind}, {units} units{masked}"), b, vec![("x", data(&shape)?)])
 }
 
-/// Sums over the synapses of a circuit, one after the other; `turned` has rows inside. Circuits have layers, so a
+/// Sums over the synapses of a circuit, one after the other; `batch_last` has rows in the lanes. Circuits have layers, so a
 /// destination's sources lie together: random ones would be slower.
-fn synapses(rows: usize, units: usize, turned: bool) -> Result<Piece> {
+fn synapses(rows: usize, units: usize, batch_last: bool) -> Result<Piece> {
     let mut b = GraphBuilder::new();
-    let shape = if turned { [units, rows] } else { [rows, units] };
+    let shape = if batch_last { [units, rows] } else { [rows, units] };
     let mut x = b.input("x", DType::F32, &shape[..])?;
     let mut wiring = AutoNcp::new(units, units / 4).wiring()?;
     wiring.build(8)?;
@@ -122,12 +122,12 @@ fn synapses(rows: usize, units: usize, turned: bool) -> Result<Piece> {
         for name in ["scale", "shift", "one", "two"] {
             lists.push(b.weight(&format!("{name}{layer}"), data(&[count])?)?);
         }
-        let axis = usize::from(!turned);
+        let axis = usize::from(!batch_last);
         let op = Op::SynapseSum { activation: Activation::Sigmoid, axis, sums: 2, segments: units };
         x = b.push(op, &lists)?;
     }
     b.output("y", x)?;
-    let kind = if turned { "turned" } else { "rows" };
+    let kind = if batch_last { "batch-last" } else { "rows" };
     piece(format!("{count} synapses of {units}, {rows} {kind}"), b, vec![("x", data(&shape)?)])
 }
 
@@ -356,9 +356,9 @@ pub(super) fn all(l1: Option<usize>, l2: Option<usize>) -> Result<Vec<Piece>> {
             all.push(cells(rows, units, true, l2 / 8, masked)?);
         }
     }
-    for (rows, turned) in [(1, false), (4, false), (16, true), (32, true), (48, true)] {
+    for (rows, batch_last) in [(1, false), (4, false), (16, true), (32, true), (48, true)] {
         for units in [32, 48, 80, 96] {
-            all.push(synapses(rows, units, turned)?);
+            all.push(synapses(rows, units, batch_last)?);
         }
     }
     for (rows, sizes) in [(2, [32, 32]), (8, [64, 64]), (24, [64, 128]), (48, [128, 96])] {

@@ -12,7 +12,6 @@ use schwann_core::backend::{Clock, Totals};
 use schwann_core::plan::kernel::BatchAxis;
 use schwann_core::plan::{Kernel, Plan, Step};
 use schwann_core::{Cost, DType, Error, Figure, Series};
-use schwann_kernels::Isa;
 use std::collections::{BTreeMap, HashMap};
 
 /// The machine's limits, and what its levels of memory hold.
@@ -303,7 +302,7 @@ impl Profiler<'_> {
             (time, share, Figure::measured(taken.calls, "calls", "calls counted while watched"))
         };
         let mut ops = vec![];
-        let lanes = self.options.isa.unwrap_or_else(Isa::detect).lanes();
+        let lanes = self.options.isa_here().lanes();
         // The limit of arithmetic is that of f32; narrower products may be faster.
         let ceiling = self.ceiling();
         let gain = ceiling.as_ref().and_then(|c| c.roof.bf16_gain.as_ref()?.value);
@@ -362,7 +361,7 @@ impl Profiler<'_> {
                 (true, _) => Figure::unavailable(
                     "B",
                     FROM_SHAPES,
-                    "what a loop itself moves is not counted: rows are read in place, copied or turned as its body needs",
+                    "what a loop itself moves is not counted: rows are read in place, copied or transposed as its body needs",
                 ),
             };
             // Of a loop that is one kernel, values that stay near its threads are no traffic; nor does a part of it have to be

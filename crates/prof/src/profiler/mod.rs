@@ -194,7 +194,7 @@ impl Options {
     }
 
     /// The processor's instruction set: that in use, or, where something else computes, what this machine has.
-    fn isa_here(&self) -> Isa {
+    pub(super) fn isa_here(&self) -> Isa {
         let named = self.backend.wanted_variant().filter(|_| self.backend.is_cpu()).and_then(Isa::named);
         self.isa.or(named).unwrap_or_else(Isa::detect)
     }

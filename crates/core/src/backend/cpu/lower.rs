@@ -11,7 +11,7 @@ use super::gated::{self, Cells};
 use super::known::{Data, Known};
 use super::packs::Packs;
 use super::place::Placement;
-use super::{scan, synapse, wired};
+use super::{scan, synapse, totals, wired};
 use crate::backend::state_places;
 use crate::error::{Error, Result};
 use crate::graph::{Graph, Node, Value};
@@ -119,7 +119,12 @@ pub(super) fn lower(
 ) -> Result<Lowered> {
     check_slices(graph, bindings)?;
     let stretched = target.tuning.stretched_bytes_most();
-    let known = Known::of(graph, bindings, given, stretched)?;
+    let mut known = Known::of(graph, bindings, given, stretched)?;
+    let with_totals = totals::into_loops(graph, bindings, &target, &known)?;
+    let graph = with_totals.as_ref().unwrap_or(graph);
+    if with_totals.is_some() {
+        known = Known::of(graph, bindings, given, stretched)?;
+    }
     let cells = Cells::of(graph, bindings, &target, &known)?;
     match cells.expand_others(graph)? {
         None => lower_with(graph, bindings, target, known, cells),

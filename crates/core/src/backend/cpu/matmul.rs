@@ -96,6 +96,7 @@ pub(super) fn lower(l: &mut Lower<'_>, value: Value, node: &Node) -> Result<()> 
         c: Strided { at: nothing, store: Store::F32, batch: m * n, row: n, col: 1 },
         b,
         a_rest: rest,
+        add: None,
         bias: None,
         row_bias: None,
         epilogue: None,
@@ -132,6 +133,7 @@ fn low_bit(l: &mut Lower<'_>, value: Value, node: &Node, product: &LowBitMatMul)
         c: Strided { at: nothing, store: Store::F32, batch: m * n, row: n, col: 1 },
         b: GemmB::LowBit { b: packed, rounded, next: None },
         a_rest: None,
+        add: None,
         bias: None,
         row_bias: None,
         epilogue: None,
@@ -161,6 +163,18 @@ fn finish(l: &mut Lower<'_>, value: Value, node: &Node, mut gemm: Gemm, rest: Re
     let mut then = None;
     match map {
         None => gemm.c = c(l.write(value)?, out.dtype),
+        // Packed products have kernels of their own for few rows, which add by the epilogue.
+        Some(map)
+            if added(map)
+                && batch == 1
+                && matches!(gemm.b, GemmB::Plain(_))
+                && gemm.a_rest.is_none()
+                && l.sized(node.inputs[operands])? == out =>
+        {
+            gemm.add = Some(l.read(node.inputs[operands])?);
+            then = Some(MapWork::of(map, &[]));
+            gemm.c = c(l.write(value)?, out.dtype);
+        }
         Some(map) => {
             let dst = l.write(value)?;
             let (map, bias) = split_bias(l, node, operands, map, [m, n])?;
@@ -197,6 +211,13 @@ fn finish(l: &mut Lower<'_>, value: Value, node: &Node, mut gemm: Gemm, rest: Re
         threads,
     });
     l.call(value, Call::Gemm(Box::new(gemm)), Label { kernel, cost, in_place: false, looped: None })
+}
+
+/// Whether a program does nothing but add its other input to the product.
+fn added(map: &Map) -> bool {
+    let sum = |i: &MapInstr| matches!(i, MapInstr::Binary(Binary::Add, 0, 1) | MapInstr::Binary(Binary::Add, 1, 0));
+    matches!(&map.code[..], [MapInstr::Input(0), MapInstr::Input(1), last] if sum(last))
+        || matches!(&map.code[..], [MapInstr::Input(1), MapInstr::Input(0), last] if sum(last))
 }
 
 /// Whether a bias has one float for each column or for each row.

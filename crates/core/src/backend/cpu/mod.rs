@@ -9,6 +9,7 @@ mod packs;
 mod place;
 mod scan;
 mod synapse;
+mod totals;
 mod wired;
 
 use super::host::HostMemory;

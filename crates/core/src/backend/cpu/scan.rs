@@ -1,11 +1,12 @@
 //! Loops: by blocks of rows where rows are independent, else step by step over all of them.
 
-use super::known::{Data, Identity};
+use super::known::{Data, Identity, Known};
 use super::lower::{Label, Lower, Lowered, Target, byte_size, lower as lower_graph};
+use super::totals::{self, Term};
 use crate::error::{Error, Result};
 use crate::graph::{Graph, Node, Value};
 use crate::memory::Recent;
-use crate::op::{Op, Scan};
+use crate::op::{Op, Scan, Type};
 use crate::pass::rows;
 use crate::plan::kernel::{self, BatchAxis, Blocks};
 use crate::plan::{Kernel, Loop};
@@ -193,7 +194,7 @@ impl Bodies {
             }
             Products::Synapses => lanes.min(self.rows_filled(target)),
             Products::Cells => (lanes * tuning.loop_batch_last_sixteenths_of_cells_least()).div_ceil(16),
-            Products::Unpacked => 2 * lanes,
+            Products::Unpacked => lanes * tuning.loop_batch_last_registers_of_given_products_least(),
             Products::Others => lanes * tuning.loop_batch_last_registers_of_products_least(),
         }
     }
@@ -220,10 +221,10 @@ struct Fixed {
 }
 
 impl Fixed {
-    fn of(l: &Lower<'_>, node: &Node, scan: &Scan) -> Result<Fixed> {
+    fn of(of: &Known<'_>, node: &Node, scan: &Scan) -> Result<Fixed> {
         let mut known = Fixed::default();
         for (i, &v) in node.inputs.iter().enumerate().skip(scan.states + scan.sequences) {
-            if let (Some(origin), Some(data)) = (l.known.origin(v), l.known.data(v)?) {
+            if let (Some(origin), Some(data)) = (of.origin(v), of.data(v)?) {
                 known.identity.push((i, origin, data.tensor.shape().to_vec()));
                 known.data.insert(i, data);
             }
@@ -266,6 +267,19 @@ pub(super) struct Loops {
     lowered: Mutex<Recent<BodyKey, KeptBody>>,
     /// The forms of a loop's body, by its address; the body is kept for the same reason.
     forms: Mutex<Recent<(usize, usize), FormsOf>>,
+    /// Bodies that add sums to totals, by the address of what they were made of and what they add.
+    totals: Mutex<Recent<TotalsKey, WithTotals>>,
+}
+
+/// What a body with totals was made of, kept so that its address stays its own, and the body.
+type WithTotals = (Arc<Graph>, Arc<Graph>);
+
+/// What tells bodies with totals apart.
+#[derive(Clone, PartialEq, Eq, Hash)]
+struct TotalsKey {
+    body: usize,
+    terms: Vec<Term>,
+    added: Vec<Type>,
 }
 
 /// How many bodies are kept: some for each layout that a program keeps.
@@ -273,7 +287,11 @@ const MOST_BODIES: usize = 256;
 
 impl Default for Loops {
     fn default() -> Loops {
-        Loops { lowered: Mutex::new(Recent::new(MOST_BODIES)), forms: Mutex::new(Recent::new(MOST_BODIES)) }
+        Loops {
+            lowered: Mutex::new(Recent::new(MOST_BODIES)),
+            forms: Mutex::new(Recent::new(MOST_BODIES)),
+            totals: Mutex::new(Recent::new(MOST_BODIES)),
+        }
     }
 }
 
@@ -297,6 +315,41 @@ impl Loops {
         let mut all = self.forms.lock().expect("nothing panics while it is locked");
         all.insert(key, (Arc::clone(&scan.body), found.clone()));
         Ok(found)
+    }
+
+    /// The body that adds these terms to totals of its own; see [`totals::body_with`].
+    pub(super) fn with_totals(
+        &self,
+        scan: &Scan,
+        terms: &[Term],
+        types: &[Type],
+        added: &[Type],
+        names: &[&str],
+    ) -> Result<Arc<Graph>> {
+        let body = Arc::as_ptr(&scan.body).addr();
+        let key = TotalsKey { body, terms: terms.to_vec(), added: added.to_vec() };
+        if let Some((_, made)) = self.totals.lock().expect("nothing panics while it is locked").get(&key) {
+            return Ok(Arc::clone(made));
+        }
+        let made = totals::body_with(scan, terms, types, added, names)?;
+        let mut all = self.totals.lock().expect("nothing panics while it is locked");
+        all.insert(key, (Arc::clone(&scan.body), Arc::clone(&made)));
+        Ok(made)
+    }
+
+    /// Whether a loop has products and takes so many rows batch-last, also where every thread takes some.
+    pub(super) fn has_products_batch_last(
+        &self,
+        node: &Node,
+        scan: &Scan,
+        rows: usize,
+        known: &Known<'_>,
+        target: &Target<'_>,
+    ) -> Result<bool> {
+        let Some(bodies) = self.forms(scan)? else { return Ok(false) };
+        let bodies = bodies.given(&Fixed::of(known, node, scan)?);
+        let products = matches!(bodies.products, Products::Unpacked | Products::Others);
+        Ok(products && rows.div_ceil(target.threads) >= bodies.rows_batch_last(target))
     }
 }
 
@@ -346,7 +399,7 @@ fn takes_blocks(l: &Lower<'_>, node: &Node, value: Value, rows: usize, left: usi
         }
     }
     let Some(bodies) = l.target.loops.forms(scan)? else { return Ok(false) };
-    let least = bodies.given(&Fixed::of(l, node, scan)?).rows_batch_last(&l.target);
+    let least = bodies.given(&Fixed::of(&l.known, node, scan)?).rows_batch_last(&l.target);
     Ok(rows >= least && (left == 0 || left >= least))
 }
 
@@ -358,7 +411,7 @@ pub(super) fn lower(l: &mut Lower<'_>, id: u32, scan: &Scan) -> Result<()> {
 
     let steps = l.sized(node.inputs[scan.states])?.shape[scan.axis];
     // Fixed values that are known now can be packed now.
-    let known = Fixed::of(l, node, scan)?;
+    let known = Fixed::of(&l.known, node, scan)?;
     let elements: Vec<Vec<usize>> = node.inputs[..carried]
         .iter()
         .enumerate()

@@ -46,6 +46,7 @@ fn product(isa: Isa, weights: &[f32], bias: &[f32]) -> Product {
         b: GemmB::Packed(Arc::clone(&matrix)),
         c: strided(at(c, N), N),
         bias: Some(at(b, N)),
+        add: None,
         row_bias: None,
         epilogue: None,
         scratch: Ref { slot: 0, offset: 0, len: 64 },
