@@ -9,6 +9,7 @@ pub mod device;
 pub mod example;
 pub mod export;
 pub mod flame;
+pub mod live;
 pub mod measure;
 pub mod models;
 pub mod nearest;
