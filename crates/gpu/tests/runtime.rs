@@ -471,8 +471,12 @@ mod on_a_gpu {
             everything(&Gpu::new(Arc::clone(&whole)), &mut vec![]).unwrap();
             assert!(whole.calls() > 50, "{} calls", whole.calls());
             for call in 1..=whole.calls() {
-                let Some(device) = lost_at(call) else { return };
-                let lost = everything(&Gpu::new(Arc::new(device)), &mut vec![]).unwrap_err();
+                let Some(device) = lost_at(call).map(Arc::new) else { return };
+                // How often it is asked whether it has ended depends on how fast it is, so the last calls may not be made.
+                let Err(lost) = everything(&Gpu::new(Arc::clone(&device)), &mut vec![]) else {
+                    assert!(device.calls() < call, "call {call}: nobody noticed that the GPU was lost");
+                    continue;
+                };
                 assert!(
                     matches!(lost, Error::Device { .. }) && lost.to_string().contains("lost"),
                     "call {call}: {lost}"

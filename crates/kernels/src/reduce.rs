@@ -83,7 +83,8 @@ pub(crate) unsafe fn reduce(
         let all = |range: std::ops::Range<usize>| {
             with_simd!(isa, s => {
                 for unit in range {
-                    let (o, strip) = (unit / strips, unit % strips);
+                    // Rows may be so short that a division takes longer than their sum.
+                    let (o, strip) = if strips == 1 { (unit, 0) } else { (unit / strips, unit % strips) };
                     // SAFETY: the block lies within the source, and its columns within the destination.
                     unsafe { block(o, strip, 0..len).run(s, op, (to as *mut f32).add(o * inner + strip * STRIP)) };
                 }

@@ -272,6 +272,8 @@ tuning! {
 
     /// The most rows of a loop's block: enough for products to reach their speed.
     loop_block_rows_most = 48, "rows", 1..=65_536, by 1;
+    /// The same where weights of products are values of the run, as in training (measured on Zen 5).
+    loop_block_rows_of_given_products_most = 64, "rows", 1..=65_536, by 1;
     /// The fewest rows that a batch-first block of a loop is cut to for the sake of its memory.
     loop_block_rows_least = 8, "rows", 1..=65_536, by 1;
     /// Working memory that a loop's block should stay within: any second-level cache holds it beside weights. Of large

@@ -25,7 +25,7 @@ pub(crate) const MR: usize = 6;
 /// The most registers of a tile's row, on any instruction set.
 pub(crate) const MAX_NV: usize = 4;
 /// The most lanes of a register, on any instruction set.
-const MAX_LANES: usize = 16;
+pub(crate) const MAX_LANES: usize = 16;
 
 /// Steps between two fetches of the next rows of A: a line of f32.
 const RUN: usize = 16;

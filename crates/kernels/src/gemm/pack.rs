@@ -12,10 +12,11 @@
 //! A's copy keeps whichever of its axes is contiguous, since a tile reads A through two strides anyway.
 
 use super::Store;
-use super::micro::{Lanes, MAX_NV};
+use super::micro::{Lanes, MAX_LANES, MAX_NV};
 use crate::simd::Simd;
 use crate::simd::portable::Portable;
 use half::{bf16, f16};
+use std::ops::Range;
 
 /// A matrix in memory. Strides are in elements.
 #[derive(Clone, Copy, Debug)]
@@ -113,12 +114,14 @@ unsafe fn panels<S: Lanes, T: Copy + Default>(
                 }
                 continue;
             }
-            let (mut steps_done, mut cols_done) = (0, 0);
+            let (mut whole, mut steps_done, mut cols_done) = (0, 0, 0);
             if size_of::<T>() == 4 && b.row == 1 {
+                whole = contiguous / S::LANES * S::LANES;
                 (steps_done, cols_done) = (contiguous / 4 * 4, cols / 4 * 4);
-                transpose(s, panel, steps_done, cols_done, to.cast(), width);
+                squares(s, panel, whole, cols, to.cast(), width);
+                fours(panel, whole..steps_done, cols_done, to.cast(), width);
             }
-            for step in 0..steps {
+            for step in whole..steps {
                 let to = to.add(step * width);
                 for j in if step < steps_done { cols_done } else { 0 }..cols {
                     to.add(j).write(element(panel.ptr, step, j));
@@ -150,30 +153,49 @@ unsafe fn copy<S: Lanes, const N: usize>(s: S, b: Source, steps: usize, cols: us
     }
 }
 
-/// Transposes 32-bit steps that are contiguous in B's columns; `steps` and `cols` are multiples of 4.
+/// Transposes 32-bit steps that are contiguous in B's columns, a square of registers at a time. `steps` is a multiple of the
+/// lanes; columns up to the panel's `width` become 0.
 ///
 /// # Safety
-/// `b` must be readable for `steps` steps and `cols` columns, and `to` writable for steps of `width`.
+/// `b` must be readable for `steps` steps and `cols` columns, and `to` writable for steps of `width`, which is `cols` in whole
+/// registers.
 #[inline(always)]
-unsafe fn transpose<S: Lanes>(s: S, b: Source, steps: usize, cols: usize, to: *mut u32, width: usize) {
+unsafe fn squares<S: Lanes>(s: S, b: Source, steps: usize, cols: usize, to: *mut u32, width: usize) {
     let (from_stride, to_stride) = ((b.col * b.store.size()) as isize, 4 * width as isize);
-    // SAFETY: the caller's promise, for squares within these steps and columns.
-    let at = |step: usize, j: usize| unsafe { (b.at(0, j).ptr.add(4 * step), to.add(step * width + j).cast::<u8>()) };
     for j in (0..cols).step_by(S::LANES) {
+        let n = S::LANES.min(cols - j);
+        // Where columns are missing, a copy has zeros in their place.
+        let mut copy = [[0u8; 4 * MAX_LANES]; MAX_LANES];
         for step in (0..steps).step_by(S::LANES) {
-            let (end_step, end_j) = (steps.min(step + S::LANES), cols.min(j + S::LANES));
-            if end_step - step == S::LANES && end_j - j == S::LANES {
-                let (from, to) = at(step, j);
-                // SAFETY: a square of the caller's.
-                unsafe { s.transpose::<false>(from, from_stride, to, to_stride) };
-                continue;
-            }
-            for j in (j..end_j).step_by(4) {
-                for step in (step..end_step).step_by(4) {
-                    let (from, to) = at(step, j);
-                    // SAFETY: likewise.
-                    unsafe { Portable::<4>.transpose::<false>(from, from_stride, to, to_stride) };
+            // SAFETY: the caller's promise, for a square within these steps and columns.
+            unsafe {
+                let (from, to) = (b.at(0, j).ptr.add(4 * step), to.add(step * width + j).cast::<u8>());
+                if n == S::LANES {
+                    s.transpose::<false>(from, from_stride, to, to_stride);
+                    continue;
                 }
+                for (i, row) in copy[..n].iter_mut().enumerate() {
+                    from.offset(i as isize * from_stride).copy_to_nonoverlapping(row.as_mut_ptr(), 4 * S::LANES);
+                }
+                s.transpose::<false>(copy.as_ptr().cast(), size_of_val(&copy[0]) as isize, to, to_stride);
+            }
+        }
+    }
+}
+
+/// The same for a few steps, four by four; `steps` and `cols` are multiples of 4.
+///
+/// # Safety
+/// As [`squares`], for these steps.
+#[inline(always)]
+unsafe fn fours(b: Source, steps: Range<usize>, cols: usize, to: *mut u32, width: usize) {
+    let (from_stride, to_stride) = ((b.col * b.store.size()) as isize, 4 * width as isize);
+    for j in (0..cols).step_by(4) {
+        for step in steps.clone().step_by(4) {
+            // SAFETY: the caller's promise, for a square within these steps and columns.
+            unsafe {
+                let (from, to) = (b.at(0, j).ptr.add(4 * step), to.add(step * width + j).cast::<u8>());
+                Portable::<4>.transpose::<false>(from, from_stride, to, to_stride);
             }
         }
     }

@@ -408,6 +408,7 @@ fn a_batch_equals_its_elements() {
                 let mut g = gemm_of(case, &a[0], b.plain(), &mut one, &bias);
                 g.a = g.a.wrapping_add(i * strides[0]);
                 g.c = g.c.wrapping_add(i * strides[2]);
+                g.add = g.add.map(|add| add.wrapping_add(i * strides[2]));
                 if let B::Plain { ptr, .. } = &mut g.b {
                     *ptr = ptr.wrapping_add(i * b_stride);
                 }

@@ -326,9 +326,10 @@ pub fn step_graph(model: &Model, recipe: &Recipe) -> Result<Graph> {
             let zero = b.named("least").scalar(0.0)?;
             next = b.named("constrained").max(next, zero)?;
         }
-        let mut pairs = vec![((*name).to_owned(), weight, next)];
+        // The weight comes last: it is computed from what is remembered, so all of this can be one map.
         let names = recipe.optimizer.memory().iter().map(|what| remembered(what, name));
-        pairs.extend(names.zip(&memory).zip(later).map(|((name, old), new)| (name, *old, new)));
+        let memories = names.zip(&memory).zip(later).map(|((name, old), new)| (name, *old, new));
+        let pairs = memories.chain([((*name).to_owned(), weight, next)]);
         for (name, old, new) in pairs {
             let kept = b.named("kept").select(finite, new, old)?;
             let output = format!("next.{name}");

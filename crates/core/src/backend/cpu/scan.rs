@@ -181,6 +181,17 @@ impl Bodies {
         self.products == Products::Synapses && target.isa.shares_lanes()
     }
 
+    /// The most rows of a block, and how many one has where a thread takes so many.
+    fn rows_of_block(&self, target: &Target<'_>, each: usize) -> (usize, usize) {
+        if self.products == Products::Unpacked {
+            // Blocks of the same size, as far as possible: few rows left over would take nearly as long as a block.
+            let most = target.tuning.loop_block_rows_of_given_products_most();
+            return (most, each.div_ceil(each.div_ceil(most)));
+        }
+        let most = target.tuning.loop_block_rows_most();
+        (most, each.min(most))
+    }
+
     /// From how many rows on a block is batch-last.
     fn rows_batch_last(&self, target: &Target<'_>) -> usize {
         let (lanes, tuning) = (target.isa.lanes(), target.tuning);
@@ -362,8 +373,9 @@ fn form<T>(found: Result<rows::Form<T>>) -> Result<Option<T>> {
 }
 
 /// Finds results of a batch-last loop that only other loops read, such as what the backward loop needs of the forward one.
-/// They stay batch-last, in blocks of so many rows and a last one of `left`, if all readers take such blocks.
-fn pass_on(l: &mut Lower<'_>, id: u32, states: usize, rows: usize, left: usize) -> Result<()> {
+/// They stay batch-last, in blocks of so many rows, if all readers take such blocks; gives whether there are any.
+fn pass_on(l: &mut Lower<'_>, id: u32, states: usize, rows: usize) -> Result<bool> {
+    let mut any = false;
     let graph = l.graph;
     let mut readers = graph.readers().swap_remove(id as usize);
     readers.dedup();
@@ -375,17 +387,18 @@ fn pass_on(l: &mut Lower<'_>, id: u32, states: usize, rows: usize, left: usize) 
         let readers: Vec<&Node> = readers.iter().map(|id| &graph.nodes()[*id as usize]).collect();
         let mut takes = vec![];
         for node in readers.into_iter().filter(|node| node.inputs.contains(&value)) {
-            takes.push(takes_blocks(l, node, value, rows, left)?);
+            takes.push(takes_blocks(l, node, value, rows)?);
         }
         if !takes.is_empty() && !takes.contains(&false) {
             l.batch_last.insert(value, rows);
+            any = true;
         }
     }
-    Ok(())
+    Ok(any)
 }
 
 /// Whether a node is a loop that reads a value as a sequence and nothing else, and takes such blocks batch-last, too.
-fn takes_blocks(l: &Lower<'_>, node: &Node, value: Value, rows: usize, left: usize) -> Result<bool> {
+fn takes_blocks(l: &Lower<'_>, node: &Node, value: Value, rows: usize) -> Result<bool> {
     let Op::Scan(scan) = &node.op else { return Ok(false) };
     let sequences = scan.states..scan.states + scan.sequences;
     let mut places = (0..node.inputs.len()).filter(|i| node.inputs[*i] == value);
@@ -399,8 +412,7 @@ fn takes_blocks(l: &Lower<'_>, node: &Node, value: Value, rows: usize, left: usi
         }
     }
     let Some(bodies) = l.target.loops.forms(scan)? else { return Ok(false) };
-    let least = bodies.given(&Fixed::of(&l.known, node, scan)?).rows_batch_last(&l.target);
-    Ok(rows >= least && (left == 0 || left >= least))
+    Ok(rows >= bodies.given(&Fixed::of(&l.known, node, scan)?).rows_batch_last(&l.target))
 }
 
 pub(super) fn lower(l: &mut Lower<'_>, id: u32, scan: &Scan) -> Result<()> {
@@ -430,12 +442,12 @@ pub(super) fn lower(l: &mut Lower<'_>, id: u32, scan: &Scan) -> Result<()> {
     let batch = (0..carried).find(|i| !totals[*i]).and_then(|i| elements[i].first().copied()).unwrap_or(1);
     let threads = l.target.threads;
     let passed = node.inputs[scan.states..carried].iter().find_map(|v| l.batch_last.get(v).copied());
-    let (blocks, body, tail) = match (bodies, passed) {
+    let (blocks, body, mut tail) = match (&bodies, passed) {
         (Some(bodies), Some(rows)) => {
             // The blocks of the loop that passes values on to this one.
             let left = batch % rows;
-            let body = block_as(l, rows, &bodies, &known, true)?;
-            let tail = if left > 0 { Some(block_as(l, left, &bodies, &known, true)?) } else { None };
+            let body = block_as(l, rows, bodies, &known, true)?;
+            let tail = if left > 0 { Some(block_as(l, left, bodies, &known, true)?) } else { None };
             (Some((batch, rows)), body, tail)
         }
         (Some(bodies), None) => {
@@ -444,8 +456,8 @@ pub(super) fn lower(l: &mut Lower<'_>, id: u32, scan: &Scan) -> Result<()> {
             let work = cost.flops.saturating_add(cost.transcendentals.saturating_mul(each));
             let worth = work / tuning.loop_thread_operations_least() as u64;
             let worth = usize::try_from(worth).unwrap_or(usize::MAX).max(1);
-            let most = tuning.loop_block_rows_most();
-            let mut rows = batch.div_ceil(threads.min(worth)).clamp(1, most);
+            let each = batch.div_ceil(threads.min(worth)).max(1);
+            let (most, mut rows) = bodies.rows_of_block(&l.target, each);
             let (wide, more) = (bodies.rows_batch_last(&l.target), bodies.rows_more(&l.target));
             if let (Some(shared), true) = (bodies.rows_shared(&l.target, rows), rows >= wide) {
                 rows = rows / lanes * lanes + shared;
@@ -456,7 +468,7 @@ pub(super) fn lower(l: &mut Lower<'_>, id: u32, scan: &Scan) -> Result<()> {
                     if rows.div_ceil(more) * more <= batch { rows.next_multiple_of(more) } else { rows / more * more };
                 rows = rows.min(most / more * more);
             }
-            let mut body = block(l, rows, &bodies, &known)?;
+            let mut body = block(l, rows, bodies, &known)?;
             let least = match (bodies.products, body.batch_last) {
                 // Their working memory does not depend on the number of rows.
                 (Products::Wired, _) => rows,
@@ -465,10 +477,10 @@ pub(super) fn lower(l: &mut Lower<'_>, id: u32, scan: &Scan) -> Result<()> {
             };
             while body.lowered.tape.arena_bytes() > tuning.loop_block_bytes_most() && rows > least {
                 rows = if body.batch_last { rows.saturating_sub(lanes).max(least) } else { rows.div_ceil(2) };
-                body = block(l, rows, &bodies, &known)?;
+                body = block(l, rows, bodies, &known)?;
             }
             let left = batch % rows;
-            let tail = if left > 0 { Some(block(l, left, &bodies, &known)?) } else { None };
+            let tail = if left > 0 { Some(block(l, left, bodies, &known)?) } else { None };
             (Some((batch, rows)), body, tail)
         }
         (None, _) => {
@@ -478,12 +490,14 @@ pub(super) fn lower(l: &mut Lower<'_>, id: u32, scan: &Scan) -> Result<()> {
         }
     };
 
-    if let Some((rows, block)) = blocks
+    if let (Some((rows, block)), Some(bodies)) = (blocks, &bodies)
         && scan.axis == 0
         && body.batch_last
-        && tail.as_ref().is_none_or(|tail| tail.batch_last)
+        && pass_on(l, id, scan.states, block)?
+        && tail.as_ref().is_some_and(|tail| !tail.batch_last)
     {
-        pass_on(l, id, scan.states, block, rows % block)?;
+        // What is passed on has one form in all blocks, so the rows that are left over take it too.
+        tail = Some(block_as(l, rows % block, bodies, &known, true)?);
     }
 
     let types = scan.body.input_types();

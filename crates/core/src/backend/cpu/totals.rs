@@ -21,7 +21,8 @@ use std::sync::Arc;
 /// What a step adds to a total.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub(super) enum Term {
-    /// aᵀ · b, over the rows.
+    /// aᵀ · b, over the rows. Its total may be the transpose of what is wanted: of the two, the one is taken whose columns
+    /// leave fewer lanes of registers empty.
     Product(Source, Source),
     /// The sum of rows.
     Sum(Source),
@@ -42,10 +43,12 @@ pub(super) enum Source {
 #[derive(Default)]
 struct Taken {
     terms: Vec<Term>,
+    /// The type of each total.
+    types: Vec<Type>,
     /// The sequences that the body gets.
     added: Vec<Value>,
-    /// The nodes that the totals replace.
-    nodes: Vec<u32>,
+    /// The nodes that the totals replace, and whether with the transpose.
+    nodes: Vec<(u32, bool)>,
 }
 
 /// The graph with such sums inside its loops, where that is faster for these sizes; `None` where nothing changes.
@@ -74,28 +77,40 @@ pub(super) fn into_loops(
         }
         *all += own;
         let taken = taken.entry(of).or_default();
+        let mut ty = Type { dtype: DType::F32, shape: node.outs[0].shape.clone() };
         let mut sources = operands.iter().map(|v| taken.source(graph, *v, of, scan));
-        let term = match (sources.next(), sources.next()) {
-            (Some(a), Some(b)) => Term::Product(a, b),
-            (Some(x), None) => Term::Sum(x),
+        let (term, transposed) = match (sources.next(), sources.next()) {
+            (Some(a), Some(b)) => {
+                let shape = sized(graph, bindings, Value { node: id, slot: 0 })?.shape;
+                let lanes = target.isa.lanes();
+                let taken = |rows: usize, columns: usize| rows * columns.next_multiple_of(lanes);
+                match shape[..] {
+                    [rows, columns] if taken(columns, rows) < taken(rows, columns) => {
+                        ty.shape = vec![ty.shape.dims()[1].clone(), ty.shape.dims()[0].clone()].into();
+                        (Term::Product(b, a), true)
+                    }
+                    _ => (Term::Product(a, b), false),
+                }
+            }
+            (Some(x), None) => (Term::Sum(x), false),
             _ => continue,
         };
         taken.terms.push(term);
-        taken.nodes.push(id);
+        taken.types.push(ty);
+        taken.nodes.push((id, transposed));
     }
     if taken.is_empty() {
         return Ok(None);
     }
     let mut r = graph.rebuild();
-    let mut totals: HashMap<u32, Value> = HashMap::new();
+    let mut totals: HashMap<u32, (Value, bool)> = HashMap::new();
     for (id, node) in (0u32..).zip(graph.nodes()) {
         if let (Some(taken), Op::Scan(scan)) = (taken.get(&id), &node.op) {
-            let types: Vec<Type> = taken.nodes.iter().map(|n| product_type(&graph.nodes()[*n as usize])).collect();
             let elements: Vec<Type> = taken.added.iter().map(|v| element(graph.ty(*v))).collect();
-            let names: Vec<&str> = taken.nodes.iter().map(|n| graph.nodes()[*n as usize].name.as_str()).collect();
-            let body = target.loops.with_totals(scan, &taken.terms, &types, &elements, &names)?;
+            let names: Vec<&str> = taken.nodes.iter().map(|(n, _)| graph.nodes()[*n as usize].name.as_str()).collect();
+            let body = target.loops.with_totals(scan, &taken.terms, &taken.types, &elements, &names)?;
             let mut inputs = r.all(&node.inputs[..scan.states])?;
-            for ty in &types {
+            for ty in &taken.types {
                 let zero = Tensor::new(&[], &[0.0f32])?;
                 let zero = r.new.push(Op::Const(zero), vec![], format!("{}.zero", node.name))?;
                 let zeros = Op::Broadcast { shape: ty.shape.clone() };
@@ -105,7 +120,7 @@ pub(super) fn into_loops(
             inputs.extend(r.all(&node.inputs[scan.states..carried])?);
             inputs.extend(r.all(&taken.added)?);
             inputs.extend(r.all(&node.inputs[carried..])?);
-            let more = types.len();
+            let more = taken.types.len();
             let (states, sequences) = (scan.states + more, scan.sequences + taken.added.len());
             let new = Scan { body, states, sequences, ..**scan };
             let new = r.new.push(Op::Scan(Box::new(new)), inputs, node.name.clone())?;
@@ -114,18 +129,26 @@ pub(super) fn into_loops(
                 r.set(Value { node: id, slot: slot as u16 }, Value { slot: moved as u16, ..new });
             }
             let total = |i: usize| Value { slot: (scan.states + i) as u16, ..new };
-            totals.extend(taken.nodes.iter().enumerate().map(|(i, n)| (*n, total(i))));
+            totals.extend(taken.nodes.iter().enumerate().map(|(i, (n, transposed))| (*n, (total(i), *transposed))));
             continue;
         }
-        match (totals.get(&id), &node.op) {
-            (Some(&total), Op::MatMulMap { map, dtype, .. }) => {
+        let total = match totals.get(&id) {
+            Some(&(total, true)) => {
+                let op = Op::Transpose { perm: vec![1, 0] };
+                Some(r.new.push(op, vec![total], format!("{}.transposed", node.name))?)
+            }
+            Some(&(total, false)) => Some(total),
+            None => None,
+        };
+        match (total, &node.op) {
+            (Some(total), Op::MatMulMap { map, dtype, .. }) => {
                 let mut inputs = vec![total];
                 inputs.extend(r.all(&node.inputs[2..])?);
                 let op = Op::Map { map: map.clone(), dtype: *dtype, also: vec![] };
                 let new = r.new.push(op, inputs, node.name.clone())?;
                 r.set_all(id, new);
             }
-            (Some(&total), _) => r.set_all(id, total),
+            (Some(total), _) => r.set_all(id, total),
             (None, _) => _ = r.copy(id)?,
         }
     }
@@ -152,11 +175,6 @@ fn operands(graph: &Graph, node: &Node) -> Option<Vec<Value>> {
         }
         _ => None,
     }
-}
-
-/// The type of a product before its epilogue, or of a sum.
-fn product_type(node: &Node) -> Type {
-    Type { dtype: DType::F32, shape: node.outs[0].shape.clone() }
 }
 
 /// One step of a sequence.
