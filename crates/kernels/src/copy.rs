@@ -160,6 +160,27 @@ impl<'a> Walk<'a> {
     }
 }
 
+/// Runs that are written this far apart all belong to the same few lines of the first-level cache.
+const CROWDED: isize = 4096;
+/// So many of them still have room there.
+const AT_A_TIME: usize = 8;
+
+/// The axes of runs, the last of which is walked first. Where it is written at distances that crowd the cache, a few of its runs
+/// are taken together with all of the axis before, so that lines are written whole.
+fn apart<'a>(outer: &'a [Axis], axes: &'a mut [Axis; MAX_DIMS]) -> &'a [Axis] {
+    let [rest @ .., before, last] = outer else { return outer };
+    let crowded = last.dst % CROWDED == 0 && before.dst.abs() < CROWDED && last.n > AT_A_TIME;
+    if !crowded || !last.n.is_multiple_of(AT_A_TIME) || outer.len() == MAX_DIMS {
+        return outer;
+    }
+    let few = AT_A_TIME as isize;
+    axes[..rest.len()].copy_from_slice(rest);
+    axes[rest.len()] = Axis { n: last.n / AT_A_TIME, src: few * last.src, dst: few * last.dst };
+    axes[rest.len() + 1] = *before;
+    axes[rest.len() + 2] = Axis { n: AT_A_TIME, ..*last };
+    &axes[..=outer.len()]
+}
+
 fn count(axes: &[Axis]) -> usize {
     axes.iter().map(|a| a.n).product()
 }
@@ -186,6 +207,8 @@ impl Job<'_> {
     /// # Safety
     /// As [`copy`], for the elements that `outer` and runs of `run` bytes reach.
     unsafe fn runs(&self, outer: &[Axis], run: usize) {
+        let mut axes = [Axis::default(); MAX_DIMS];
+        let outer = apart(outer, &mut axes);
         // Each piece of a long run is one `memcpy`.
         let most = self.tuning.copy_piece_bytes();
         let pieces = if run <= most { 1 } else { run.div_ceil(most) };

@@ -211,7 +211,7 @@ impl PlacedScan<'_> {
         };
         if blocks == 1 || team.threads() == 1 {
             let mut each = |b| run(&mut workers[0], slots, scratch, times.as_mut().map(|t| t.at(t.base)), b);
-            (0..blocks).try_for_each(&mut each)?;
+            self.in_order(0..blocks).try_for_each(&mut each)?;
             // SAFETY: the caller's promise.
             unsafe { self.end_totals(slots, scratch, 1) };
             return Ok(());
@@ -233,7 +233,7 @@ impl PlacedScan<'_> {
                 let times = lane.as_mut().map(|(lane, base)| Cursor { lane, workers: &mut [], base: *base });
                 run(worker, shared.slots, scratch, times, b)
             };
-            if let Err(why) = range.into_iter().try_for_each(&mut each) {
+            if let Err(why) = self.in_order(range).try_for_each(&mut each) {
                 *stopped.lock().expect("no thread panics while it holds this lock") = Some(why);
             }
             if let Some((lane, base)) = lane {
@@ -247,6 +247,13 @@ impl PlacedScan<'_> {
         // SAFETY: the caller's promise; the workers are done.
         unsafe { self.end_totals(slots, scratch, team.threads().min(blocks)) };
         Ok(())
+    }
+
+    /// Blocks in the order in which a worker takes them. A reverse loop mostly reads what another loop has just written,
+    /// and the last of that is the nearest.
+    fn in_order(&self, blocks: std::ops::Range<usize>) -> impl Iterator<Item = usize> {
+        let (first, last, reverse) = (blocks.start, blocks.end, self.scan.reverse);
+        blocks.map(move |b| if reverse { first + last - 1 - b } else { b })
     }
 
     /// Each total with its room.
