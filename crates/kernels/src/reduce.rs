@@ -9,7 +9,7 @@
 //! number of parts, so that several threads can share it.
 
 use crate::math;
-use crate::simd::{Simd, with_simd};
+use crate::simd::{Isa, Simd, with_simd};
 use crate::team::Team;
 use crate::tuning::Machine;
 use std::mem::MaybeUninit;
@@ -81,10 +81,14 @@ pub(crate) unsafe fn reduce(
         }
     } else {
         let all = |range: std::ops::Range<usize>| {
+            if inner == 1 && are_short(isa, op, outer, len) {
+                // SAFETY: the rows lie within the source, and their sums within the destination.
+                with_simd!(isa, s => unsafe { sum_short_rows(s, from as *const f32, len, range, to as *mut f32) });
+                return;
+            }
             with_simd!(isa, s => {
                 for unit in range {
-                    // Rows may be so short that a division takes longer than their sum.
-                    let (o, strip) = if strips == 1 { (unit, 0) } else { (unit / strips, unit % strips) };
+                    let (o, strip) = (unit / strips, unit % strips);
                     // SAFETY: the block lies within the source, and its columns within the destination.
                     unsafe { block(o, strip, 0..len).run(s, op, (to as *mut f32).add(o * inner + strip * STRIP)) };
                 }
@@ -280,6 +284,45 @@ pub(crate) unsafe fn sum_row_of<S: Simd>(s: S, src: *const f32, len: usize, f: i
     }
 }
 
+/// Whether many rows are summed that consist of a few vectors each. It depends on the shape alone, and so do their sums.
+fn are_short(isa: Isa, op: Reduce, outer: usize, len: usize) -> bool {
+    let lanes = isa.lanes();
+    matches!(op, Reduce::Sum | Reduce::Mean) && len > 0 && len < TREE * lanes && outer >= lanes
+}
+
+/// The sums of these rows, so many at a time as a vector has lanes: to transpose what is left of each, a vector, takes less
+/// time than to add up the lanes of each.
+///
+/// # Safety
+/// `src` must be readable for these rows of `len` floats, and `dst` writable for a float for each.
+#[inline(always)]
+unsafe fn sum_short_rows<S: Simd>(s: S, src: *const f32, len: usize, rows: std::ops::Range<usize>, dst: *mut f32) {
+    let stride = (S::LANES * 4) as isize;
+    let (mut sums, mut turned) = ([0.0f32; 16 * 16], [0.0f32; 16 * 16]);
+    for first in rows.clone().step_by(S::LANES) {
+        let n = S::LANES.min(rows.end - first);
+        // SAFETY: the rows are the caller's; both squares hold a vector for each lane.
+        unsafe {
+            for row in 0..n {
+                let from = src.add((first + row) * len);
+                let whole = len / S::LANES * S::LANES;
+                let mut sum = if whole < len { s.load_n(from.add(whole), len - whole) } else { s.splat(0.0) };
+                for at in (0..whole).step_by(S::LANES) {
+                    sum = s.add(sum, s.load(from.add(at)));
+                }
+                s.store(sums.as_mut_ptr().add(row * S::LANES), sum);
+            }
+            s.transpose::<false>(sums.as_ptr().cast(), stride, turned.as_mut_ptr().cast(), stride);
+            let mut parts = [s.splat(0.0); 4];
+            for (lane, part) in (0..S::LANES).zip((0..4).cycle()) {
+                parts[part] = s.add(parts[part], s.load(turned.as_ptr().add(lane * S::LANES)));
+            }
+            let sum = s.add(s.add(parts[0], parts[1]), s.add(parts[2], parts[3]));
+            store(s, dst.add(first), sum, n);
+        }
+    }
+}
+
 #[inline(always)]
 unsafe fn sum_row<S: Simd>(s: S, src: *const f32, len: usize) -> f32 {
     // SAFETY: the caller gives len floats.
@@ -354,7 +397,6 @@ unsafe fn extreme_row<S: Simd, E: Extreme>(s: S, e: E, src: *const f32, len: usi
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Isa;
     use crate::simd::portable::Portable;
     use crate::tuning::on;
 
@@ -417,7 +459,16 @@ mod tests {
 
     #[test]
     fn large_shapes_that_the_threads_share() {
-        for shape in [[1, 70_003, 1], [300, 300, 1], [1, 5000, 17], [1, 300, 1100], [40, 70, 33]] {
+        for shape in [
+            [1, 70_003, 1],
+            [300, 300, 1],
+            [6000, 13, 1],
+            [1003, 67, 1],
+            [77, 32, 1],
+            [1, 5000, 17],
+            [1, 300, 1100],
+            [40, 70, 33],
+        ] {
             check(shape, &values(shape.iter().product()));
         }
     }
@@ -432,6 +483,7 @@ mod tests {
         src[463] = f32::NEG_INFINITY;
         check([5, 40, 3], &src);
         check([15, 40, 1], &src);
+        check([50, 12, 1], &src);
         check([3, 50, 4], &[1e-42; 600]);
         check([3, 50, 4], &[-3e36; 600]);
         check([1, 33, 1], &[f32::NEG_INFINITY; 33]);
