@@ -81,7 +81,7 @@ pub(crate) unsafe fn reduce(
         }
     } else {
         let all = |range: std::ops::Range<usize>| {
-            if inner == 1 && are_short(isa, op, outer, len) {
+            if inner == 1 && are_short(isa, op, len) {
                 // SAFETY: the rows lie within the source, and their sums within the destination.
                 with_simd!(isa, s => unsafe { sum_short_rows(s, from as *const f32, len, range, to as *mut f32) });
                 return;
@@ -284,20 +284,25 @@ pub(crate) unsafe fn sum_row_of<S: Simd>(s: S, src: *const f32, len: usize, f: i
     }
 }
 
-/// Whether many rows are summed that consist of a few vectors each. It depends on the shape alone, and so do their sums.
-fn are_short(isa: Isa, op: Reduce, outer: usize, len: usize) -> bool {
-    let lanes = isa.lanes();
-    matches!(op, Reduce::Sum | Reduce::Mean) && len > 0 && len < TREE * lanes && outer >= lanes
+/// Whether rows are summed that consist of a few vectors each.
+fn are_short(isa: Isa, op: Reduce, len: usize) -> bool {
+    matches!(op, Reduce::Sum | Reduce::Mean) && len > 0 && len < TREE * isa.lanes()
 }
 
-/// The sums of these rows, so many at a time as a vector has lanes: to transpose what is left of each, a vector, takes less
-/// time than to add up the lanes of each.
+/// How many neighbouring lanes of a short row's vector are added side by side.
+const SIDES: usize = 4;
+/// From so many rows on they are transposed to be summed.
+const TURNED_LEAST: usize = 4;
+
+/// The sums of these rows. Of many, what is left of each, a vector, is transposed: that takes less time than to add up the
+/// lanes of each. Both ways add in the same order, so a row's sum does not depend on how many rows there are.
 ///
 /// # Safety
 /// `src` must be readable for these rows of `len` floats, and `dst` writable for a float for each.
 #[inline(always)]
 unsafe fn sum_short_rows<S: Simd>(s: S, src: *const f32, len: usize, rows: std::ops::Range<usize>, dst: *mut f32) {
     let stride = (S::LANES * 4) as isize;
+    let whole = len / S::LANES * S::LANES;
     let (mut sums, mut turned) = ([0.0f32; 16 * 16], [0.0f32; 16 * 16]);
     for first in rows.clone().step_by(S::LANES) {
         let n = S::LANES.min(rows.end - first);
@@ -305,17 +310,26 @@ unsafe fn sum_short_rows<S: Simd>(s: S, src: *const f32, len: usize, rows: std::
         unsafe {
             for row in 0..n {
                 let from = src.add((first + row) * len);
-                let whole = len / S::LANES * S::LANES;
                 let mut sum = if whole < len { s.load_n(from.add(whole), len - whole) } else { s.splat(0.0) };
                 for at in (0..whole).step_by(S::LANES) {
                     sum = s.add(sum, s.load(from.add(at)));
                 }
                 s.store(sums.as_mut_ptr().add(row * S::LANES), sum);
             }
+            if n < TURNED_LEAST {
+                for row in 0..n {
+                    let mut parts = [0.0; SIDES];
+                    for lane in 0..S::LANES {
+                        parts[lane % SIDES] += sums[row * S::LANES + lane];
+                    }
+                    *dst.add(first + row) = (parts[0] + parts[1]) + (parts[2] + parts[3]);
+                }
+                continue;
+            }
             s.transpose::<false>(sums.as_ptr().cast(), stride, turned.as_mut_ptr().cast(), stride);
-            let mut parts = [s.splat(0.0); 4];
-            for (lane, part) in (0..S::LANES).zip((0..4).cycle()) {
-                parts[part] = s.add(parts[part], s.load(turned.as_ptr().add(lane * S::LANES)));
+            let mut parts = [s.splat(0.0); SIDES];
+            for lane in 0..S::LANES {
+                parts[lane % SIDES] = s.add(parts[lane % SIDES], s.load(turned.as_ptr().add(lane * S::LANES)));
             }
             let sum = s.add(s.add(parts[0], parts[1]), s.add(parts[2], parts[3]));
             store(s, dst.add(first), sum, n);
@@ -470,6 +484,20 @@ mod tests {
             [40, 70, 33],
         ] {
             check(shape, &values(shape.iter().product()));
+        }
+    }
+
+    #[test]
+    fn a_rows_sum_does_not_depend_on_how_many_rows_there_are() {
+        for len in [1usize, 5, 16, 31, 32, 50, 100] {
+            let src = values(40 * len);
+            for &isa in Isa::available() {
+                let all = run(isa, 1, Reduce::Sum, [40, len, 1], &src);
+                for rows in [1, 3, 7] {
+                    let some = run(isa, 1, Reduce::Sum, [rows, len, 1], &src[..rows * len]);
+                    assert!(same(&some, &all[..rows]), "{isa}: {rows} rows of {len}");
+                }
+            }
         }
     }
 
