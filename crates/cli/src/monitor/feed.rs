@@ -1,8 +1,10 @@
 //! What views get: moments ([`Feed`]), and what they may ask for ([`Desk`]).
 
-use crate::out;
-use anyhow::{Context, Result};
-use schwann::prof::live::{About, Moment, Recorder};
+use super::alerts::Alerts;
+use super::drive::Baselines;
+use crate::{Outcome, out};
+use anyhow::{Context, Result, bail};
+use schwann::prof::live::{About, Moment, Recorder, openmetrics};
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -61,6 +63,7 @@ pub(crate) struct Desk(Arc<Shared>);
 struct Shared {
     about: Arc<About>,
     cancel: Arc<AtomicBool>,
+    baselines: Option<Baselines>,
     state: Mutex<State>,
 }
 
@@ -70,15 +73,22 @@ struct State {
     recording: Option<(PathBuf, Recorder<File>)>,
     /// Whether a recording could not be written to its end.
     lost: bool,
+    alerts: Alerts,
+    latest: Option<Moment>,
 }
 
 impl Desk {
-    pub(super) fn new(about: About, cancel: Arc<AtomicBool>) -> (Desk, Feed) {
+    pub(super) fn new(
+        about: About,
+        alerts: Alerts,
+        baselines: Option<Baselines>,
+        cancel: Arc<AtomicBool>,
+    ) -> (Desk, Feed) {
         let about = Arc::new(about);
         let (view, moments) = sync_channel(WAITING);
-        let state = State { view: Some(view), recording: None, lost: false };
+        let state = State { view: Some(view), recording: None, lost: false, alerts, latest: None };
         let feed = Feed { about: Arc::clone(&about), moments };
-        (Desk(Arc::new(Shared { about, cancel, state: Mutex::new(state) })), feed)
+        (Desk(Arc::new(Shared { about, cancel, baselines, state: Mutex::new(state) })), feed)
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -104,6 +114,15 @@ impl Desk {
         self.state().recording.as_ref().map(|(path, _)| path.clone())
     }
 
+    /// Profiles the model and keeps that under a name, to compare with later. Takes some seconds, in which the model is not
+    /// watched; a view has a thread of its own for that.
+    pub(crate) fn save_baseline(&self, name: &str) -> Result<()> {
+        match &self.0.baselines {
+            Some(baselines) => baselines.save(name).context("no baseline was saved"),
+            None => bail!("a baseline is made of a model that the monitor runs itself: `schwann monitor MODEL`"),
+        }
+    }
+
     /// Ends the monitor, as `--for` does.
     pub(crate) fn end(&self) {
         self.0.cancel.store(true, Ordering::Relaxed);
@@ -119,9 +138,12 @@ impl Desk {
     }
 
     /// A moment for everybody. A live view that does not keep up misses some; a recording's waits.
-    pub(super) fn give(&self, moment: Moment, may_skip: bool) {
+    pub(super) fn give(&self, mut moment: Moment, may_skip: bool) {
         let view = {
-            let mut state = self.state();
+            let mut guard = self.state();
+            let state = &mut *guard;
+            state.alerts.judge(&mut moment, &self.0.about);
+            state.latest = Some(moment.clone());
             if let Some((path, recorder)) = &mut state.recording
                 && let Err(why) = recorder.record(&moment)
             {
@@ -139,6 +161,17 @@ impl Desk {
         if gone {
             self.close();
         }
+    }
+
+    /// What Prometheus reads.
+    pub(super) fn metrics(&self) -> String {
+        let state = self.state();
+        openmetrics(&self.0.about, state.latest.as_ref(), &state.alerts.now())
+    }
+
+    /// What the rules that decide say in the end.
+    pub(super) fn outcome(&self) -> Outcome {
+        self.state().alerts.outcome()
     }
 
     /// There are no more moments.
