@@ -15,6 +15,8 @@ mod docs;
 mod entropy;
 mod generate;
 mod import_decoder;
+#[cfg(unix)]
+mod monitor;
 mod names;
 mod outputs;
 mod paths;
