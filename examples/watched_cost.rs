@@ -61,7 +61,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("{starts} starts of {TURNS} turns each (measured)");
     for model in ["projected-cfc", "wired-cfc"] {
         for (batch, steps) in [(32, 16), (1, 16), (1, 1)] {
-            let found: Vec<(f64, f64)> = (0..starts).map(|i| start(model, batch, steps, i)).collect::<Result<_, _>>()?;
+            let found: Vec<(f64, f64)> =
+                (0..starts).map(|i| start(model, batch, steps, i)).collect::<Result<_, _>>()?;
             let ratios: Vec<f64> = found.iter().map(|f| (f.0 - 1.0) * 100.0).collect();
             let sorted = stats::sorted(&ratios);
             let at = |part| stats::quantile_sorted(&sorted, part);

@@ -3,6 +3,7 @@
 //! A figure that is not known neither breaks a rule nor satisfies it: [`Judge`] says so for each rule.
 
 use super::Moment;
+use super::sum::is_of_machine;
 use crate::nearest::did_you_mean;
 use schwann_core::Figure;
 use std::collections::VecDeque;
@@ -99,7 +100,7 @@ fn unit_of(name: &str) -> Option<&'static str> {
     if let Some((_, unit)) = FIGURES.iter().find(|(n, _)| *n == name) {
         return Some(unit);
     }
-    if let Some(entry) = schwann_sensors::CATALOGUE.iter().find(|e| e.name == name) {
+    if let Some(entry) = schwann_sensors::CATALOGUE.iter().find(|e| e.name == name && is_of_machine(name)) {
         return Some(entry.unit);
     }
     // Of one core, one GPU, one cluster, one sensor.
@@ -257,7 +258,7 @@ impl FromStr for Rule {
         let (column, name) =
             words.next().ok_or(Mistake { column: 1, problem: format!("the rule is empty; expected one {example}") })?;
         let Some(unit) = unit_of(&name) else {
-            let known = figures().chain(schwann_sensors::CATALOGUE.iter().map(|e| e.name));
+            let known = figures().chain(schwann_sensors::CATALOGUE.iter().map(|e| e.name).filter(|n| is_of_machine(n)));
             let meant = did_you_mean(&name, known);
             let list: Vec<&str> = figures().collect();
             let problem = format!(
@@ -484,6 +485,7 @@ mod tests {
             ("latency_p99 > 2ms for", 22, "ends here"),
             ("latency_p99 > 2ms for 5s please", 26, "should end"),
             ("latency_p99 > nan", 15, "no number"),
+            ("cycles > 5", 1, "no figure"),
             ("rss growth >", 13, "ends here"),
             ("rss growth < 5MB", 12, "expected `for`"),
         ] {

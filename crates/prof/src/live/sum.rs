@@ -133,6 +133,14 @@ const OF_A_PROCESS: [&str; 8] = [
     "threads",
 ];
 
+/// Whether a reading of the sensors' is of the machine, and is so among a moment's.
+pub(super) fn is_of_machine(name: &str) -> bool {
+    // Counters count a stretch of work, and none is begun for this.
+    let counted = schwann_sensors::Counter::ALL.iter().any(|counter| counter.name() == name);
+    let rates = ["instructions_per_cycle", "cache_hit_rate", "branch_miss_rate", "effective_frequency"];
+    !counted && !rates.contains(&name) && !OF_A_PROCESS.contains(&name)
+}
+
 /// Makes moments of what was seen.
 pub(super) struct Clerk {
     pub(super) deadline_s: Option<f64>,
@@ -220,13 +228,7 @@ impl Clerk {
             pool: held.pool,
             rss,
         };
-        // Counters count a stretch of work, and none was begun for this.
-        let counters = schwann_sensors::Counter::ALL.map(schwann_sensors::Counter::name);
-        let rates = ["instructions_per_cycle", "cache_hit_rate", "branch_miss_rate", "effective_frequency"];
-        machine.retain(|name, _| {
-            let name = name.as_str();
-            !OF_A_PROCESS.contains(&name) && !counters.contains(&name) && !rates.contains(&name)
-        });
+        machine.retain(|name, _| is_of_machine(name));
         let number = self.number;
         self.number += 1;
         Moment {
