@@ -5,8 +5,10 @@
 
 mod drive;
 mod feed;
+mod history;
 mod json;
 mod serve;
+mod stall;
 mod tui;
 mod web;
 
@@ -113,15 +115,17 @@ pub(crate) fn run(args: &Args) -> Result<Outcome> {
     let Ok(pumped) = pump.join() else {
         bail!("the thread that takes moments broke; this is a mistake in this program")
     };
-    shown?;
-    let ended = pumped?;
-    if let Some(why) = ended {
+    let left = shown?;
+    if let Some(why) = pumped? {
         out::note(&why);
+    }
+    if left == Left::Baseline {
+        return drive::save_baseline(args.model.as_deref().unwrap_or_default(), &args.driven);
     }
     if desk.lost_recording() {
         return Ok(Outcome::Refused);
     }
-    Ok(if interrupted { Outcome::Stopped } else { Outcome::Done })
+    Ok(if interrupted || left == Left::Stopped { Outcome::Stopped } else { Outcome::Done })
 }
 
 /// What is watched.
@@ -137,12 +141,23 @@ fn source(args: &Args) -> Result<Box<dyn Source>> {
 }
 
 /// The one view that has the main thread.
-fn show(args: &Args, feed: Feed, desk: &Desk) -> Result<()> {
+fn show(args: &Args, feed: Feed, desk: &Desk) -> Result<Left> {
     match &args.web {
-        Some(address) => web::web(feed, address, desk),
-        None if args.json => json::lines(&feed),
-        None => tui::terminal(feed, desk),
+        Some(address) => web::web(feed, address, desk)?,
+        None if args.json => json::lines(&feed)?,
+        None => return tui::terminal(feed, desk, drive::baseline(args.model.as_deref(), &args.driven)),
     }
+    Ok(Left::Done)
+}
+
+/// What whoever left a view wants next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Left {
+    Done,
+    /// Nothing: it was Ctrl-C.
+    Stopped,
+    /// A profile of the model, saved as a baseline.
+    Baseline,
 }
 
 /// Takes moments from the source and hands them on until there are no more; gives why there are no more.
@@ -161,7 +176,11 @@ fn pump(
             return Ok(None);
         }
     }
-    Ok(source.ended())
+    let ended = source.ended();
+    if !desk.is_over() {
+        desk.tell_end(ended.clone().unwrap_or_else(|| "there are no more moments".into()));
+    }
+    Ok(ended)
 }
 
 #[cfg(test)]

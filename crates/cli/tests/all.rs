@@ -15,6 +15,8 @@ mod docs;
 mod entropy;
 mod generate;
 mod import_decoder;
+mod monitor_tui;
+mod monitor_web;
 mod names;
 mod outputs;
 mod paths;

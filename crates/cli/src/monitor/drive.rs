@@ -1,7 +1,7 @@
 //! What is watched: a model that is run here, or a recording.
 
 use crate::load::{self, Setting};
-use crate::{devices, out, profile};
+use crate::{Outcome, devices, out, profile};
 use anyhow::{Context, Result, bail};
 use schwann::Isa;
 use schwann::backend::Choice;
@@ -10,6 +10,7 @@ use schwann::prof::profiler::{self, Ceiling, Options};
 use std::fs::File;
 use std::io::BufReader;
 use std::path::Path;
+use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
@@ -75,6 +76,42 @@ impl Driven {
             backend: self.on.choice()?,
             ..usual
         })
+    }
+}
+
+/// The command that profiles a model as it runs here, and saves that under the model's name.
+fn profiling(model: &str, args: &Driven) -> Vec<String> {
+    let name = Path::new(model).file_stem().map_or(model.into(), |stem| stem.to_string_lossy());
+    let mut words: Vec<String> = ["profile", model, "--save", &name].map(str::to_owned).into();
+    let sizes = [("--batch", args.batch), ("--steps", args.steps), ("--threads", args.threads)];
+    for (flag, size) in sizes {
+        words.extend(size.into_iter().flat_map(|size| [flag.to_owned(), size.to_string()]));
+    }
+    for setting in &args.set {
+        words.extend(["--set".to_owned(), format!("{}={}", setting.symbol(), setting.size())]);
+    }
+    words.extend(args.on.words());
+    words
+}
+
+/// What a view asks before it saves a baseline; or why it cannot.
+pub(super) fn baseline(model: Option<&str>, args: &Driven) -> Result<String, String> {
+    let whole = "a baseline is a profile of a model, and there is no model here: schwann profile MODEL --save NAME";
+    let model = model.ok_or(whole)?;
+    let command = out::printable(&profiling(model, args).join(" "));
+    Ok(format!("This leaves the monitor, since a profile needs the machine for itself, and runs: schwann {command}"))
+}
+
+/// Profiles the model and saves that, in a process of its own: nothing of the monitor runs beside it.
+pub(super) fn save_baseline(model: &str, args: &Driven) -> Result<Outcome> {
+    let words = profiling(model, args);
+    out::note(&format!("schwann {}", words.join(" ")));
+    let program = std::env::current_exe().context("cannot find this program's own file")?;
+    let ended = Command::new(program).args(&words).status().context("cannot start the profile")?;
+    match ended.code() {
+        Some(0) => Ok(Outcome::Done),
+        Some(130) => Ok(Outcome::Stopped),
+        _ => bail!("no baseline was saved: `schwann {}` ended with {ended}", words.join(" ")),
     }
 }
 

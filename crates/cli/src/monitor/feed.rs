@@ -70,13 +70,15 @@ struct State {
     recording: Option<(PathBuf, Recorder<File>)>,
     /// Whether a recording could not be written to its end.
     lost: bool,
+    /// Why there are no more moments, where a view should stay to tell it.
+    ended: Option<String>,
 }
 
 impl Desk {
     pub(super) fn new(about: About, cancel: Arc<AtomicBool>) -> (Desk, Feed) {
         let about = Arc::new(about);
         let (view, moments) = sync_channel(WAITING);
-        let state = State { view: Some(view), recording: None, lost: false };
+        let state = State { view: Some(view), recording: None, lost: false, ended: None };
         let feed = Feed { about: Arc::clone(&about), moments };
         (Desk(Arc::new(Shared { about, cancel, state: Mutex::new(state) })), feed)
     }
@@ -139,6 +141,16 @@ impl Desk {
         if gone {
             self.close();
         }
+    }
+
+    /// There will be no more moments, and nobody wished for that: views stay, and say why.
+    pub(super) fn tell_end(&self, why: String) {
+        self.state().ended = Some(why);
+    }
+
+    /// Why there are no more moments; `None` where somebody wished for the end.
+    pub(crate) fn ended(&self) -> Option<String> {
+        self.state().ended.clone()
     }
 
     /// There are no more moments.

@@ -4,6 +4,8 @@
 //! itself be watched, or a recording. Views (terminal, page, JSON, metrics) and alerts read moments and compute nothing.
 
 mod drive;
+#[cfg(any(test, feature = "example"))]
+pub mod made_up;
 mod moment;
 mod record;
 mod sum;
