@@ -76,6 +76,41 @@ impl Facts {
         }
         (facts, places)
     }
+
+    /// As JSON of at most so many bytes. Where that is too little, names and kernels are cut off, and then operations are
+    /// left out from the end: their work is part of the run's all the same.
+    pub fn text(&self, most: usize) -> String {
+        let mut told = self.clone();
+        for part in &mut told.parts {
+            for text in [&mut part.name, &mut part.kernel] {
+                cut(text, MOST_NAME);
+            }
+        }
+        loop {
+            let text = serde_json::to_string(&told).unwrap_or_default();
+            if text.len() <= most {
+                return text;
+            }
+            if told.parts.is_empty() {
+                // Nothing else in it is of a length that others choose, but symbols' names.
+                told = Facts { cost: told.cost, ..Facts::default() };
+                continue;
+            }
+            told.parts.truncate(told.parts.len() * 3 / 4);
+        }
+    }
+}
+
+/// The most bytes of a name that is told.
+const MOST_NAME: usize = 96;
+
+/// Cuts a text off at a letter's end.
+fn cut(text: &mut String, most: usize) {
+    if text.len() > most {
+        let end = (0..=most).rev().find(|i| text.is_char_boundary(*i)).unwrap_or(0);
+        text.truncate(end);
+        text.push('…');
+    }
 }
 
 #[cfg(test)]
@@ -98,5 +133,17 @@ mod tests {
         assert!(places.values().all(|n| *n < facts.parts.len()));
         let work: u64 = facts.parts.iter().map(|p| p.cost.times(p.calls).flops).sum();
         assert_eq!(work, plan.cost().flops);
+    }
+
+    #[test]
+    fn the_text_keeps_within_its_room() {
+        let part =
+            Part { name: "é".repeat(500), kernel: "k".into(), calls: 1, cost: Cost::default(), integers: false };
+        let facts = Facts { parts: vec![part; 1000], sizes: [("B".into(), 5)].into(), ..Facts::default() };
+        let text = facts.text(32 << 10);
+        let back: Facts = serde_json::from_str(&text).unwrap();
+        assert!(text.len() <= 32 << 10 && back.parts.len() > 50 && back.sizes["B"] == 5, "{}", back.parts.len());
+        let endless = Facts { sizes: [("x".repeat(99_999), 1)].into(), ..facts };
+        assert!(serde_json::from_str::<Facts>(&endless.text(32 << 10)).unwrap().sizes.is_empty());
     }
 }

@@ -204,7 +204,7 @@ impl Source for Driven {
         let pool = Figure::unavailable("B", "pool", "the monitor runs the model without a pool");
         let held = Held { rss: None, pool };
         let why = "no run has been watched operation by operation yet";
-        Ok(Some(self.clerk.moment(&runs, &parts, Some(&self.facts), held, why)))
+        Ok(Some(self.clerk.moment(&runs, &parts, Some(&self.facts), held, None, why)))
     }
 }
 

@@ -3,6 +3,8 @@
 //! What is watched is a [`Source`] of [`Moment`]s: a model that the monitor drives itself ([`drive`]), a program that lets
 //! itself be watched, or a recording. Views (terminal, page, JSON, metrics) and alerts read moments and compute nothing.
 
+#[cfg(unix)]
+mod attach;
 mod drive;
 #[cfg(any(test, feature = "example"))]
 pub mod made_up;
@@ -10,6 +12,8 @@ mod moment;
 mod record;
 mod sum;
 
+#[cfg(unix)]
+pub use attach::{Attach, attach};
 pub use drive::{Drive, drive};
 pub use moment::{About, Latency, Memory, Moment, Operation, Work};
 pub use record::{Recorder, Replay};
@@ -34,6 +38,9 @@ pub enum Error {
     /// A recording cannot be read or written.
     #[error(transparent)]
     Recording(#[from] schwann_sensors::Error),
+    /// A program cannot be watched.
+    #[error(transparent)]
+    Ring(#[from] schwann_core::live::Error),
     /// The system has no thread left to run the model on.
     #[error("cannot start a thread: {0}")]
     Thread(std::io::Error),

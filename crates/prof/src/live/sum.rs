@@ -59,6 +59,18 @@ impl Runs {
         self.count += count;
     }
 
+    /// Seconds of all that were seen.
+    #[cfg_attr(not(unix), expect(dead_code, reason = "for programs that are watched from outside"))]
+    pub(super) fn seconds(&self) -> f64 {
+        self.sum
+    }
+
+    /// The median of those that were seen.
+    #[cfg_attr(not(unix), expect(dead_code, reason = "for programs that are watched from outside"))]
+    pub(super) fn median(&self) -> Option<f64> {
+        stats::median(&self.durations)
+    }
+
     /// These, and those that ended after them.
     pub(super) fn join(&mut self, later: &mut Runs) {
         let lost = later.count - later.seen;
@@ -170,13 +182,14 @@ impl Clerk {
         self.total = runs;
     }
 
-    /// The moment that ends now.
+    /// The moment that ends now. Where there were runs of other things too, `own_median` is that of runs of the facts.
     pub(super) fn moment(
         &mut self,
         runs: &Runs,
         parts: &Parts,
         facts: Option<&Facts>,
         held: Held,
+        own_median: Option<f64>,
         no_parts: &str,
     ) -> Moment {
         let sample = self.system.sample();
@@ -186,7 +199,8 @@ impl Clerk {
         self.total += runs.count;
         self.misses += runs.misses;
         let latency = self.latency(runs, span_s);
-        let p50 = &latency.p50;
+        let own = own_median.map(|s| Figure::measured(s, "s", format!("{}, runs of the busiest session", self.clock)));
+        let p50 = own.as_ref().unwrap_or(&latency.p50);
         let work = self.work(p50, facts);
         if let Some(operations) = facts.and_then(|facts| operations(parts, facts, p50)) {
             self.operations = Some((operations, now));

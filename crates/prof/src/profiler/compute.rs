@@ -10,7 +10,7 @@ use crate::profile::{Bound, Compute, KernelKind, Op, Roof};
 use crate::stats;
 use schwann_core::backend::{Clock, Totals};
 use schwann_core::plan::kernel::BatchAxis;
-use schwann_core::plan::{Kernel, Plan, Site, Step, sites};
+use schwann_core::plan::{Kernel, Plan, Site, sites};
 use schwann_core::{Cost, DType, Error, Figure, Series};
 use std::collections::{BTreeMap, HashMap};
 
