@@ -96,6 +96,9 @@ struct NeuralCircuitsGuide;
 #[doc = include_str!("../docs/training.md")]
 struct TrainingGuide;
 #[cfg(doctest)]
+#[doc = include_str!("../docs/monitoring.md")]
+struct MonitoringGuide;
+#[cfg(doctest)]
 #[doc = include_str!("../docs/custom-kernels.md")]
 struct CustomKernelsGuide;
 #[cfg(all(doctest, feature = "prof"))]

@@ -252,13 +252,6 @@ impl On {
         }
     }
 
-    /// The options that say the same to another command.
-    pub(crate) fn words(&self) -> Vec<String> {
-        let backend = self.backend.as_ref().map(|choice| ["--backend".to_owned(), choice.to_string()]);
-        let isa = self.isa.map(|isa| ["--isa".to_owned(), isa.name().to_owned()]);
-        backend.into_iter().chain(isa).flatten().collect()
-    }
-
     /// The same, made, with threads (0: one per core).
     pub(crate) fn make(&self, threads: usize) -> Result<Arc<dyn Backend>> {
         Ok(self.choice()?.make(threads)?)

@@ -3,10 +3,14 @@
 //! A source gives moments: a model that is driven here, a program that lets itself be watched, or a recording. One thread
 //! takes them from there, asks the rules, records, and hands them on; views show them, on the main thread or from servers.
 
+mod action;
+mod alerts;
 mod drive;
+mod export;
 mod feed;
 mod history;
 mod json;
+mod prometheus;
 mod serve;
 mod stall;
 mod tui;
@@ -14,24 +18,36 @@ mod web;
 
 use crate::load;
 use crate::{Outcome, out, stop};
+use action::Action;
+use alerts::Alerts;
 use anyhow::{Context, Result, bail};
 use feed::{Desk, Feed};
-use schwann::prof::live::{Error, Source};
+use schwann::prof::live::{Error, Rule, Source};
 use schwann::prof::models;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 /// What follows the options in `--help`.
 const AFTER_HELP: &str =
     "On a terminal the view is drawn there; into a pipe goes a line for each moment. Ctrl-C ends it.
 
+Rules are such as these; figures are those of --json and the machine's readings:
+  latency_p99 > 2ms for 5s     misses > 0     roof_share < 50%     rss growth
+
 Examples:
   schwann monitor wired-cfc                       flat out, in the terminal
   schwann monitor net.safetensors --batch 1 --steps 1 --rate 1kHz --deadline 1ms
+  schwann monitor --attach robot                  a program that opened its door
   schwann monitor wired-cfc --web                 in a browser
   schwann monitor wired-cfc --json --for 10s      a line of JSON for each moment
   schwann monitor wired-cfc --record run.jsonl    keep it ...
-  schwann monitor --replay run.jsonl              ... and look at it again";
+  schwann monitor --replay run.jsonl              ... and look at it again
+  schwann monitor --replay run.jsonl --trace run.json     for ui.perfetto.dev
+  schwann monitor --attach robot --prometheus 9464        for Prometheus
+  schwann monitor wired-cfc --for 30s --fail-on 'latency_p99 > 2ms'
+
+With --fail-on the exit code is 1 where such a rule held, and 3 where it could not be judged.";
 
 #[derive(clap::Args)]
 #[command(
@@ -39,29 +55,58 @@ Examples:
 )]
 pub(crate) struct Args {
     /// The model to run and watch: a file, or a built-in model (listed below).
-    #[arg(value_name = "MODEL", value_parser = load::model_name, required_unless_present_any = ["replay"])]
+    #[arg(value_name = "MODEL", value_parser = load::model_name, required_unless_present_any = ["replay", "attach"])]
     model: Option<String>,
+    /// Watch a program that opened its door, by its name or process number.
+    #[arg(long, value_name = "NAME|PID", conflicts_with_all = ["model", "driven"])]
+    attach: Option<String>,
     /// Watch a recording.
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["model", "driven"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["model", "driven", "attach", "deadline", "every"])]
     replay: Option<PathBuf>,
     #[command(flatten)]
     driven: drive::Driven,
-    /// Time between two moments.
-    #[arg(long, value_name = "TIME", default_value = "0.5s", value_parser = time)]
-    every: f64,
+    /// The time within which a run should end, such as 1ms: misses are counted.
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    deadline: Option<f64>,
+    /// Time between two moments [default: 0.5s].
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    every: Option<f64>,
     /// End after this time.
     #[arg(long = "for", value_name = "TIME", value_parser = time)]
     duration: Option<f64>,
     /// Write all moments to this file as well, to look at them again with --replay.
     #[arg(long, value_name = "FILE")]
     record: Option<PathBuf>,
+    /// Of a recording, write a trace for Perfetto and end; `-` is stdout.
+    #[arg(long, value_name = "FILE.json", requires = "replay", conflicts_with_all = ["json", "web", "prometheus", "record"])]
+    trace: Option<PathBuf>,
     /// Print JSON lines: what is watched, then a line for each moment.
     #[arg(long, conflicts_with = "web")]
     json: bool,
-    /// Show it in a browser, at this address; one that others can reach needs the token that is then printed.
+    /// Show it in a browser, at this address [default: 127.0.0.1:8417].
     #[arg(long, value_name = "ADDR", num_args = 0..=1, require_equals = true, default_missing_value = "127.0.0.1:8417", value_parser = serve::address)]
     web: Option<serve::Address>,
+    /// Serve metrics for Prometheus at this address, under /metrics.
+    #[arg(long, value_name = "ADDR", value_parser = serve::address)]
+    prometheus: Option<serve::Address>,
+    /// The token that requests need, in a file. Without it, addresses that others can reach get a new one.
+    #[arg(long, value_name = "FILE")]
+    token_file: Option<PathBuf>,
+    /// Rules with names and actions, in a TOML file.
+    #[arg(long, value_name = "FILE.toml")]
+    rules: Option<PathBuf>,
+    /// A rule to watch, such as 'latency_p99 > 2ms for 5s'.
+    #[arg(long, value_name = "RULE")]
+    rule: Vec<Rule>,
+    /// A rule that fails the monitor if it ever holds: the exit code is then 1.
+    #[arg(long, value_name = "RULE")]
+    fail_on: Vec<Rule>,
 }
+
+/// Seconds between two moments unless told.
+const EVERY: f64 = 0.5;
+/// A monitor that ends waits so long for actions of its rules.
+const ACTION_TIME: std::time::Duration = std::time::Duration::from_secs(5);
 
 /// Reads a time: `30s`, `500ms`, `2min`.
 pub(crate) fn time(text: &str) -> Result<f64, String> {
@@ -87,91 +132,101 @@ pub(crate) fn time(text: &str) -> Result<f64, String> {
 const MOST_SECONDS: f64 = 366.0 * 86400.0;
 
 pub(crate) fn run(args: &Args) -> Result<Outcome> {
-    out::apart(args.record.as_deref(), args.replay.as_deref())?;
+    if let (Some(recording), Some(path)) = (&args.replay, &args.trace) {
+        return export::run(recording, path);
+    }
+    out::apart(args.record.as_deref(), args.replay.as_deref().into_iter().chain(args.rules.as_deref()))?;
     if let Some(path) = &args.record {
         out::not_stdout(path, "--record", "a file's name (--json prints the same)")?;
     }
+    let alerts = Alerts::new(args.rules.as_deref(), &args.rule, &args.fail_on)?;
+    // An address that is taken is said before anything is measured.
+    let bind = |address: &Option<serve::Address>| {
+        address.map(|address| serve::Server::bind(address, args.token_file.as_deref())).transpose()
+    };
+    let (web, prometheus) = (bind(&args.web)?, bind(&args.prometheus)?);
     stop::listen();
-    let source = source(args)?;
+    let (source, baselines) = source(args)?;
     let cancel = stop::keep();
-    let (desk, feed) = Desk::new(source.about().clone(), std::sync::Arc::clone(&cancel));
+    let (desk, feed) = Desk::new(source.about().clone(), alerts, baselines, Arc::clone(&cancel));
     if let Some(path) = &args.record {
         desk.record(path)?;
     }
+    let metrics = prometheus.map(|server| {
+        out::note(&format!("metrics at {}", server.url("/metrics")));
+        prometheus::start(server, desk.clone())
+    });
+    let metrics = metrics.transpose()?;
     let pump = {
-        let (desk, duration) = (desk.clone(), args.duration);
-        let may_skip = args.replay.is_none();
+        let (desk, duration, replayed) = (desk.clone(), args.duration, args.replay.is_some());
         std::thread::Builder::new().name("schwann moments".into()).spawn(move || {
-            let ended = pump(source, &desk, duration, may_skip);
+            let ended = pump(source, &desk, duration, replayed);
             desk.close();
             ended
         })
     };
     let pump = pump.context("cannot start a thread")?;
-    let shown = show(args, feed, &desk);
-    let interrupted = stop::asked();
+    let shown = show(args, web, feed, &desk);
+    let interrupted = stop::asked_by_signal();
     // Whoever closed the view wants no more moments.
     cancel.store(true, Ordering::Relaxed);
-    let Ok(pumped) = pump.join() else {
-        bail!("the thread that takes moments broke; this is a mistake in this program")
-    };
-    let left = shown?;
-    if let Some(why) = pumped? {
+    let broke = "a thread of the monitor broke, which is a mistake in this program";
+    let ended = pump.join().map_err(|_| anyhow::anyhow!(broke));
+    let served = metrics.map(|thread| thread.join().map_err(|_| anyhow::anyhow!(broke)));
+    shown?;
+    if let Some(why) = ended?? {
         out::note(&why);
     }
-    if left == Left::Baseline {
-        return drive::save_baseline(args.model.as_deref().unwrap_or_default(), &args.driven);
-    }
+    served.transpose()?.transpose()?;
+    Action::wait(ACTION_TIME);
     if desk.lost_recording() {
         return Ok(Outcome::Refused);
     }
-    Ok(if interrupted || left == Left::Stopped { Outcome::Stopped } else { Outcome::Done })
+    match desk.outcome() {
+        Outcome::Differs => Ok(Outcome::Differs),
+        _ if interrupted => Ok(Outcome::Stopped),
+        outcome => Ok(outcome),
+    }
 }
 
-/// What is watched.
-fn source(args: &Args) -> Result<Box<dyn Source>> {
+/// What is watched, and what makes baselines of it.
+fn source(args: &Args) -> Result<(Box<dyn Source>, Option<drive::Baselines>)> {
     let cancel = stop::listen();
-    match (&args.model, &args.replay) {
-        (_, Some(path)) => drive::replay(path, !args.json || args.web.is_some(), cancel),
-        (Some(model), None) => {
-            drive::drive(model, &args.driven, args.every.min(args.duration.unwrap_or(f64::MAX)), cancel)
+    let every = args.every.unwrap_or(EVERY).min(args.duration.unwrap_or(f64::MAX));
+    match (&args.model, &args.attach, &args.replay) {
+        (_, _, Some(path)) => Ok((drive::replay(path, !args.json, cancel)?, None)),
+        (_, Some(who), _) => Ok((drive::attach(who, args.deadline, every, cancel)?, None)),
+        (Some(model), ..) => {
+            let (source, baselines) = drive::drive(model, &args.driven, args.deadline, every, cancel)?;
+            Ok((source, Some(baselines)))
         }
-        (None, None) => bail!("nothing to watch: give a MODEL or --replay FILE"),
+        _ => bail!("nothing to watch: give a MODEL, --attach NAME or --replay FILE"),
     }
 }
 
 /// The one view that has the main thread.
-fn show(args: &Args, feed: Feed, desk: &Desk) -> Result<Left> {
-    match &args.web {
-        Some(address) => web::web(feed, address, desk)?,
-        None if args.json => json::lines(&feed)?,
-        None => return tui::terminal(feed, desk, drive::baseline(args.model.as_deref(), &args.driven)),
+fn show(args: &Args, web: Option<serve::Server>, feed: Feed, desk: &Desk) -> Result<()> {
+    match web {
+        Some(server) => web::web(feed, server, desk),
+        None if args.json => json::lines(&feed),
+        None => tui::terminal(feed, desk),
     }
-    Ok(Left::Done)
 }
 
-/// What whoever left a view wants next.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Left {
-    Done,
-    /// Nothing: it was Ctrl-C.
-    Stopped,
-    /// A profile of the model, saved as a baseline.
-    Baseline,
-}
-
-/// Takes moments from the source and hands them on until there are no more; gives why there are no more.
+/// Takes moments from the source and hands them on until there are no more; gives why there are no more. A recording's
+/// views wait for nobody, and its alerts stay where no rules are given anew.
 fn pump(
     mut source: Box<dyn Source>,
     desk: &Desk,
     duration: Option<f64>,
-    may_skip: bool,
+    replayed: bool,
 ) -> Result<Option<String>, Error> {
     let mut first = None;
     while let Some(moment) = source.next_moment()? {
         let began = *first.get_or_insert(moment.at_s - moment.span_s);
-        let last = duration.is_some_and(|d| moment.at_s - began >= d);
-        desk.give(moment, may_skip);
+        // Times are sums of what clocks gave.
+        let last = duration.is_some_and(|d| moment.at_s - began >= d * (1.0 - 1e-6));
+        desk.give(moment, !replayed);
         if last {
             return Ok(None);
         }

@@ -11,6 +11,8 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 pub(crate) const EXIT_CODE: u8 = 130;
 
 static ASKED: OnceLock<Arc<AtomicBool>> = OnceLock::new();
+/// Whether Ctrl-C was pressed when there was something to keep.
+static SIGNALLED: AtomicBool = AtomicBool::new(false);
 /// Whether there is something to keep.
 static KEEPING: AtomicBool = AtomicBool::new(false);
 
@@ -48,6 +50,7 @@ pub(crate) fn listen() -> Arc<AtomicBool> {
                 out::note("\nstopped before anything was measured; nothing was written");
                 exit();
             }
+            SIGNALLED.store(true, Ordering::SeqCst);
             if flag.swap(true, Ordering::SeqCst) {
                 exit();
             }
@@ -68,6 +71,17 @@ pub(crate) fn keep() -> Arc<AtomicBool> {
 /// Whether somebody asked for an end.
 pub(crate) fn asked() -> bool {
     ASKED.get().is_some_and(|flag| flag.load(Ordering::Relaxed))
+}
+
+/// Whether it was Ctrl-C: the flag may also be set by a view that was closed.
+pub(crate) fn asked_by_signal() -> bool {
+    SIGNALLED.load(Ordering::SeqCst)
+}
+
+/// Ctrl-C as a key, where a view has the whole terminal and reads keys itself.
+pub(crate) fn ask() {
+    SIGNALLED.store(true, Ordering::SeqCst);
+    listen().store(true, Ordering::SeqCst);
 }
 
 /// Somebody asked for an end.

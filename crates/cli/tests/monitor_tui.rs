@@ -153,10 +153,12 @@ fn keys_and_sizes_do_what_they_should_and_the_terminal_is_given_back() {
     terminal.press(&["r"]);
     terminal.until_says("recorded to wired-cfc-1.jsonl");
     terminal.press(&["b"]);
-    terminal.until_says("schwann profile wired-cfc --save wired-cfc --batch 1 --steps 4");
-    terminal.press(&["n"]);
+    terminal.until_says("keep that as the baseline `wired-cfc`?");
+    terminal.press(&["y"]);
+    terminal.until_says("saved as the baseline `wired-cfc`");
     terminal.press(&["q"]);
     terminal.is_given_back(0);
+    assert!(terminal.place.run(0, &["baseline", "list"]).0.contains("wired-cfc"));
     // What was recorded can be looked at, and stays when it is over.
     terminal.say(&format!("clear; {} monitor --replay wired-cfc-1.jsonl", env!("CARGO_BIN_EXE_schwann")));
     terminal.until_says("ended");

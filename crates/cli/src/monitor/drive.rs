@@ -1,18 +1,18 @@
 //! What is watched: a model that is run here, or a recording.
 
 use crate::load::{self, Setting};
-use crate::{Outcome, devices, out, profile};
+use crate::{devices, out, profile};
 use anyhow::{Context, Result, bail};
 use schwann::Isa;
 use schwann::backend::Choice;
+use schwann::prof::baseline::{Store, default_path};
 use schwann::prof::live::{self, Drive, Replay, Source};
-use schwann::prof::profiler::{self, Ceiling, Options};
+use schwann::prof::profiler::{self, Ceiling, Options, Profiler};
 use std::fs::File;
 use std::io::BufReader;
 use std::path::Path;
-use std::process::Command;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// How a model is driven.
 #[derive(clap::Args, Debug)]
@@ -35,9 +35,6 @@ pub(super) struct Driven {
     /// Runs a second, such as 1kHz; without it, as many as it can.
     #[arg(long, value_name = "HZ", value_parser = rate)]
     rate: Option<f64>,
-    /// The time within which a run should end, such as 1ms: misses are counted.
-    #[arg(long, value_name = "TIME", value_parser = super::time)]
-    deadline: Option<f64>,
 }
 
 /// Reads runs a second: `1000`, `1kHz`.
@@ -79,42 +76,6 @@ impl Driven {
     }
 }
 
-/// The command that profiles a model as it runs here, and saves that under the model's name.
-fn profiling(model: &str, args: &Driven) -> Vec<String> {
-    let name = Path::new(model).file_stem().map_or(model.into(), |stem| stem.to_string_lossy());
-    let mut words: Vec<String> = ["profile", model, "--save", &name].map(str::to_owned).into();
-    let sizes = [("--batch", args.batch), ("--steps", args.steps), ("--threads", args.threads)];
-    for (flag, size) in sizes {
-        words.extend(size.into_iter().flat_map(|size| [flag.to_owned(), size.to_string()]));
-    }
-    for setting in &args.set {
-        words.extend(["--set".to_owned(), format!("{}={}", setting.symbol(), setting.size())]);
-    }
-    words.extend(args.on.words());
-    words
-}
-
-/// What a view asks before it saves a baseline; or why it cannot.
-pub(super) fn baseline(model: Option<&str>, args: &Driven) -> Result<String, String> {
-    let whole = "a baseline is a profile of a model, and there is no model here: schwann profile MODEL --save NAME";
-    let model = model.ok_or(whole)?;
-    let command = out::printable(&profiling(model, args).join(" "));
-    Ok(format!("This leaves the monitor, since a profile needs the machine for itself, and runs: schwann {command}"))
-}
-
-/// Profiles the model and saves that, in a process of its own: nothing of the monitor runs beside it.
-pub(super) fn save_baseline(model: &str, args: &Driven) -> Result<Outcome> {
-    let words = profiling(model, args);
-    out::note(&format!("schwann {}", words.join(" ")));
-    let program = std::env::current_exe().context("cannot find this program's own file")?;
-    let ended = Command::new(program).args(&words).status().context("cannot start the profile")?;
-    match ended.code() {
-        Some(0) => Ok(Outcome::Done),
-        Some(130) => Ok(Outcome::Stopped),
-        _ => bail!("no baseline was saved: `schwann {}` ended with {ended}", words.join(" ")),
-    }
-}
-
 /// The limits of what a model is run on, where they are known already.
 pub(super) fn ceiling(choice: &Choice, threads: usize) -> Result<Option<Ceiling>> {
     if !choice.is_cpu() {
@@ -126,18 +87,70 @@ pub(super) fn ceiling(choice: &Choice, threads: usize) -> Result<Option<Ceiling>
 }
 
 /// Runs a model from now on.
-pub(super) fn drive(model: &str, args: &Driven, every_s: f64, cancel: Arc<AtomicBool>) -> Result<Box<dyn Source>> {
+pub(super) fn drive(
+    model: &str,
+    args: &Driven,
+    deadline_s: Option<f64>,
+    every_s: f64,
+    cancel: Arc<AtomicBool>,
+) -> Result<(Box<dyn Source>, Baselines)> {
     let options = args.options()?;
     let subject = profile::subject(model)?;
     let ceiling = ceiling(&options.backend, options.threads)?;
-    let (rate, deadline_s, name) = (args.rate, args.deadline, model.to_owned());
-    let driven = live::drive(&subject, Drive { name, options, rate, deadline_s, every_s, ceiling }, cancel);
+    let (rate, name) = (args.rate, model.to_owned());
+    let pause = Arc::new(AtomicBool::new(false));
+    let baselines = Baselines { model: name.clone(), options: options.clone(), pause: Arc::clone(&pause) };
+    let how = Drive { name, options, rate, deadline_s, every_s, ceiling, pause };
+    let driven = live::drive(&subject, how, cancel).map(|source| (source, baselines));
     driven.map_err(|e| match e {
         live::Error::Run(profiler::Error::Size { symbol }) => {
             anyhow::anyhow!("no size for `{symbol}`: a run is of fixed sizes; add --set {symbol}=32")
         }
         other => other.into(),
     })
+}
+
+/// Makes baselines of a model that is driven here.
+pub(super) struct Baselines {
+    model: String,
+    options: Options,
+    pause: Arc<AtomicBool>,
+}
+
+impl Baselines {
+    /// Profiles the model, run as it is watched, and keeps that under a name. Meanwhile, for about two seconds, it is not
+    /// driven: neither should disturb the other.
+    pub(super) fn save(&self, name: &str) -> Result<()> {
+        self.pause.store(true, Ordering::Relaxed);
+        let profiled = Profiler::new(profile::subject(&self.model)?)
+            .named(&self.model)
+            .with(Options { seconds: BASELINE_SECONDS, ..self.options.clone() })
+            .profile_all();
+        self.pause.store(false, Ordering::Relaxed);
+        Store::create(&default_path()?)?.save(name, &profiled?)?;
+        Ok(())
+    }
+}
+
+/// What a baseline's measurements take.
+const BASELINE_SECONDS: f64 = 1.0;
+
+/// Watches a program that opened its door.
+#[cfg(unix)]
+pub(super) fn attach(
+    who: &str,
+    deadline_s: Option<f64>,
+    every_s: f64,
+    cancel: Arc<AtomicBool>,
+) -> Result<Box<dyn Source>> {
+    let limits = |threads: usize| ceiling(&Choice::default(), threads).ok().flatten();
+    Ok(live::attach(&live::Attach { who, deadline_s, every_s, ceiling: &limits }, cancel)?)
+}
+
+/// Says that this system has no doors.
+#[cfg(not(unix))]
+pub(super) fn attach(_: &str, _: Option<f64>, _: f64, _: Arc<AtomicBool>) -> Result<Box<dyn Source>> {
+    Err(schwann::live::Error::System.into())
 }
 
 /// A recording, at the pace that it was recorded at or as fast as it is read.

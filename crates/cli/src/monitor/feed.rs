@@ -1,8 +1,10 @@
 //! What views get: moments ([`Feed`]), and what they may ask for ([`Desk`]).
 
-use crate::out;
-use anyhow::{Context, Result};
-use schwann::prof::live::{About, Moment, Recorder};
+use super::alerts::Alerts;
+use super::drive::Baselines;
+use crate::{Outcome, out};
+use anyhow::{Context, Result, bail};
+use schwann::prof::live::{About, Moment, Recorder, openmetrics};
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -61,6 +63,7 @@ pub(crate) struct Desk(Arc<Shared>);
 struct Shared {
     about: Arc<About>,
     cancel: Arc<AtomicBool>,
+    baselines: Option<Baselines>,
     state: Mutex<State>,
 }
 
@@ -70,17 +73,24 @@ struct State {
     recording: Option<(PathBuf, Recorder<File>)>,
     /// Whether a recording could not be written to its end.
     lost: bool,
+    alerts: Alerts,
+    latest: Option<Moment>,
     /// Why there are no more moments, where a view should stay to tell it.
     ended: Option<String>,
 }
 
 impl Desk {
-    pub(super) fn new(about: About, cancel: Arc<AtomicBool>) -> (Desk, Feed) {
+    pub(super) fn new(
+        about: About,
+        alerts: Alerts,
+        baselines: Option<Baselines>,
+        cancel: Arc<AtomicBool>,
+    ) -> (Desk, Feed) {
         let about = Arc::new(about);
         let (view, moments) = sync_channel(WAITING);
-        let state = State { view: Some(view), recording: None, lost: false, ended: None };
+        let state = State { view: Some(view), recording: None, lost: false, alerts, latest: None, ended: None };
         let feed = Feed { about: Arc::clone(&about), moments };
-        (Desk(Arc::new(Shared { about, cancel, state: Mutex::new(state) })), feed)
+        (Desk(Arc::new(Shared { about, cancel, baselines, state: Mutex::new(state) })), feed)
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -106,6 +116,20 @@ impl Desk {
         self.state().recording.as_ref().map(|(path, _)| path.clone())
     }
 
+    /// Profiles the model and keeps that under a name, to compare with later. Takes some seconds, in which the model is not
+    /// watched; a view has a thread of its own for that.
+    pub(crate) fn save_baseline(&self, name: &str) -> Result<()> {
+        match &self.0.baselines {
+            Some(baselines) => baselines.save(name).context("no baseline was saved"),
+            None => bail!("a baseline is made of a model that the monitor runs itself: `schwann monitor MODEL`"),
+        }
+    }
+
+    /// Whether the monitor runs the model itself, so that baselines can be made of it.
+    pub(crate) fn makes_baselines(&self) -> bool {
+        self.0.baselines.is_some()
+    }
+
     /// Ends the monitor, as `--for` does.
     pub(crate) fn end(&self) {
         self.0.cancel.store(true, Ordering::Relaxed);
@@ -121,9 +145,12 @@ impl Desk {
     }
 
     /// A moment for everybody. A live view that does not keep up misses some; a recording's waits.
-    pub(super) fn give(&self, moment: Moment, may_skip: bool) {
+    pub(super) fn give(&self, mut moment: Moment, may_skip: bool) {
         let view = {
-            let mut state = self.state();
+            let mut guard = self.state();
+            let state = &mut *guard;
+            state.alerts.judge(&mut moment, &self.0.about);
+            state.latest = Some(moment.clone());
             if let Some((path, recorder)) = &mut state.recording
                 && let Err(why) = recorder.record(&moment)
             {
@@ -141,6 +168,17 @@ impl Desk {
         if gone {
             self.close();
         }
+    }
+
+    /// What Prometheus reads.
+    pub(super) fn metrics(&self) -> String {
+        let state = self.state();
+        openmetrics(&self.0.about, state.latest.as_ref(), &state.alerts.now())
+    }
+
+    /// What the rules that decide say in the end.
+    pub(super) fn outcome(&self) -> Outcome {
+        self.state().alerts.outcome()
     }
 
     /// There will be no more moments, and nobody wished for that: views stay, and say why.

@@ -10,7 +10,6 @@ mod screens;
 mod view;
 mod words;
 
-use super::Left;
 use super::feed::{Desk, Feed, Next};
 use crate::{out, stop};
 use anyhow::{Context, Result};
@@ -20,35 +19,57 @@ use schwann::prof::live::Moment;
 use schwann::prof::plot::unit::show;
 use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
+use std::thread::JoinHandle;
 use std::time::Duration;
 use view::{Asked, View};
 
 /// How long a key may wait for an answer, and a moment to be shown.
 const LOOK: Duration = Duration::from_millis(40);
 
-/// Shows moments until there are no more, or somebody leaves. `baseline`: what is asked before one is saved, or why that
-/// cannot be.
-pub(super) fn terminal(mut feed: Feed, desk: &Desk, baseline: Result<String, String>) -> Result<Left> {
+/// Shows moments until there are no more, or somebody leaves.
+pub(super) fn terminal(mut feed: Feed, desk: &Desk) -> Result<()> {
     if !(std::io::stdout().is_terminal() && std::io::stdin().is_terminal()) {
-        plain(&mut feed)?;
-        return Ok(Left::Done);
+        return plain(&mut feed);
     }
     let colours = !matches!(anstream::AutoStream::choice(&std::io::stdout()), anstream::ColorChoice::Never);
-    let mut view = View::new(feed.about().as_ref().clone(), colours, baseline);
+    let mut view = View::new(feed.about().as_ref().clone(), colours, desk.makes_baselines());
     view.record(recording(desk));
     // The terminal's own state comes back however this ends: below, in a panic, or at a second Ctrl-C.
     let mut terminal = ratatui::try_init().context("cannot draw on this terminal; --json prints lines")?;
     stop::give_back(Some(ratatui::restore));
     out::hold_notes();
-    let left = watch(&mut terminal, &mut view, &feed, desk);
+    let mut saving = None;
+    let watched = watch(&mut terminal, &mut view, &feed, desk, &mut saving);
     stop::give_back(None);
     ratatui::restore();
     out::release_notes();
-    left
+    if let Some(saving) = saving {
+        out::note("waiting for the baseline");
+        out::note(&finished(saving));
+    }
+    watched
+}
+
+/// A baseline that is being made.
+type Saving = JoinHandle<Result<String>>;
+
+/// What became of a baseline.
+fn finished(saving: Saving) -> String {
+    match saving.join() {
+        Ok(Ok(said)) => said,
+        Ok(Err(e)) => format!("{e:#}"),
+        Err(_) => "no baseline was saved: its thread broke, which is a mistake in this program".into(),
+    }
 }
 
 /// Draws what changes and obeys keys.
-fn watch(terminal: &mut DefaultTerminal, view: &mut View, feed: &Feed, desk: &Desk) -> Result<Left> {
+fn watch(
+    terminal: &mut DefaultTerminal,
+    view: &mut View,
+    feed: &Feed,
+    desk: &Desk,
+    saving: &mut Option<Saving>,
+) -> Result<()> {
     let (mut over, mut changed, mut noted) = (false, true, None);
     loop {
         while !over {
@@ -57,14 +78,19 @@ fn watch(terminal: &mut DefaultTerminal, view: &mut View, feed: &Feed, desk: &De
                 Next::Waiting => break,
                 Next::Over => {
                     over = true;
-                    let Some(why) = desk.ended() else { return Ok(Left::Done) };
+                    let Some(why) = desk.ended() else { return Ok(()) };
                     view.end(&format!("{why}; q quits"));
                 }
             }
             changed = true;
         }
         if desk.is_over() {
-            return Ok(Left::Done);
+            return Ok(());
+        }
+        if let Some(done) = saving.take_if(|thread| thread.is_finished()) {
+            view.save(false);
+            view.say(&finished(done));
+            changed = true;
         }
         let note = out::held_note();
         if note != noted {
@@ -82,15 +108,34 @@ fn watch(terminal: &mut DefaultTerminal, view: &mut View, feed: &Feed, desk: &De
         match event::read().context("cannot read keys")? {
             Event::Key(key) if key.kind != KeyEventKind::Release => match view.key(key) {
                 Asked::Nothing => {}
-                Asked::Quit => return Ok(Left::Done),
-                Asked::Stop => return Ok(Left::Stopped),
-                Asked::Baseline => return Ok(Left::Baseline),
+                Asked::Quit => return Ok(()),
+                Asked::Stop => {
+                    stop::ask();
+                    return Ok(());
+                }
+                Asked::Baseline => *saving = save(view, desk),
                 Asked::Record => record(view, desk),
             },
             Event::Resize(..) => {}
             _ => continue,
         }
         changed = true;
+    }
+}
+
+/// Begins to make a baseline.
+fn save(view: &mut View, desk: &Desk) -> Option<Saving> {
+    let (desk, name) = (desk.clone(), view.baseline_name());
+    let make = move || desk.save_baseline(&name).map(|()| format!("saved as the baseline `{name}`"));
+    match std::thread::Builder::new().name("schwann baseline".into()).spawn(make) {
+        Ok(thread) => {
+            view.save(true);
+            Some(thread)
+        }
+        Err(e) => {
+            view.say(&format!("no baseline was saved: no thread can be started: {e}"));
+            None
+        }
     }
 }
 
@@ -115,9 +160,8 @@ fn record(view: &mut View, desk: &Desk) {
 
 /// `wired-cfc-1.jsonl`, or the next number that is free.
 fn file_name(model: &str) -> PathBuf {
-    let stem = PathBuf::from(model).file_stem().map_or("monitor".into(), |stem| stem.to_string_lossy().into_owned());
     let plain = |c: char| if c.is_ascii_alphanumeric() || "-._".contains(c) { c } else { '-' };
-    let stem: String = stem.chars().map(plain).take(60).collect();
+    let stem: String = view::stem(model).chars().map(plain).take(60).collect();
     let file = |number: u32| PathBuf::from(format!("{stem}-{number}.jsonl"));
     (1..10_000).map(file).find(|path| !path.exists()).unwrap_or_else(|| file(10_000))
 }

@@ -9,7 +9,7 @@ mod hub;
 mod tests;
 
 use super::feed::{Desk, Feed, Next};
-use super::serve::{Address, COOKIE, Server, Token};
+use super::serve::{COOKIE, Server, Token};
 use crate::out;
 use anyhow::{Context, Result};
 use axum::Router;
@@ -47,11 +47,10 @@ const HEADERS: [(HeaderName, &str); 6] = [
 ];
 
 /// Serves the page until there are no more moments, or Ctrl-C where it says why there are none.
-pub(super) fn web(feed: Feed, at: &Address, desk: &Desk) -> Result<()> {
-    let server = Server::bind(*at, None)?;
+pub(super) fn web(feed: Feed, server: Server, desk: &Desk) -> Result<()> {
     out::print(&format!("the monitor is at {}", server.url("/")))?;
     if server.token().is_some() {
-        out::note("whoever has this address with its token can look; it is told once, and is another one each time");
+        out::note("whoever has this address with its token can look");
     }
     out::note("Ctrl-C ends it");
     let hub = Arc::new(Hub::new(feed.about())?);

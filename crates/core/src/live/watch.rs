@@ -214,3 +214,87 @@ impl Drop for Watch {
         }
     }
 }
+
+#[cfg(all(test, unix))]
+mod tests {
+    use super::*;
+    use crate::live::Ring;
+    use crate::{CompileOptions, DType, GraphBuilder, Program, Tensor, shape};
+    use std::time::{Duration, Instant};
+
+    #[test]
+    fn a_watched_session_gives_the_same_numbers_and_tells_what_it_runs() {
+        let mut b = GraphBuilder::new();
+        let x = b.input("x", DType::F32, shape!["B", 3]).unwrap();
+        let w = b.weight("w", Tensor::new(&[3, 2], &[1.0f32, 0.0, 0.0, 1.0, 1.0, 1.0]).unwrap()).unwrap();
+        let y = b.matmul(x, w).unwrap();
+        b.output("y", y).unwrap();
+        let program = Program::compile(&b.build().unwrap(), &CompileOptions::default().threads(1)).unwrap();
+        let (mut plain, mut session) = (program.session(), program.session());
+        let door = open("watched-session").unwrap();
+        let mut ring = Ring::attach("watched-session").unwrap();
+        session.watch(&door);
+        let small = Tensor::new(&[1, 3], &[0.1f32, 0.2, 0.3]).unwrap();
+        let wanted = plain.run(&[("x", &small)]).unwrap()[0].values::<f32>().unwrap().to_vec();
+        let end = Instant::now() + Duration::from_secs(30);
+        // Until a run was watched, and that was written down.
+        let (mut runs, mut seen) = (0, 0);
+        let told = loop {
+            runs += 1;
+            assert_eq!(session.run(&[("x", &small)]).unwrap()[0].values::<f32>().unwrap(), wanted);
+            if runs % 1024 == 0 {
+                seen += ring.read(|seconds, session| assert!(seconds < 60.0 && session == 0)).unwrap().runs;
+                let told = ring.told().unwrap();
+                if told[0].watched > 0 || Instant::now() > end {
+                    break told;
+                }
+            }
+        };
+        assert_eq!(seen, runs);
+        let (facts, _) = Facts::of(session.plan().unwrap());
+        assert!(told.len() == 1 && told[0].facts == facts && told[0].watched > 0, "{told:?}");
+        assert!(told[0].seconds.iter().sum::<f64>() > 0.0);
+        // Another size is told at once, and what was watched before is not its own.
+        session.run(&[("x", &Tensor::zeros(DType::F32, &[7, 3]).unwrap())]).unwrap();
+        let told = ring.told().unwrap();
+        assert_eq!((told[0].facts.sizes["B"], told[0].watched), (7, 0));
+        // What is timed by hand is of no session; a run that fails is none.
+        assert!(session.run(&[]).is_err());
+        assert_eq!(door.time(|| 5), 5);
+        let mut sessions = vec![];
+        ring.read(|_, session| sessions.push(session)).unwrap();
+        assert_eq!(sessions, [0, u64::MAX]);
+        // The door stays open as long as somebody uses it.
+        drop(door);
+        assert!(ring.is_alive());
+        drop(session);
+        assert!(!ring.is_alive() && Ring::attach("watched-session").is_err());
+    }
+
+    #[test]
+    fn more_sessions_than_have_room_are_timed_all_the_same() {
+        let mut b = GraphBuilder::new();
+        let x = b.input("x", DType::F32, shape![2]).unwrap();
+        let y = b.tanh(x).unwrap();
+        b.output("y", y).unwrap();
+        let program = Program::compile(&b.build().unwrap(), &CompileOptions::default().threads(1)).unwrap();
+        let door = open("many-sessions").unwrap();
+        let mut ring = Ring::attach("many-sessions").unwrap();
+        let x = Tensor::zeros(DType::F32, &[2]).unwrap();
+        let mut sessions: Vec<_> = (0..10).map(|_| program.session()).collect();
+        for session in &mut sessions {
+            session.watch(&door);
+            session.run(&[("x", &x)]).unwrap();
+        }
+        let mut of = vec![];
+        assert_eq!(ring.read(|_, session| of.push(session)).unwrap().runs, 10);
+        assert_eq!((of[..8].to_vec(), of[8..].to_vec()), ((0..8).collect::<Vec<u64>>(), vec![u64::MAX; 2]));
+        assert_eq!(ring.told().unwrap().len(), 8);
+        // Room that is given back is used again.
+        drop(sessions.remove(3));
+        let mut late = program.session();
+        late.watch(&door);
+        late.run(&[("x", &x)]).unwrap();
+        assert!(ring.told().unwrap().iter().any(|t| t.session == 3));
+    }
+}

@@ -40,6 +40,8 @@ pub struct Drive {
     pub every_s: f64,
     /// The machine's limits, where they are known.
     pub ceiling: Option<Ceiling>,
+    /// While this is true, no run begins: something else is measured.
+    pub pause: Arc<AtomicBool>,
 }
 
 /// What the thread that runs hands over.
@@ -80,7 +82,14 @@ pub fn drive(subject: &Subject, drive: Drive, cancel: Arc<AtomicBool>) -> Result
     let seen = Arc::new(Mutex::new(Seen::default()));
     let stop = Arc::new(AtomicBool::new(false));
     let clerk = Clerk::new("system clock", drive.deadline_s, drive.ceiling);
-    let runner = Runner { rig, places, parts: facts.parts.len(), seen: Arc::clone(&seen), stop: Arc::clone(&stop) };
+    let runner = Runner {
+        rig,
+        places,
+        parts: facts.parts.len(),
+        seen: Arc::clone(&seen),
+        stop: Arc::clone(&stop),
+        pause: drive.pause,
+    };
     let (rate, deadline_s) = (drive.rate, drive.deadline_s);
     let thread = std::thread::Builder::new().name("schwann drive".into());
     let thread = thread.spawn(move || runner.run(rate, deadline_s)).map_err(Error::Thread)?;
@@ -100,6 +109,7 @@ struct Runner {
     parts: usize,
     seen: Arc<Mutex<Seen>>,
     stop: Arc<AtomicBool>,
+    pause: Arc<AtomicBool>,
 }
 
 impl Runner {
@@ -110,6 +120,10 @@ impl Runner {
         let (mut handed, mut watched) = (Instant::now(), Instant::now());
         let (mut due, mut unwatched) = (Instant::now(), 0);
         while !self.stop.load(Ordering::Relaxed) {
+            if self.pause.load(Ordering::Relaxed) {
+                std::thread::sleep(NAP);
+                continue;
+            }
             if let Some(period) = period {
                 if !self.wait(due, &mut runs) {
                     break;
@@ -214,6 +228,45 @@ impl Drop for Driven {
         if let Some(thread) = self.thread.take() {
             // It ends after the run that is under way.
             let _ = thread.join();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::models::{Sizes, built_in};
+
+    fn driven(rate: Option<f64>, deadline_s: Option<f64>) -> Result<Box<dyn Source>> {
+        let subject: Subject = built_in("wired-cfc", &Sizes::default()).unwrap().unwrap().into();
+        let options = Options { batch: 1, steps: 1, ..Options::default() };
+        let how =
+            Drive { name: "W".into(), options, rate, deadline_s, every_s: 0.2, ceiling: None, pause: Arc::default() };
+        drive(&subject, how, Arc::default())
+    }
+
+    #[test]
+    fn a_driven_model_gives_moments_with_runs_and_operations() {
+        let mut source = driven(None, Some(1e-9)).unwrap();
+        assert_eq!((source.about().sizes["B"], source.about().pid), (1, std::process::id()));
+        // On a busy machine the first may come before a run was watched.
+        let moments: Vec<Moment> = (0..10).map(|_| source.next_moment().unwrap().unwrap()).collect();
+        let last = &moments[9];
+        assert!(last.latency.total.value > Some(10.0) && last.number == 9);
+        assert_eq!(last.latency.misses_total.value, last.latency.total.value);
+        assert!(last.operations.iter().any(|o| o.name.contains("cfc")), "{:?}", last.operations_reason);
+        assert!(moments.windows(2).all(|m| m[1].at_s > m[0].at_s));
+    }
+
+    #[test]
+    fn a_rate_is_kept_to_and_a_cancelled_drive_ends() {
+        let mut source = driven(Some(50.0), None).unwrap();
+        let seconds: f64 = (0..5).map(|_| source.next_moment().unwrap().unwrap().span_s).sum();
+        let runs = source.next_moment().unwrap().unwrap().latency.total.value.unwrap();
+        // Never more than asked for; fewer where others keep the machine busy.
+        assert!((1.0..=50.0 * (seconds + 0.5) + 2.0).contains(&runs), "{runs} runs in {seconds} s");
+        for (rate, deadline) in [(Some(0.0), None), (Some(f64::NAN), None), (None, Some(-1.0))] {
+            assert!(matches!(driven(rate, deadline), Err(Error::Option { .. })));
         }
     }
 }

@@ -8,15 +8,21 @@ mod attach;
 mod drive;
 #[cfg(any(test, feature = "example"))]
 pub mod made_up;
+mod metrics;
 mod moment;
 mod record;
+mod rules;
 mod sum;
+mod trace;
 
 #[cfg(unix)]
 pub use attach::{Attach, attach};
 pub use drive::{Drive, drive};
+pub use metrics::{CONTENT_TYPE, openmetrics};
 pub use moment::{About, Latency, Memory, Moment, Operation, Work};
 pub use record::{Recorder, Replay};
+pub use rules::{Judge, Mistake, Rule, Verdict, figures};
+pub use trace::{MOST_MOMENTS, Tracks};
 
 /// What can go wrong while watching.
 #[derive(Debug, thiserror::Error)]

@@ -153,3 +153,89 @@ impl<R: BufRead + Send> Source for Replay<R> {
         self.cut.map(|line| format!("the recording ends in the middle of line {line}"))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::sum::{about, tests::moment};
+    use super::*;
+
+    fn moments() -> Vec<Moment> {
+        (0..3)
+            .map(|i| Moment { number: i, at_s: 0.1 * (i + 1) as f64, alerts: vec!["misses > 0".into()], ..moment() })
+            .collect()
+    }
+
+    fn recorded() -> Vec<u8> {
+        let mut recorder = Recorder::new(vec![], &about("W", 7, 0.5, Some(1e-3), None, None)).unwrap();
+        moments().iter().for_each(|m| recorder.record(m).unwrap());
+        recorder.into_inner()
+    }
+
+    fn play(file: &[u8], paced: bool) -> Result<(Vec<Moment>, Option<String>)> {
+        let mut replay = Replay::new(file, paced, Arc::default())?;
+        let mut all = vec![];
+        while let Some(moment) = replay.next_moment()? {
+            all.push(moment);
+        }
+        Ok((all, replay.ended()))
+    }
+
+    #[test]
+    fn what_is_recorded_is_played_back_to_the_last_bit() {
+        let file = recorded();
+        let replay = Replay::new(&file[..], false, Arc::default()).unwrap();
+        assert_eq!(replay.about().pid, 7);
+        let (mut all, ended) = play(&file, false).unwrap();
+        let mut wanted = moments();
+        // Readings of the machine are of each moment's making.
+        for m in all.iter_mut().chain(&mut wanted) {
+            assert!(!m.machine.is_empty());
+            m.machine.clear();
+            (m.memory.rss, m.span_s) = (m.memory.arena.clone(), 1.0);
+            (m.latency.rate, m.latency.busy) = (m.latency.p50.clone(), m.latency.p50.clone());
+        }
+        assert_eq!((all, ended), (wanted, None));
+    }
+
+    #[test]
+    fn a_paced_replay_takes_its_time_and_can_be_cancelled() {
+        let file = recorded();
+        let start = Instant::now();
+        assert_eq!(play(&file, true).unwrap().0.len(), 3);
+        assert!(start.elapsed() >= Duration::from_millis(195));
+        let cancel = Arc::new(AtomicBool::new(true));
+        assert!(Replay::new(&file[..], true, cancel).unwrap().next_moment().unwrap().is_none());
+    }
+
+    #[test]
+    fn a_recording_that_is_cut_off_plays_to_its_last_whole_line() {
+        let file = recorded();
+        let first = file.iter().position(|b| *b == b'\n').unwrap() + 1;
+        for end in (0..file.len()).step_by(97) {
+            match play(&file[..end], false) {
+                Ok((all, _)) => assert!(end + 1 >= first && all.len() <= 3),
+                Err(why) => assert!(end < first && why.to_string().starts_with("line 1"), "{why}"),
+            }
+        }
+        let (all, ended) = play(&file[..file.len() - 20], false).unwrap();
+        assert!(all.len() == 2 && ended.unwrap().contains("middle of line 4"));
+    }
+
+    #[test]
+    fn other_files_and_bad_lines_are_named() {
+        let good = String::from_utf8(recorded()).unwrap();
+        for (file, word) in [
+            (String::new(), "empty"),
+            ("{}\n".into(), "schwann_recording"),
+            (r#"{"schwann_recording":"samples","version":1}"#.into(), "recording of `samples`"),
+            (r#"{"schwann_recording":"moments","version":9}"#.into(), "version 9"),
+            (r#"{"schwann_recording":"moments","version":1}"#.into(), "missing field"),
+            (format!("{good}{{}}\n"), "line 5"),
+            (format!("{good}{}\n", "x".repeat(2 << 20)), "longer"),
+            (format!("{good}{}\n", good.lines().nth(1).unwrap()), "goes back"),
+        ] {
+            let why = play(file.as_bytes(), false).unwrap_err().to_string();
+            assert!(why.contains(word), "{word}: {why}");
+        }
+    }
+}

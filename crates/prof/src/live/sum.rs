@@ -133,6 +133,14 @@ const OF_A_PROCESS: [&str; 8] = [
     "threads",
 ];
 
+/// Whether a reading of the sensors' is of the machine, and is so among a moment's.
+pub(super) fn is_of_machine(name: &str) -> bool {
+    // Counters count a stretch of work, and none is begun for this.
+    let counted = schwann_sensors::Counter::ALL.iter().any(|counter| counter.name() == name);
+    let rates = ["instructions_per_cycle", "cache_hit_rate", "branch_miss_rate", "effective_frequency"];
+    !counted && !rates.contains(&name) && !OF_A_PROCESS.contains(&name)
+}
+
 /// Makes moments of what was seen.
 pub(super) struct Clerk {
     pub(super) deadline_s: Option<f64>,
@@ -220,13 +228,7 @@ impl Clerk {
             pool: held.pool,
             rss,
         };
-        // Counters count a stretch of work, and none was begun for this.
-        let counters = schwann_sensors::Counter::ALL.map(schwann_sensors::Counter::name);
-        let rates = ["instructions_per_cycle", "cache_hit_rate", "branch_miss_rate", "effective_frequency"];
-        machine.retain(|name, _| {
-            let name = name.as_str();
-            !OF_A_PROCESS.contains(&name) && !counters.contains(&name) && !rates.contains(&name)
-        });
+        machine.retain(|name, _| is_of_machine(name));
         let number = self.number;
         self.number += 1;
         Moment {
@@ -397,5 +399,81 @@ pub(super) fn about(
         deadline_s,
         flops_roof,
         bandwidth_roof,
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+    use schwann_core::live::Part;
+
+    /// A moment in which three runs took 1, 2 and 9 ms.
+    pub(in crate::live) fn moment() -> Moment {
+        let mut clerk = Clerk::new("test", Some(5e-3), None);
+        let mut runs = Runs::default();
+        [1e-3, 9e-3, 2e-3].iter().for_each(|s| runs.push(*s, Some(5e-3)));
+        let part = |name: &str| Part {
+            name: name.into(),
+            kernel: "gemm".into(),
+            calls: 1,
+            cost: Cost { flops: 1000, ..Cost::default() },
+            integers: false,
+        };
+        let facts = Facts {
+            parts: vec![part("a"), part("b")],
+            cost: Cost { flops: 2000, bytes_read: 500, ..Cost::default() },
+            arena_bytes: 64,
+            ..Facts::default()
+        };
+        let parts = Parts { seconds: vec![0.25, 0.5], outside: 0.25, runs: 2 };
+        let held = Held { rss: None, pool: Figure::unavailable("B", "pool", "none") };
+        clerk.moment(&runs, &parts, Some(&facts), held, None, "why")
+    }
+
+    #[test]
+    fn a_moment_sums_up_runs_work_and_operations() {
+        let m = moment();
+        let l = &m.latency;
+        assert_eq!((l.runs.value, l.total.value, l.misses.value), (Some(3.0), Some(3.0), Some(1.0)));
+        assert_eq!((l.min.value, l.p50.value, l.max.value), (Some(1e-3), Some(2e-3), Some(9e-3)));
+        assert_eq!((m.work.flops.value, m.work.bandwidth.value), (Some(1e6), Some(250e3)));
+        assert!(m.work.roof_share.reason.as_ref().unwrap().contains("calibrate"));
+        let shares: Vec<(&str, Option<f64>)> = m.operations.iter().map(|o| (o.name.as_str(), o.share.value)).collect();
+        assert_eq!(shares[0], ("b", Some(50.0)));
+        assert_eq!(m.operations.iter().filter_map(|o| o.share.value).sum::<f64>(), 100.0);
+        assert_eq!(m.operations[0].time.value, Some(1e-3));
+        assert_eq!(m.memory.arena.value, Some(64.0));
+        // The monitor's own process is not the machine.
+        assert!(
+            m.machine.contains_key("cpu_load") && !m.machine.contains_key("rss") && !m.machine.contains_key("cycles")
+        );
+    }
+
+    #[test]
+    fn a_moment_without_runs_has_no_times_and_says_why() {
+        let mut clerk = Clerk::new("test", None, None);
+        let held = Held { rss: None, pool: Figure::unavailable("B", "pool", "none") };
+        let m = clerk.moment(&Runs::default(), &Parts::default(), None, held, None, "nobody told");
+        for figure in
+            [&m.latency.p50, &m.latency.p99, &m.latency.max, &m.work.flops, &m.latency.misses, &m.memory.arena]
+        {
+            assert!(figure.value.is_none() && figure.reason.is_some(), "{figure:?}");
+        }
+        assert_eq!((m.latency.runs.value, m.latency.rate.value), (Some(0.0), Some(0.0)));
+        assert_eq!(m.operations_reason.as_deref(), Some("nobody told"));
+    }
+
+    #[test]
+    fn more_runs_than_are_kept_are_counted_all_the_same() {
+        let (mut runs, mut more) = (Runs::default(), Runs::default());
+        let each = MOST_DURATIONS as u64 * 3 / 2;
+        (0..each).for_each(|i| runs.push(i as f64, None));
+        (0..each).for_each(|i| more.push(i as f64, None));
+        more.lost(5);
+        runs.join(&mut more);
+        assert_eq!((runs.count, runs.seen, runs.count - runs.seen), (2 * each + 5, 2 * each, 5));
+        assert!(runs.durations.len() <= MOST_DURATIONS);
+        assert_eq!((runs.least, runs.greatest), (Some(0.0), (each - 1) as f64));
+        assert_eq!((more.count, more.seen), (0, 0));
     }
 }

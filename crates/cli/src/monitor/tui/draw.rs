@@ -64,6 +64,9 @@ fn header(view: &View, frame: &mut Frame, area: Rect, paint: Paint) {
     if view.recording.is_some() {
         right.push(Span::styled("● recording  ", paint.bad()));
     }
+    if view.saving {
+        right.push(Span::styled("saving a baseline  ", paint.tail()));
+    }
     match (&view.ended, view.paused) {
         (Some(_), _) => right.push(Span::styled("ended  ", paint.tail())),
         (None, Some(_)) => right.push(Span::styled("‖ paused  ", paint.tail())),
@@ -200,7 +203,7 @@ fn help(frame: &mut Frame, area: Rect, paint: Paint) {
         ("Tab, 1 to 5", "panels: overview, operations, memory, machine, alerts"),
         ("↑ ↓", "choose a row: its source, or why it is unavailable"),
         ("r", "record to a file, and end the recording"),
-        ("b", "leave, profile the model and save that as a baseline"),
+        ("b", "profile the model and keep that as a baseline"),
         ("q, Ctrl-C", "quit"),
     ];
     let mut lines: Vec<Line> = keys

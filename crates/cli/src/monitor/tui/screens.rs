@@ -12,7 +12,7 @@ use std::path::Path;
 
 /// A view after so many made-up seconds.
 fn after(seconds: u64) -> View {
-    let mut view = View::new(made_up::about(), true, Ok("Leave, and profile wired-cfc as a baseline?".into()));
+    let mut view = View::new(made_up::about(), true, true);
     (0..seconds).for_each(|number| view.push(made_up::moment(number, 1.0)));
     view
 }
@@ -92,7 +92,7 @@ fn names_and_reasons_bring_nothing_hidden_to_the_terminal() {
     let mut about = made_up::about();
     (about.model, about.backend, about.machine) = (nasty.into(), nasty.into(), nasty.into());
     about.sizes.insert(nasty.into(), 3);
-    let mut view = View::new(about, true, Err(nasty.into()));
+    let mut view = View::new(about, true, true);
     for number in 0..3 {
         let mut moment = made_up::moment(number, 1.0);
         moment.operations[0].name = nasty.into();
@@ -149,6 +149,9 @@ fn keys_pause_zoom_look_back_and_ask_before_a_baseline() {
     assert_eq!(press(&mut view, &[KeyCode::Char('r')]), Asked::Record);
     assert_eq!(press(&mut view, &[KeyCode::Char('b'), KeyCode::Char('n')]), Asked::Nothing);
     assert_eq!(press(&mut view, &[KeyCode::Char('b'), KeyCode::Char('y')]), Asked::Baseline);
+    view.save(true);
+    press(&mut view, &[KeyCode::Char('b')]);
+    assert!(text(&screen(&mut view, 80, 24)).contains("a baseline is being made"));
     assert_eq!(press(&mut view, &[KeyCode::Char('?'), KeyCode::Char('x')]), Asked::Nothing);
     assert_eq!(press(&mut view, &[KeyCode::Char('q')]), Asked::Quit);
     assert_eq!(view.key(KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL)), Asked::Stop);
@@ -170,7 +173,7 @@ fn lost_moments_and_the_end_are_said_and_alerts_have_their_times() {
 
 #[test]
 fn without_colours_nothing_is_coloured() {
-    let mut view = View::new(made_up::about(), false, Err(String::new()));
+    let mut view = View::new(made_up::about(), false, false);
     (0..60).for_each(|number| view.push(made_up::moment(number, 1.0)));
     for key in '1'..='5' {
         press(&mut view, &[KeyCode::Char(key)]);

@@ -3,6 +3,8 @@
 use crate::monitor::history::{History, Log};
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use schwann::prof::live::{About, Moment};
+use schwann::show;
+use std::path::Path;
 
 /// Spans of time that plots can have, in seconds.
 const SPANS: [f64; 7] = [15.0, 30.0, 60.0, 120.0, 300.0, 900.0, 3600.0];
@@ -16,7 +18,7 @@ pub(crate) enum Asked {
     Stop,
     /// Begin or end a recording.
     Record,
-    /// Leave, and save a profile as a baseline.
+    /// Profile the model, and keep that as a baseline.
     Baseline,
 }
 
@@ -71,13 +73,15 @@ pub(crate) struct View {
     /// Moments that were lost on their way.
     pub(super) lost: u64,
     last: Option<u64>,
-    /// What saving a baseline means here, as a question; or why it cannot be.
-    baseline: Result<String, String>,
+    /// Whether the model is run here, so that a baseline can be made of it.
+    baselines: bool,
+    /// Whether one is being made.
+    pub(super) saving: bool,
 }
 
 impl View {
-    /// A view of what is watched. `baseline`: the question before one is saved, or why that cannot be.
-    pub(crate) fn new(about: About, colours: bool, baseline: Result<String, String>) -> View {
+    /// A view of what is watched, which may be a model that is run here, so that baselines can be made of it.
+    pub(crate) fn new(about: About, colours: bool, baselines: bool) -> View {
         View {
             about,
             history: History::default(),
@@ -97,7 +101,8 @@ impl View {
             ended: None,
             lost: 0,
             last: None,
-            baseline,
+            baselines,
+            saving: false,
         }
     }
 
@@ -123,6 +128,11 @@ impl View {
     /// A word to whoever looks.
     pub(crate) fn say(&mut self, text: &str) {
         self.said = Some(text.to_owned());
+    }
+
+    /// A baseline is being made, or no more.
+    pub(crate) fn save(&mut self, saving: bool) {
+        self.saving = saving;
     }
 
     /// A recording began, with its file's name, or ended.
@@ -173,6 +183,28 @@ impl View {
         self.paused = Some(at.clamp(first.min(end), end));
     }
 
+    fn ask_for_baseline(&mut self) {
+        if !self.baselines || self.saving {
+            let why = if self.saving {
+                "a baseline is being made"
+            } else {
+                "a baseline is made of a model that the monitor runs itself: schwann monitor MODEL"
+            };
+            return self.say(why);
+        }
+        let text = format!(
+            "Profile {} for some seconds, as it runs here, and keep that as the baseline `{}`? Meanwhile it is not watched.",
+            show::name(&self.about.model),
+            show::name(&self.baseline_name())
+        );
+        self.question = Some(Question { text, asked: Asked::Baseline });
+    }
+
+    /// What a baseline is called: as the model's file.
+    pub(super) fn baseline_name(&self) -> String {
+        stem(&self.about.model)
+    }
+
     /// A key was pressed.
     pub(crate) fn key(&mut self, key: KeyEvent) -> Asked {
         self.said = None;
@@ -210,12 +242,14 @@ impl View {
             KeyCode::End => *selected = self.rows.saturating_sub(1),
             KeyCode::Char('?' | 'h') | KeyCode::F(1) => self.help = true,
             KeyCode::Char('r') => return Asked::Record,
-            KeyCode::Char('b') => match &self.baseline {
-                Ok(text) => self.question = Some(Question { text: text.clone(), asked: Asked::Baseline }),
-                Err(why) => self.said = Some(why.clone()),
-            },
+            KeyCode::Char('b') => self.ask_for_baseline(),
             _ => {}
         }
         Asked::Nothing
     }
+}
+
+/// A model's name, or its file's without folder and ending.
+pub(super) fn stem(model: &str) -> String {
+    Path::new(model).file_stem().map_or("monitor".into(), |stem| stem.to_string_lossy().into_owned())
 }
