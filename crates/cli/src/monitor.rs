@@ -8,9 +8,11 @@ mod alerts;
 mod drive;
 mod export;
 mod feed;
+mod history;
 mod json;
 mod prometheus;
 mod serve;
+mod stall;
 mod tui;
 mod web;
 
@@ -231,7 +233,11 @@ fn pump(
             return Ok(None);
         }
     }
-    Ok(source.ended())
+    let ended = source.ended();
+    if !desk.is_over() {
+        desk.tell_end(ended.clone().unwrap_or_else(|| "there are no more moments".into()));
+    }
+    Ok(ended)
 }
 
 #[cfg(test)]

@@ -75,6 +75,8 @@ struct State {
     lost: bool,
     alerts: Alerts,
     latest: Option<Moment>,
+    /// Why there are no more moments, where a view should stay to tell it.
+    ended: Option<String>,
 }
 
 impl Desk {
@@ -86,7 +88,7 @@ impl Desk {
     ) -> (Desk, Feed) {
         let about = Arc::new(about);
         let (view, moments) = sync_channel(WAITING);
-        let state = State { view: Some(view), recording: None, lost: false, alerts, latest: None };
+        let state = State { view: Some(view), recording: None, lost: false, alerts, latest: None, ended: None };
         let feed = Feed { about: Arc::clone(&about), moments };
         (Desk(Arc::new(Shared { about, cancel, baselines, state: Mutex::new(state) })), feed)
     }
@@ -121,6 +123,11 @@ impl Desk {
             Some(baselines) => baselines.save(name).context("no baseline was saved"),
             None => bail!("a baseline is made of a model that the monitor runs itself: `schwann monitor MODEL`"),
         }
+    }
+
+    /// Whether the monitor runs the model itself, so that baselines can be made of it.
+    pub(crate) fn makes_baselines(&self) -> bool {
+        self.0.baselines.is_some()
     }
 
     /// Ends the monitor, as `--for` does.
@@ -172,6 +179,16 @@ impl Desk {
     /// What the rules that decide say in the end.
     pub(super) fn outcome(&self) -> Outcome {
         self.state().alerts.outcome()
+    }
+
+    /// There will be no more moments, and nobody wished for that: views stay, and say why.
+    pub(super) fn tell_end(&self, why: String) {
+        self.state().ended = Some(why);
+    }
+
+    /// Why there are no more moments; `None` where somebody wished for the end.
+    pub(crate) fn ended(&self) -> Option<String> {
+        self.state().ended.clone()
     }
 
     /// There are no more moments.

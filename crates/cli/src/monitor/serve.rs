@@ -5,6 +5,7 @@
 //! machine as their host, so that no page of another site can be led here by a name that points to it. On any other
 //! address every request needs the token.
 
+use super::stall::Impatient;
 use anyhow::{Context, Result, bail};
 use axum::Router;
 use axum::extract::Request;
@@ -27,6 +28,8 @@ const MOST_CONNECTIONS: usize = 512;
 /// A request's head has so long to arrive, and so many bytes.
 const HEAD_TIME: Duration = Duration::from_secs(10);
 const MOST_HEAD_BYTES: usize = 32 << 10;
+/// What is written must be taken within so long.
+const TAKE_TIME: Duration = Duration::from_secs(60);
 /// How often the server looks whether it should end.
 const LOOK: Duration = Duration::from_millis(100);
 /// What browsers keep the token in.
@@ -187,7 +190,8 @@ impl Server {
                     let mut http = hyper::server::conn::http1::Builder::new();
                     http.timer(TokioTimer::new()).header_read_timeout(HEAD_TIME).max_buf_size(MOST_HEAD_BYTES);
                     // What goes wrong on a connection ends it, and is nobody else's business.
-                    let _ = http.serve_connection(TokioIo::new(stream), service).await;
+                    let stream = TokioIo::new(Impatient::new(stream, TAKE_TIME));
+                    let _ = http.serve_connection(stream, service).await;
                     drop(place);
                 });
             }

@@ -6,6 +6,8 @@
 #[cfg(unix)]
 mod attach;
 mod drive;
+#[cfg(any(test, feature = "example"))]
+pub mod made_up;
 mod metrics;
 mod moment;
 mod record;
