@@ -39,6 +39,7 @@
 //! * [`pass`]: the recipe that rewrites a graph, and patterns of your own; [`grad`]: gradients, graph to graph.
 //! * [`plan`]: what will run, where in memory, at what cost; [`backend`]: what runs it.
 //! * [`memory`]: budget, pool, cache, batches, leak detector; [`io`]: safetensors, `.npy`, `.npz`.
+//! * [`live`]: lets a running program be watched by `schwann monitor --attach`, in two lines.
 //! * [`nn`]: neural circuits: wirings, CfC and LTC layers, whole models, training, streams, import from ncps.
 //! * `prof`: the profiler, devices and predictions, baselines, reports; `sensors`: what the machine tells.
 //! * `gpu`: networks on GPUs, with the feature of this name; call [`register_backends`] once, and `wgpu` is a backend by name.
@@ -50,8 +51,8 @@
 
 pub use schwann_core::{
     Bindings, Changing, CompileOptions, Cost, DType, Dim, Error, Figure, Graph, GraphBuilder, Op, Program, Provenance,
-    Result, Series, Session, Shape, Tensor, Type, Value, backend, cases, dtype, error, figure, grad, graph, io, memory,
-    op, pass, plan, quant, run, shape, show, svg, tensor,
+    Result, Series, Session, Shape, Tensor, Type, Value, backend, cases, dtype, error, figure, grad, graph, io, live,
+    memory, op, pass, plan, quant, run, shape, show, svg, tensor,
 };
 #[cfg(any(feature = "gpu", feature = "cuda"))]
 pub use schwann_gpu as gpu;
@@ -94,6 +95,9 @@ struct NeuralCircuitsGuide;
 #[cfg(doctest)]
 #[doc = include_str!("../docs/training.md")]
 struct TrainingGuide;
+#[cfg(doctest)]
+#[doc = include_str!("../docs/monitoring.md")]
+struct MonitoringGuide;
 #[cfg(doctest)]
 #[doc = include_str!("../docs/custom-kernels.md")]
 struct CustomKernelsGuide;

@@ -133,6 +133,11 @@ pub(crate) fn stored(isa: schwann::Isa) -> Option<Calibration> {
     }
 }
 
+/// The same without a word.
+pub(crate) fn calibrated(isa: schwann::Isa) -> Option<Calibration> {
+    Calibration::load(&data_dir().ok()?, &Fingerprint::of(isa)).ok()?
+}
+
 fn directory() -> Option<PathBuf> {
     data_dir().inspect_err(|e| out::note(&format!("{e}; nothing is stored"))).ok()
 }

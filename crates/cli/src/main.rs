@@ -19,6 +19,7 @@ mod graph;
 mod import;
 mod info;
 mod load;
+mod monitor;
 mod out;
 mod predict;
 mod profile;
@@ -104,6 +105,8 @@ enum Command {
     Baseline(baseline::Args),
     /// Run models, watch every operation, and say where the time goes.
     Profile(profile::Args),
+    /// Watch a model while it runs: latency, operations, memory and the machine, live.
+    Monitor(monitor::Args),
     /// Time what the library does on this machine.
     Bench(bench::Args),
     /// Compare two profiles: is the second faster or slower?
@@ -153,7 +156,7 @@ const GROUPS: [(&str, &[&str]); 7] = [
     ("Look at networks and files", &["info", "graph", "wiring", "entropy"]),
     ("Train it", &["train", "eval"]),
     ("Run it", &["run", "import", "export", "demo", "verify", "quantize", "generate"]),
-    ("Measure it", &["profile", "report", "bench"]),
+    ("Measure it", &["profile", "report", "monitor", "bench"]),
     ("Compare measurements", &["baseline", "compare", "gate"]),
     ("Machines", &["devices", "predict", "validate", "doctor"]),
     ("This program", &["completions", "man", "help"]),
@@ -244,6 +247,7 @@ fn obey(cli: Cli) -> ExitCode {
         Some(Command::Compare(args)) => compare::run(&args),
         Some(Command::Gate(args)) => gate::run(&args),
         Some(Command::Profile(args)) => profile::run(&args),
+        Some(Command::Monitor(args)) => monitor::run(&args),
         Some(Command::Bench(args)) => bench::run(&args),
         Some(Command::Demo(args)) => demo::run(&args),
         Some(Command::Import(args)) => import::run(&args),

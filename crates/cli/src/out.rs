@@ -10,6 +10,7 @@ use std::io::{self, Write};
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
 pub(crate) const TITLE: Style = Style::new().bold();
@@ -215,10 +216,36 @@ pub(crate) fn detail(text: &str) {
     }
 }
 
+/// Remarks that wait while a view has the whole terminal, the last ones; `None` while none has it.
+static WAITING: Mutex<Option<Vec<String>>> = Mutex::new(None);
+const MOST_WAITING: usize = 20;
+
+/// From now on remarks wait: a view has the whole terminal.
+pub(crate) fn hold_notes() {
+    *WAITING.lock().unwrap_or_else(PoisonError::into_inner) = Some(vec![]);
+}
+
+/// The last remark that waits, for the view.
+pub(crate) fn held_note() -> Option<String> {
+    WAITING.lock().unwrap_or_else(PoisonError::into_inner).as_ref()?.last().cloned()
+}
+
+/// The terminal is free again: says what has waited.
+pub(crate) fn release_notes() {
+    let waited = WAITING.lock().unwrap_or_else(PoisonError::into_inner).take();
+    waited.unwrap_or_default().iter().for_each(|text| note(text));
+}
+
 /// A remark that is no result: to stderr, so that pipes stay clean.
 pub(crate) fn note(text: &str) {
     if QUIET.load(Ordering::Relaxed) {
         return;
+    }
+    if let Some(waiting) = WAITING.lock().unwrap_or_else(PoisonError::into_inner).as_mut() {
+        if waiting.len() == MOST_WAITING {
+            waiting.remove(0);
+        }
+        return waiting.push(text.trim_start().to_owned());
     }
     // An empty line before it is meant.
     let (before, text) = text.strip_prefix('\n').map_or(("", text), |rest| ("\n", rest));

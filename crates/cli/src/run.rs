@@ -78,6 +78,9 @@ pub(crate) struct Args {
     /// Read rows from stdin, take one step for each, and write what comes of it to stdout at once.
     #[arg(long, conflicts_with_all = ["input", "inputs", "timespans", "output", "repeat", "check", "json"])]
     stream: bool,
+    /// Let the stream be watched under this name: `schwann monitor --attach NAME`.
+    #[arg(long, value_name = "NAME", requires = "stream")]
+    watch: Option<String>,
     /// How rows are written; by default, guessed from the first row.
     #[arg(long, value_name = "FORM", requires = "stream")]
     format: Option<rows::Format>,

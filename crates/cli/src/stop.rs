@@ -5,14 +5,32 @@
 use crate::out;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 /// The exit code of a program that was interrupted: 128 and SIGINT's number, as shells have it.
 pub(crate) const EXIT_CODE: u8 = 130;
 
 static ASKED: OnceLock<Arc<AtomicBool>> = OnceLock::new();
+/// Whether Ctrl-C was pressed when there was something to keep.
+static SIGNALLED: AtomicBool = AtomicBool::new(false);
 /// Whether there is something to keep.
 static KEEPING: AtomicBool = AtomicBool::new(false);
+
+/// What gives the terminal back, while a view has all of it.
+static GIVE_BACK: Mutex<Option<fn()>> = Mutex::new(None);
+
+/// While a view has the whole terminal: what gives it back before the program ends at once.
+pub(crate) fn give_back(by: Option<fn()>) {
+    *GIVE_BACK.lock().unwrap_or_else(PoisonError::into_inner) = by;
+}
+
+/// Ends the program, with the terminal as it was.
+fn exit() -> ! {
+    if let Some(give_back) = *GIVE_BACK.lock().unwrap_or_else(PoisonError::into_inner) {
+        give_back();
+    }
+    std::process::exit(i32::from(EXIT_CODE))
+}
 
 /// A file that grows beyond what the system allows is an error with words, as a full disk is, and not a signal that ends
 /// the program in the middle of writing.
@@ -30,10 +48,11 @@ pub(crate) fn listen() -> Arc<AtomicBool> {
         let _ = ctrlc::set_handler(move || {
             if !KEEPING.load(Ordering::SeqCst) {
                 out::note("\nstopped before anything was measured; nothing was written");
-                std::process::exit(i32::from(EXIT_CODE));
+                exit();
             }
+            SIGNALLED.store(true, Ordering::SeqCst);
             if flag.swap(true, Ordering::SeqCst) {
-                std::process::exit(i32::from(EXIT_CODE));
+                exit();
             }
             out::note("\nstopping; press Ctrl-C again to quit at once and keep nothing");
         });
@@ -52,6 +71,17 @@ pub(crate) fn keep() -> Arc<AtomicBool> {
 /// Whether somebody asked for an end.
 pub(crate) fn asked() -> bool {
     ASKED.get().is_some_and(|flag| flag.load(Ordering::Relaxed))
+}
+
+/// Whether it was Ctrl-C: the flag may also be set by a view that was closed.
+pub(crate) fn asked_by_signal() -> bool {
+    SIGNALLED.load(Ordering::SeqCst)
+}
+
+/// Ctrl-C as a key, where a view has the whole terminal and reads keys itself.
+pub(crate) fn ask() {
+    SIGNALLED.store(true, Ordering::SeqCst);
+    listen().store(true, Ordering::SeqCst);
 }
 
 /// Somebody asked for an end.

@@ -15,6 +15,12 @@ mod docs;
 mod entropy;
 mod generate;
 mod import_decoder;
+#[cfg(unix)]
+mod monitor;
+#[cfg(unix)]
+mod monitor_tui;
+#[cfg(unix)]
+mod monitor_web;
 mod names;
 mod outputs;
 mod paths;

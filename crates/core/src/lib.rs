@@ -9,6 +9,7 @@ pub mod figure;
 pub mod grad;
 pub mod graph;
 pub mod io;
+pub mod live;
 pub mod memory;
 pub mod op;
 pub mod pass;

@@ -44,3 +44,25 @@ fn every_case_runs_without_allocating_after_the_first_run() {
         failures.join("\n")
     );
 }
+
+#[cfg(unix)]
+#[test]
+fn a_session_that_can_be_watched_from_outside_allocates_no_more() {
+    let case = cases::all().into_iter().find(|case| case.graph.nodes().len() > 4).unwrap();
+    let program = Program::compile(&case.graph, &CompileOptions::default().threads(1)).unwrap();
+    let (mut session, door) = (program.session(), schwann_core::live::open("no-allocation").unwrap());
+    session.watch(&door);
+    let inputs: Vec<(&str, &Tensor)> = case.inputs.iter().map(|(n, t)| (n.as_str(), t)).collect();
+    // The first run tells what it is; some of these are watched operation by operation.
+    let end = std::time::Instant::now() + std::time::Duration::from_millis(200);
+    while std::time::Instant::now() < end {
+        session.run(&inputs).unwrap();
+    }
+    // About once a second it is written down where the time goes, and other tests may allocate meanwhile.
+    let fewest = (0..20).map(|_| {
+        let before = heap::allocations();
+        (0..20).for_each(|_| drop(session.run(&inputs).unwrap().len()));
+        heap::allocations() - before
+    });
+    assert_eq!(fewest.min(), Some(0));
+}

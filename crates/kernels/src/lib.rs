@@ -29,6 +29,7 @@ mod norm;
 pub mod peak;
 pub mod reduce;
 pub mod room;
+pub mod shared;
 mod simd;
 mod softmax;
 pub mod synapse;

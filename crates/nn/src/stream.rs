@@ -6,6 +6,7 @@
 
 use crate::guard::{self, Guard, NotFinite, STATE_KEY};
 use crate::{Error, Result};
+use schwann_core::live::Door;
 use schwann_core::{DType, Program, Session, Tensor};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -134,6 +135,8 @@ pub struct Runner {
     time_first: bool,
     /// The latest first.
     sizes: Vec<Size>,
+    /// Through which it is watched.
+    door: Option<Door>,
 }
 
 /// What a number of streams needs.
@@ -175,13 +178,19 @@ impl Runner {
         let outputs = y.and_then(|ty| ty.shape.dims().last()?.as_fixed()).ok_or_else(|| refuse("without `y`"))?;
         let guard = Guard::new(program.source(), NotFinite::Refuse);
         let parts = Arc::new(Parts { list: parts, of: program.fingerprint() });
-        Ok(Runner { parts, guard, features, outputs, time_first, sizes: vec![], program })
+        Ok(Runner { parts, guard, features, outputs, time_first, sizes: vec![], door: None, program })
     }
 
     /// With another answer to samples that are not finite; they are refused unless told.
     pub fn not_finite(mut self, choice: NotFinite) -> Runner {
         self.guard.not_finite = choice;
         self
+    }
+
+    /// From now on, every step can be watched through this door, as [`Session::watch`] says.
+    pub fn watch(&mut self, door: &Door) {
+        self.sizes.iter_mut().for_each(|size| size.session.watch(door));
+        self.door = Some(door.clone());
     }
 
     /// The program.
@@ -297,6 +306,9 @@ impl Runner {
         }
         let (first, second) = if self.time_first { (1, streams) } else { (streams, 1) };
         let mut session = self.program.session();
+        if let Some(door) = &self.door {
+            session.watch(door);
+        }
         for part in &self.parts.list {
             session.set_state(&part.input, Tensor::zeros(DType::F32, &[streams, part.to - part.from])?)?;
         }

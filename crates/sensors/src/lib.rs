@@ -91,8 +91,8 @@ pub use apple_sample::{
 };
 pub use catalogue::{CATALOGUE, Entry};
 pub use counters::{Count, Counter, CounterSource, Counters, Counts, SimulatedCounters};
-pub use process::{Process, ProcessStatus};
-pub use record::{Error, Recorder, Replay, VERSION};
+pub use process::{Process, ProcessStatus, rss_of};
+pub use record::{Error, Recorder, Replay, Text, VERSION};
 pub use source::{Available, Sample, Source, now};
 pub use system::{System, all};
 pub use usage::{Usage, usage};

@@ -17,6 +17,22 @@ pub struct ProcessStatus {
     pub threads: Option<u64>,
 }
 
+/// The resident memory of another process.
+pub fn rss_of(pid: u32) -> Figure {
+    #[cfg(target_os = "linux")]
+    {
+        let source = format!("/proc/{pid}/status");
+        match crate::linux::process::status_of(pid) {
+            Ok(status) => {
+                reading(status.rss.map(|b| b as f64).ok_or_else(|| "it does not tell it".into()), "B", &source)
+            }
+            Err(why) => Figure::unavailable("B", source, why),
+        }
+    }
+    #[cfg(not(target_os = "linux"))]
+    Figure::unavailable("B", format!("process {pid}"), "another process's memory is read on Linux only, so far")
+}
+
 type Read<T> = Box<dyn Fn() -> Result<T, String> + Send>;
 
 /// The source of the own process.
@@ -99,6 +115,13 @@ mod tests {
         let readings = source.sample().readings;
         assert_eq!((readings["rss_peak"].value, readings["page_faults_minor"].value), (Some(4096.0), Some(7.0)));
         assert_eq!((readings["rss"].value, readings["rss"].reason.as_deref()), (None, Some("not there")));
+    }
+
+    #[test]
+    fn another_process_has_memory_and_one_that_is_not_there_has_a_reason() {
+        let (own, nobody) = (rss_of(std::process::id()), rss_of(u32::MAX));
+        assert!(nobody.value.is_none() && nobody.reason.is_some());
+        assert!(!cfg!(target_os = "linux") || own.value > Some(1e5), "{own:?}");
     }
 
     #[test]

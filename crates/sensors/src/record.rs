@@ -101,20 +101,53 @@ impl<W: Write> Recorder<W> {
     }
 }
 
-/// The lines of a recording.
-pub(crate) struct Lines<R, T> {
+/// The text of a file, line by line; a line has a limit.
+pub struct Text<R> {
     input: R,
     line: u64,
+}
+
+impl<R: BufRead> Text<R> {
+    /// From the first line on.
+    pub fn new(input: R) -> Text<R> {
+        Text { input, line: 0 }
+    }
+
+    /// The number of the line that was read last, counted from 1.
+    pub fn line(&self) -> u64 {
+        self.line
+    }
+
+    /// The next line, with its end; `None` after the last.
+    pub fn next_line(&mut self) -> Result<Option<String>, Error> {
+        self.line += 1;
+        let line = self.line;
+        let mut bytes = vec![];
+        let read = self.input.by_ref().take(LINE_LIMIT + 1).read_until(b'\n', &mut bytes);
+        match read.map_err(|source| Error::Io { line, source })? {
+            0 => return Ok(None),
+            n if n as u64 > LINE_LIMIT => {
+                return Err(Error::Line { line, problem: format!("it is longer than {LINE_LIMIT} bytes") });
+            }
+            _ => {}
+        }
+        String::from_utf8(bytes).map(Some).map_err(|_| Error::Line { line, problem: "it is not UTF-8 text".into() })
+    }
+}
+
+/// The lines of a recording.
+pub(crate) struct Lines<R, T> {
+    text: Text<R>,
     pub(crate) note: String,
     kind: PhantomData<fn() -> T>,
 }
 
 impl<R: BufRead, T: DeserializeOwned> Lines<R, T> {
     pub(crate) fn new(input: R, kind: &str) -> Result<Lines<R, T>, Error> {
-        let mut lines = Lines { input, line: 0, note: String::new(), kind: PhantomData };
+        let mut lines = Lines { text: Text::new(input), note: String::new(), kind: PhantomData };
         let expected = format!("{{\"schwann_recording\":\"{kind}\",\"version\":{VERSION}}}");
         let wrong = |problem: String| Error::Header { expected: expected.clone(), problem };
-        let text = match lines.text() {
+        let text = match lines.text.next_line() {
             Ok(text) => text.ok_or_else(|| wrong("the file is empty".into()))?,
             Err(Error::Line { problem, .. }) => return Err(wrong(problem)),
             Err(other) => return Err(other),
@@ -133,29 +166,14 @@ impl<R: BufRead, T: DeserializeOwned> Lines<R, T> {
     /// The next value with its line's number.
     pub(crate) fn next(&mut self) -> Result<Option<(u64, T)>, Error> {
         loop {
-            let Some(text) = self.text()? else { return Ok(None) };
+            let Some(text) = self.text.next_line()? else { return Ok(None) };
             if text.trim().is_empty() {
                 continue;
             }
-            let line = self.line;
+            let line = self.text.line();
             let value = serde_json::from_str(&text);
             return value.map(|v| Some((line, v))).map_err(|e| Error::Line { line, problem: e.to_string() });
         }
-    }
-
-    fn text(&mut self) -> Result<Option<String>, Error> {
-        self.line += 1;
-        let line = self.line;
-        let mut bytes = vec![];
-        let read = self.input.by_ref().take(LINE_LIMIT + 1).read_until(b'\n', &mut bytes);
-        match read.map_err(|source| Error::Io { line, source })? {
-            0 => return Ok(None),
-            n if n as u64 > LINE_LIMIT => {
-                return Err(Error::Line { line, problem: format!("it is longer than {LINE_LIMIT} bytes") });
-            }
-            _ => {}
-        }
-        String::from_utf8(bytes).map(Some).map_err(|_| Error::Line { line, problem: "it is not UTF-8 text".into() })
     }
 }
 

@@ -10,7 +10,7 @@ use crate::load::{self, Network};
 use crate::{Outcome, out};
 use anyhow::{Context, Result, anyhow, bail};
 use schwann::nn::{GraphOptions, Guard, NotFinite, Timespans};
-use schwann::{Bindings, CompileOptions, DType, Graph, Program, Session, Tensor, io};
+use schwann::{Bindings, CompileOptions, DType, Graph, Program, Session, Tensor, io, live};
 use std::io::Write;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -78,6 +78,9 @@ impl Stream {
             graph.states().iter().map(|s| Ok((s.input.clone(), zeros(&s.input)?))).collect::<Result<_>>()?;
         let (input, output) = (input.to_owned(), output.to_owned());
         let mut session = compiled(args, &graph)?;
+        if let Some(name) = &args.watch {
+            session.watch(&live::open(name).context("--watch")?);
+        }
         for (name, zero) in states {
             session.set_state(&name, zero)?;
         }

@@ -7,12 +7,14 @@ mod forecast;
 pub mod kernel;
 pub mod memory;
 mod schedule;
+mod sites;
 mod work;
 
 use forecast::Estimate;
 pub use forecast::Forecast;
 pub use kernel::Kernel;
 pub use schedule::schedule;
+pub use sites::{Site, sites};
 pub use work::check_work;
 
 use crate::figure::Figure;

@@ -1,12 +1,12 @@
 //! Memory: what the plan laid out, what sessions hold, and what the system says of the process.
 
-use super::compute::{Ceiling, sites};
+use super::compute::Ceiling;
 use super::rig::Rig;
 use super::{Profiler, Result};
 use crate::device::roof::of_limit;
 use crate::profile::{Compute, Memory, MemoryPoint, Named};
 use schwann_core::Figure;
-use schwann_core::plan::{Buffer, Plan};
+use schwann_core::plan::{Buffer, Plan, sites};
 use std::collections::BTreeMap;
 
 /// Runs over which allocations are counted.

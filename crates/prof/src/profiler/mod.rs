@@ -30,7 +30,7 @@ pub use start::{Starter, Timed, Turns, YARDSTICK, turns};
 use crate::baseline::Identity;
 use crate::profile::{Comparison, Compute, Machine, Memory, Model as Told, Named, Profile, Roof, SCHEMA, Workload};
 use compute::Seen;
-use rig::Rig;
+pub(crate) use rig::Rig;
 use schwann_core::backend::Choice;
 use schwann_core::{DType, Figure, Graph};
 use schwann_kernels::Isa;

@@ -5,7 +5,6 @@
 //! same inputs and on memory of their own. What a turn takes less without a step is that step's part of it. Parts that run
 //! at the same time hide each other: what is left when all are taken off is the rest, with waiting, inputs and results.
 
-use super::compute::sites;
 use super::rig::Rig;
 use super::{Profiler, Result};
 use crate::plot::unit::quantity;
@@ -13,6 +12,7 @@ use crate::stats::{Interval, Random, Resampling, Spread, median_interval};
 use schwann_core::Figure;
 use schwann_core::backend::{LeftOut, Timeline};
 use schwann_core::figure::Ends;
+use schwann_core::plan::sites;
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::time::Instant;

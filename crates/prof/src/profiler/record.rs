@@ -4,11 +4,11 @@
 //! kernel's load every ten. So each recorded run is followed by runs that are not recorded, until a stretch is long
 //! enough to be read; the model is at work all the time.
 
-use super::compute::sites;
 use super::memory::live;
 use super::{Profiler, Result};
 use schwann_core::Figure;
 use schwann_core::backend::{Span, Timeline};
+use schwann_core::plan::sites;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashMap};
 use std::time::Instant;

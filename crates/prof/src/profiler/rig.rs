@@ -201,6 +201,15 @@ impl Rig {
         self.repeat(runs, Some(timeline))
     }
 
+    /// One run, watched, apart from those before and after it; gives its seconds.
+    pub(crate) fn observe(&mut self, timeline: &mut Timeline) -> Result<f64> {
+        let inputs = self.inputs.by_name();
+        let start = Instant::now();
+        timeline.link(false);
+        self.session.run_observed(&inputs, Some(timeline))?;
+        Ok(start.elapsed().as_secs_f64())
+    }
+
     /// Allocations that a counter counts during one run.
     pub(crate) fn allocations(&mut self, count: fn() -> u64) -> Result<u64> {
         let inputs = self.inputs.by_name();

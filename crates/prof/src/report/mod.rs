@@ -26,7 +26,8 @@ use cell::{escape, figure, why};
 use std::collections::BTreeSet;
 use std::fmt::Write;
 
-const STYLE: &str = include_str!("page.css");
+/// How pages of this project look: colours for light and dark, panels, tables, figures by their origin.
+pub const STYLE: &str = include_str!("page.css");
 const SCRIPT: &str = include_str!("page.js");
 /// What the policy lets run: `openssl dgst -sha256 -binary page.js | base64`. The test in a browser fails when it is old.
 const SCRIPT_HASH: &str = "qpEtnbz1veGLyqOeCURFgfzUu97osW3jm56vUrRFUKY=";

@@ -14,6 +14,11 @@ pub fn parse_status(text: &str) -> ProcessStatus {
     }
 }
 
+/// What the system says of any process.
+pub(crate) fn status_of(pid: u32) -> Result<ProcessStatus, String> {
+    Root::system().text(&format!("proc/{pid}/status")).map(|text| parse_status(&text))
+}
+
 /// The source of this process; below another root than the machine's, `getrusage` says nothing of what was recorded
 /// there.
 pub fn source(root: Root) -> Process {
