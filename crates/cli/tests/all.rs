@@ -25,4 +25,5 @@ mod reports;
 mod streams;
 mod tokenized;
 mod train;
+mod tune;
 mod wiring;
