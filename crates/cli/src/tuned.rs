@@ -116,7 +116,9 @@ mod tests {
 
     #[test]
     fn times_to_search_for_have_units_or_are_seconds() {
-        for (text, seconds) in [("60s", 60.0), ("5min", 300.0), ("2m", 120.0), ("1.5 s", 1.5), ("7", 7.0), ("1h", 3600.0)] {
+        for (text, seconds) in
+            [("60s", 60.0), ("5min", 300.0), ("2m", 120.0), ("1.5 s", 1.5), ("7", 7.0), ("1h", 3600.0)]
+        {
             assert_eq!(budget(text), Ok(seconds), "{text}");
         }
         for bad in ["", "s", "0s", "-1s", "1 week", "25h", "nan", "1e3s"] {

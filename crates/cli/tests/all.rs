@@ -7,6 +7,7 @@ mod common;
 
 mod backends;
 mod baseline;
+mod chunks;
 mod circuits;
 mod cli;
 mod commands;

@@ -3,12 +3,12 @@
 
 use crate::common::Place;
 use schwann_core::Bindings;
+use schwann_core::Figure;
 use schwann_core::backend::Choice;
 use schwann_prof::db;
 use schwann_prof::models;
 use schwann_prof::profiler::{Options, Subject};
 use schwann_prof::tune::{Config, Key, Objective, Outcome, Store, Verdict, Winner};
-use schwann_core::Figure;
 use serde_json::Value;
 
 fn model() -> Subject {
@@ -86,7 +86,9 @@ fn a_search_says_what_it_tried_and_keeps_what_won() {
 #[test]
 fn a_kept_plan_is_used_unasked_and_only_for_its_network_size_and_machine() {
     let place = Place::new("tuned");
-    let run = |args: &[&str]| json(&place.run(0, &[&["run", "wired-cfc", "--input", "x.npy", "--threads", "1", "--json"], args].concat()).0);
+    let run = |args: &[&str]| {
+        json(&place.run(0, &[&["run", "wired-cfc", "--input", "x.npy", "--threads", "1", "--json"], args].concat()).0)
+    };
     input(&place, 4);
     assert!(run(&[])["tuned"].is_null(), "nothing is kept yet");
     keep(&place, key(4), 1);
@@ -109,7 +111,20 @@ fn a_kept_plan_is_used_unasked_and_only_for_its_network_size_and_machine() {
     assert!(said.contains("tuned on") && said.contains("1.25× better"), "{said}");
     let (without, said) = place.run(0, &[&plan[..], &["--no-tuned"]].concat());
     assert!(with != without && !said.contains("tuned on"), "{with}");
-    let profile = ["profile", "wired-cfc", "--batch", "4", "--steps", "2", "--seconds", "0.05", "--runs", "5", "--no-roof", "--json"];
+    let profile = [
+        "profile",
+        "wired-cfc",
+        "--batch",
+        "4",
+        "--steps",
+        "2",
+        "--seconds",
+        "0.05",
+        "--runs",
+        "5",
+        "--no-roof",
+        "--json",
+    ];
     let profiled = json(&place.run(0, &profile).0);
     assert_eq!(profiled["profiles"][0]["tuned"]["gain"]["value"], 1.25);
     let usual = json(&place.run(0, &[&profile[..], &["--no-tuned"]].concat()).0);
@@ -140,7 +155,8 @@ fn a_damaged_store_is_said_and_left_alone_and_the_default_is_used() {
 #[test]
 fn the_frontier_names_its_knee_and_draws_a_picture() {
     let place = Place::new("batches");
-    let args = ["tune", "wired-cfc", "--batches", "--max-batch", "32", "--steps", "2", "--threads", "1", "--budget", "1s"];
+    let args =
+        ["tune", "wired-cfc", "--batches", "--max-batch", "32", "--steps", "2", "--threads", "1", "--budget", "1s"];
     let (page, _) = place.run(0, &[&args[..], &["--latency", "10s", "--svg", "f.svg"]].concat());
     assert!(page.contains("Knee: batch") && page.contains("Within 10 s: up to batch 32"), "{page}");
     assert!(std::fs::read_to_string(place.0.join("f.svg")).unwrap().contains("the knee"));

@@ -48,7 +48,10 @@ impl Server {
             assert!(Command::new("chown").arg("postgres").arg(&password).status().unwrap().success());
         }
         let data = server.data();
-        server.command("initdb", &["-D", &data, "-U", "ada", "-A", "scram-sha-256", "--pwfile", password.to_str().unwrap(), "-N"]);
+        server.command(
+            "initdb",
+            &["-D", &data, "-U", "ada", "-A", "scram-sha-256", "--pwfile", password.to_str().unwrap(), "-N"],
+        );
         server.up();
         Some(server)
     }
@@ -73,7 +76,8 @@ impl Server {
                 own
             }
         };
-        let ended = command.current_dir("/tmp").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status();
+        let ended =
+            command.current_dir("/tmp").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status();
         assert!(ended.unwrap().success(), "{args:?}");
     }
 
@@ -182,7 +186,10 @@ fn what_is_wrong_is_said(server: &Server) {
     let said = |url: &str| Store::open_at(&Place::of(url)).unwrap_err();
     let wrong = said(&server.url("wrong"));
     assert!(matches!(wrong, Error::Refused { .. }), "{wrong:?}");
-    assert!(wrong.to_string().contains("does not let this user in") && !wrong.to_string().contains(":wrong@"), "{wrong}");
+    assert!(
+        wrong.to_string().contains("does not let this user in") && !wrong.to_string().contains(":wrong@"),
+        "{wrong}"
+    );
     let nobody = said("postgres://ada:right@127.0.0.1:1/postgres");
     assert!(matches!(nobody, Error::Away { .. }) && !nobody.to_string().contains("right@"), "{nobody}");
     let malformed = said("postgres://ada:right@host:no-port/postgres");

@@ -138,7 +138,9 @@ fn arrays(args: &Args, graph: &Graph) -> Result<Vec<(String, NpyRows)>> {
         let name = match (name, &wanted[..]) {
             (Some(name), _) => name.to_owned(),
             (None, [only]) => (*only).to_owned(),
-            (None, _) => bail!("--input {text}: say which input this is, as NAME={text}; there is {}", wanted.join(", ")),
+            (None, _) => {
+                bail!("--input {text}: say which input this is, as NAME={text}; there is {}", wanted.join(", "))
+            }
         };
         let Some((_, value)) = graph.inputs().find(|(n, _)| *n == name) else {
             bail!("{}: the network has no input `{name}`; it has {}", path.display(), wanted.join(", "));

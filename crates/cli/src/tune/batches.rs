@@ -104,7 +104,8 @@ fn page(model: &str, options: &Options, f: &Frontier) -> Result<()> {
     out::paragraph(&mut out, 2, anstyle::Style::new(), &knee)?;
     match f.within {
         Some((bound, Some(size))) => {
-            let text = format!("Within {}: up to batch {size}, of which 95 of 100 runs took no longer.", seconds(bound));
+            let text =
+                format!("Within {}: up to batch {size}, of which 95 of 100 runs took no longer.", seconds(bound));
             out::paragraph(&mut out, 2, anstyle::Style::new(), &text)?;
         }
         Some((bound, None)) => {

@@ -43,7 +43,8 @@ pub(super) fn write(o: &Outcome, kept: Option<&str>, removed: bool) -> Result<()
         0 => "one thread per core unless it chooses".into(),
         n => out::threads(n),
     };
-    let title = format!("{} on {}, {threads}, batch {}, {} steps", o.model, o.backend, number(&o.batch), number(&o.steps));
+    let title =
+        format!("{} on {}, {threads}, batch {}, {} steps", o.model, o.backend, number(&o.batch), number(&o.steps));
     writeln!(out, "{}", out::paint(out::TITLE, out::printable(&title)))?;
     let partial = if o.partial { "; stopped before its end" } else { "" };
     let tried = o.candidates.iter().filter(|c| c.rounds > 0).count();

@@ -97,7 +97,8 @@ impl NpyRows {
         let begin = if bytes[6] > 1 { 12 } else { 10 };
         let length = bytes[8..begin].iter().rev().fold(0usize, |n, b| n << 8 | usize::from(*b));
         let end = begin.checked_add(length).filter(|end| length <= MAX_HEADER && *end <= bytes.len());
-        let end = end.ok_or_else(|| bad(format!("truncated: a header of {length} bytes in a file of {}", bytes.len())))?;
+        let end =
+            end.ok_or_else(|| bad(format!("truncated: a header of {length} bytes in a file of {}", bytes.len())))?;
         let text = std::str::from_utf8(&bytes[begin..end]);
         let text = text.map_err(|e| bad(format!("the header is not text at byte {}", e.valid_up_to())))?;
         let Header { kind, swap, fortran, shape } = parse(text).map_err(|p| bad(format!("header: {p}")))?;
@@ -105,7 +106,9 @@ impl NpyRows {
             return Err(bad("a single number; expected rows"));
         }
         if fortran && shape.len() > 1 {
-            return Err(bad("stored with the first axis fastest (fortran_order), so that rows are spread over the whole file"));
+            return Err(bad(
+                "stored with the first axis fastest (fortran_order), so that rows are spread over the whole file",
+            ));
         }
         let size =
             count(&shape).and_then(|n| kind.bytes_for(n)).ok_or_else(|| bad(format!("{kind}{shape:?} overflows")))?;

@@ -194,20 +194,16 @@ impl<E: std::fmt::Display> std::fmt::Display for BatchError<E> {
         match self {
             BatchError::Item { index, error } => write!(f, "item {index} fails: {error}"),
             BatchError::Count { first, items, results } => {
-                write!(f, "a batch of {items} items from item {first} on gave {results} results; expected one for each item")
+                write!(
+                    f,
+                    "a batch of {items} items from item {first} on gave {results} results; expected one for each item"
+                )
             }
             BatchError::Size => write!(f, "batches of 0 items; expected 1 at least"),
         }
     }
 }
-impl<E: std::error::Error + 'static> std::error::Error for BatchError<E> {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            BatchError::Item { error, .. } => Some(error),
-            _ => None,
-        }
-    }
-}
+impl<E: std::fmt::Debug + std::fmt::Display> std::error::Error for BatchError<E> {}
 
 /// Processes data in batches of this size (the last one may be smaller) and gives the results in the data's order. A batch that
 /// fails is tried again in halves: what was only too much at once works then, and what fails alone is named.

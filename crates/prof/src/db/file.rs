@@ -117,8 +117,10 @@ impl File {
             let what = format!("it has a {}, which this program never makes", show::name(&strange));
             return Err(Error::Foreign { path: path(), what });
         }
-        let own = Connection::open_in_memory().and_then(|c| c.execute_batch(self.kind.tables).and_then(|()| self.columns(&c)));
-        let (own, columns) = (own.map_err(|e| self.said(e))?, self.columns(&self.connection).map_err(|e| self.said(e))?);
+        let own = Connection::open_in_memory()
+            .and_then(|c| c.execute_batch(self.kind.tables).and_then(|()| self.columns(&c)));
+        let (own, columns) =
+            (own.map_err(|e| self.said(e))?, self.columns(&self.connection).map_err(|e| self.said(e))?);
         if own != columns {
             let what = format!("its table `{}` has the columns {}", self.kind.table, show::name(&columns.join(", ")));
             return Err(Error::Foreign { path: path(), what });

@@ -166,7 +166,9 @@ pub enum Error {
         what: String,
     },
     /// A server with tables of a later version.
-    #[error("{server} has version {found} of `{table}`; this program knows up to {known}. Nothing was changed: use a newer program")]
+    #[error(
+        "{server} has version {found} of `{table}`; this program knows up to {known}. Nothing was changed: use a newer program"
+    )]
     NewerServer {
         /// Which, without the password.
         server: String,
@@ -427,8 +429,7 @@ mod tests {
     #[cfg(not(feature = "postgres"))]
     #[test]
     fn a_build_without_servers_says_so() {
-        static NONE: Kind =
-            Kind { application: 1, version: 1, table: "t", tables: "", migrations: &[], on_server: "" };
+        static NONE: Kind = Kind { application: 1, version: 1, table: "t", tables: "", migrations: &[], on_server: "" };
         let error = Db::open(&Place::of("postgres://a:b@c/d"), &NONE).unwrap_err().to_string();
         assert!(error.contains("--features postgres") && !error.contains(":b@"), "{error}");
     }

@@ -19,18 +19,18 @@ mod sample;
 mod start;
 
 pub use compare::Way;
-pub use compute::{Ceiling, Least};
 pub(crate) use compare::difference;
-pub(crate) use here::{fingerprint, hash, now};
+pub use compute::{Ceiling, Least};
 pub use here::machine;
+pub(crate) use here::{fingerprint, hash, now};
 pub use phases::{AUTO_SECONDS, Phases};
 pub use realtime::{Live, Realtime, RealtimeOptions, Window};
 pub use record::{OpEvent, Recording, Stretch};
 pub use start::{Starter, Timed, Turns, YARDSTICK, turns};
 
 use crate::baseline::Identity;
-use crate::tune::{Changes, InUse};
 use crate::profile::{Comparison, Compute, Machine, Memory, Model as Told, Named, Profile, Roof, SCHEMA, Workload};
+use crate::tune::{Changes, InUse};
 use compute::Seen;
 use rig::Rig;
 use schwann_core::backend::Choice;

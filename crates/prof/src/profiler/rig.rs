@@ -263,11 +263,9 @@ fn rewrite(graph: &Graph, both: bool, products: &mut usize) -> Result<Graph> {
                     // A side that is in few bits already stays.
                     let is_f32 = new.ty(side).dtype == DType::F32;
                     sides.push(match is_f32 && (both || i == 1) {
-                        true => new.push(
-                            Op::Cast { dtype: DType::Bf16 },
-                            vec![side],
-                            format!("{}.bf16.{i}", node.name),
-                        )?,
+                        true => {
+                            new.push(Op::Cast { dtype: DType::Bf16 }, vec![side], format!("{}.bf16.{i}", node.name))?
+                        }
                         false => side,
                     });
                 }

@@ -186,7 +186,9 @@ impl AutoTuner {
             let source = "system clock, median of a call";
             let time = match (middle(&times[which]), &failed) {
                 (Some(time), _) => Figure::measured(time, "s", source),
-                (None, why) => Figure::unavailable("s", source, why.clone().unwrap_or_else(|| "it was not timed".into())),
+                (None, why) => {
+                    Figure::unavailable("s", source, why.clone().unwrap_or_else(|| "it was not timed".into()))
+                }
             };
             Trial { config: configs[which].clone(), time, ratio, failed }
         };

@@ -81,16 +81,15 @@ struct Known<'f, E> {
     measure: &'f mut dyn FnMut(usize) -> Result<Option<Timing>, E>,
     times: BTreeMap<usize, (Summary, Timing)>,
     refused: Option<usize>,
-    partial: bool,
 }
 
 impl<E> Known<'_, E> {
-    /// Measures a size once; `None` where it cannot run, or somebody asked for an end.
+    /// Measures a size once; `None` where it cannot run.
     fn at(&mut self, batch: usize) -> Result<Option<Summary>, E> {
         if let Some((summary, _)) = self.times.get(&batch) {
             return Ok(Some(*summary));
         }
-        if self.partial || self.refused.is_some_and(|n| batch >= n) {
+        if self.refused.is_some_and(|n| batch >= n) {
             return Ok(None);
         }
         match (self.measure)(batch)? {
@@ -120,7 +119,8 @@ impl<E> Known<'_, E> {
     ) -> Result<usize, E> {
         while enough - below > 1 && (enough - below) as f64 > EXACT * enough as f64 {
             let (from, span) = (below, enough - below);
-            let mut quarters: Vec<usize> = (1..4).map(|i| from + span * i / 4).filter(|n| *n > from && *n < enough).collect();
+            let mut quarters: Vec<usize> =
+                (1..4).map(|i| from + span * i / 4).filter(|n| *n > from && *n < enough).collect();
             quarters.dedup();
             let before = (below, enough);
             for quarter in quarters {
@@ -147,7 +147,7 @@ pub fn explore<E>(
     bound: Option<f64>,
     measure: &mut dyn FnMut(usize) -> Result<Option<Timing>, E>,
 ) -> Result<Option<Sizes>, E> {
-    let mut known = Known { measure, times: BTreeMap::new(), refused: None, partial: false };
+    let mut known = Known { measure, times: BTreeMap::new(), refused: None };
     let most = most.max(1);
     let mut powers: Vec<usize> = (0..usize::BITS).map(|i| 1usize << i).take_while(|n| *n < most).collect();
     powers.push(most);
@@ -165,6 +165,12 @@ pub fn explore<E>(
     }
     if tried.is_empty() {
         return Ok(None);
+    }
+    // The largest size may leave a register half empty; the fastest near it fill their registers, whatever their width.
+    if tried.last() == Some(&most) {
+        for lanes in [64, 32, 16, 8].into_iter().filter(|lanes| most > 2 * lanes) {
+            known.at(most / lanes * lanes)?;
+        }
     }
     // Where it ends because memory does, the sizes up to there count as well.
     if let (Some(&last), Some(refused)) = (tried.last(), known.refused) {
@@ -447,8 +453,7 @@ mod tests {
     #[test]
     fn a_size_that_cannot_run_ends_the_search_and_the_largest_that_can_is_near_it() {
         let cost = cost(1e-3, 16);
-        let mut measure =
-            |n: usize| Ok::<_, ()>((n < 777).then(|| Timing { times: vec![cost(n); 5], bytes: Some(n) }));
+        let mut measure = |n: usize| Ok::<_, ()>((n < 777).then(|| Timing { times: vec![cost(n); 5], bytes: Some(n) }));
         let found = explore(4096, None, &mut measure).unwrap().unwrap();
         assert!(found.refused.is_some_and(|n| (777..=810).contains(&n)), "{:?}", found.refused);
         assert!(found.timings.keys().all(|n| *n < 777) && found.knee < 777);
@@ -461,7 +466,8 @@ mod tests {
         let error = find_optimal_batch_size("sums", 64, |_| Err::<(), _>("no input")).unwrap_err().to_string();
         assert_eq!(error, "`sums` with a batch of 1 failed: no input");
         assert!(find_optimal_batch_size("sums", 0, |_| Ok::<(), String>(())).is_err());
-        let found = find_optimal_batch_size("sums", 64, |n| if n > 4 { Err(format!("{n} is too many")) } else { Ok(()) });
+        let found =
+            find_optimal_batch_size("sums", 64, |n| if n > 4 { Err(format!("{n} is too many")) } else { Ok(()) });
         let found = found.unwrap();
         assert!(found.points.iter().all(|p| p.batch <= 4), "{found:?}");
         assert!(found.refused.unwrap().1.contains("is too many"));

@@ -53,7 +53,9 @@ impl Changes {
         let Some(class) = &self.class else { return Ok(Tuning::detect()) };
         let known = || MachineClass::ALL.map(MachineClass::name).join(", ");
         let found = MachineClass::named(class);
-        found.map(Tuning::for_machine).ok_or_else(|| format!("no class of machines is called `{class}`; there is {}", known()))
+        found
+            .map(Tuning::for_machine)
+            .ok_or_else(|| format!("no class of machines is called `{class}`; there is {}", known()))
     }
 }
 

@@ -119,7 +119,8 @@ pub(super) fn race(
                 }
             }
         }
-        let (failed, mut ran): (Vec<_>, Vec<_>) = std::mem::take(&mut alive).into_iter().partition(|s| s.failed.is_some());
+        let (failed, mut ran): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut alive).into_iter().partition(|s| s.failed.is_some());
         out.extend(failed);
         ran.sort_by(better);
         if left <= 1 {

@@ -293,7 +293,8 @@ impl<'a> Tuner<'a> {
         }
         let finalists = track.finalists(&standings, self.objective);
         let spent = clock.elapsed().as_secs_f64();
-        let (confirmations, winner) = self.confirm(&mut track, &finalists, (self.seconds - spent).max(self.seconds * 0.2))?;
+        let (confirmations, winner) =
+            self.confirm(&mut track, &finalists, (self.seconds - spent).max(self.seconds * 0.2))?;
         Ok(self.outcome(track, standings, &finalists, confirmations, winner, clock))
     }
 
@@ -301,7 +302,14 @@ impl<'a> Tuner<'a> {
         self.cancel.load(Ordering::Relaxed)
     }
 
-    fn heats(&mut self, track: &mut Track, new: Vec<Config>, part: f64, before: f64, what: &str) -> Result<Vec<Standing>> {
+    fn heats(
+        &mut self,
+        track: &mut Track,
+        new: Vec<Config>,
+        part: f64,
+        before: f64,
+        what: &str,
+    ) -> Result<Vec<Standing>> {
         self.heats_with(track, new, &[], part, before, what)
     }
 
@@ -315,10 +323,15 @@ impl<'a> Tuner<'a> {
         before: f64,
         what: &str,
     ) -> Result<Vec<Standing>> {
+        let began = track.clock();
         let first = track.add(new)?;
+        // To compile all of them once is part of their time.
+        let spent = track.clock() - began;
         let mut racing: Vec<usize> = (first..track.configs.len()).chain(again.iter().copied()).collect();
         if self.objective == Objective::Memory {
-            racing.retain(|c| track.bytes[*c].is_some_and(|b| (b as f64) < track.base_bytes as f64 * (1.0 - LEAST_SAVED)));
+            racing.retain(|c| {
+                track.bytes[*c].is_some_and(|b| (b as f64) < track.base_bytes as f64 * (1.0 - LEAST_SAVED))
+            });
         }
         let what = format!("{what}: {} candidates", racing.len());
         let (objective, threads) = (self.objective, track.threads.clone());
@@ -327,7 +340,7 @@ impl<'a> Tuner<'a> {
             Objective::Throughput => (threads[c] as f64 / base as f64).ln(),
             Objective::Latency | Objective::Memory => 0.0,
         };
-        let seconds = self.seconds * part;
+        let seconds = (self.seconds * part - spent).max(self.seconds * part * 0.3);
         let mut progress = self.progress.take();
         let mut tell = |done: f64| {
             if let Some(progress) = &mut progress {
@@ -387,7 +400,10 @@ impl<'a> Tuner<'a> {
                 return Err(Error::Cancelled);
             }
             shown = (clock.elapsed().as_secs_f64() / seconds).min(1.0);
-            self.tell("the best of them against the default, in starts of their own", SINGLE + COMBINED + (1.0 - SINGLE - COMBINED) * shown);
+            self.tell(
+                "the best of them against the default, in starts of their own",
+                SINGLE + COMBINED + (1.0 - SINGLE - COMBINED) * shown,
+            );
             let found = match &mut self.starter {
                 Some(start) => start(&sides, false, each)?,
                 None => turns(&[(&self.subject, &sides[0]), (&self.subject, &sides[1])], false, each)?,
@@ -466,9 +482,11 @@ impl<'a> Tuner<'a> {
             config: track.configs[*c].clone(),
             changes: confirmed.changes.clone(),
             gain: match (self.objective, track.bytes[*c]) {
-                (Objective::Memory, Some(bytes)) => {
-                    Figure::derived(track.base_bytes as f64 / bytes as f64, "×", "bytes of the default's plan over its own")
-                }
+                (Objective::Memory, Some(bytes)) => Figure::derived(
+                    track.base_bytes as f64 / bytes as f64,
+                    "×",
+                    "bytes of the default's plan over its own",
+                ),
                 _ => confirmed.speedup.clone(),
             },
             time: confirmed.time.clone(),
@@ -569,7 +587,7 @@ impl Track {
     fn affordable(&self, seconds: f64) -> usize {
         // Each is made and timed in a first round, of about a third of the time; others share it.
         let block = (self.running * 2.0).max(250e-6);
-        let each = self.making * 1.2 + block * 2.0 * LEAST_TURNS as f64 + 0.005;
+        let each = self.making * 2.5 + block * 2.0 * LEAST_TURNS as f64 + 0.005;
         ((seconds / 2.5 / each) as usize).clamp(4, 400)
     }
 
@@ -648,7 +666,8 @@ impl Field for Track {
         for &candidate in candidates {
             sides.push(match &self.refused[candidate] {
                 Some(why) => Err(why.clone()),
-                None => Timed::new(&self.subject, &self.configs[candidate].apply(&self.base)).map_err(|e| format!("failed: {e}")),
+                None => Timed::new(&self.subject, &self.configs[candidate].apply(&self.base))
+                    .map_err(|e| format!("failed: {e}")),
             });
         }
         for side in sides.iter_mut().flatten() {
@@ -757,7 +776,9 @@ mod tests {
 
     #[test]
     fn options_that_make_no_sense_are_refused() {
-        for (budget, error, word) in [(0.0, None, "budget"), (1.0, Some(-1.0), "max-error"), (1.0, Some(f64::NAN), "max-error")] {
+        for (budget, error, word) in
+            [(0.0, None, "budget"), (1.0, Some(-1.0), "max-error"), (1.0, Some(f64::NAN), "max-error")]
+        {
             let said = tuner(options()).budget(budget).max_error(error).tune().unwrap_err().to_string();
             assert!(said.contains(word), "{said}");
         }

@@ -260,7 +260,9 @@ mod tests {
         let (ltc, cfc) = (parts("wired-ltc"), parts("wired-cfc"));
         assert!(ltc.depend_on("synapse_group_cycles", 1) && !cfc.depend_on("synapse_group_cycles", 1));
         assert!(cfc.depend_on("loop_batch_last_halves", 1) && !ltc.depend_on("gated_rows_most", 1));
-        for never in ["lowbit_widened_rows_least", "attention_threads_multiplications_least", "softmax_threads_elements_least"] {
+        for never in
+            ["lowbit_widened_rows_least", "attention_threads_multiplications_least", "softmax_threads_elements_least"]
+        {
             assert!(!ltc.depend_on(never, 2) && !cfc.depend_on(never, 2), "{never}");
         }
         // One thread shares nothing.
@@ -302,7 +304,11 @@ mod tests {
             config.changes.numbers.insert(name.into(), value);
             config
         };
-        let good = [number("gemm_tile_rows", 4), number("gemm_tile_rows", 5), Config { threads: Some(1), ..Config::default() }];
+        let good = [
+            number("gemm_tile_rows", 4),
+            number("gemm_tile_rows", 5),
+            Config { threads: Some(1), ..Config::default() },
+        ];
         let found = combined(&good, &Changes::default(), 10, 1);
         let best = Config { threads: Some(1), ..number("gemm_tile_rows", 4) };
         assert_eq!(found[0], best);

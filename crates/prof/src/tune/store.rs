@@ -391,7 +391,11 @@ mod tests {
         let kept = Store::create(&place).unwrap().keep(key(), &outcome(8)).unwrap().unwrap();
         let store = Store::open(&place).unwrap();
         assert_eq!(store.find(&key()).unwrap(), Some(kept.clone()));
-        assert!(kept.in_use().to_string().contains("1.25× better in latency then (measured): loop_block_rows_most 48 → 8 rows"));
+        assert!(
+            kept.in_use()
+                .to_string()
+                .contains("1.25× better in latency then (measured): loop_block_rows_most 48 → 8 rows")
+        );
         drop(store);
         let mut store = Store::create(&place).unwrap();
         store.keep(key(), &outcome(16)).unwrap();
