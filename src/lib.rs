@@ -104,3 +104,6 @@ struct CustomKernelsGuide;
 #[cfg(all(doctest, feature = "prof"))]
 #[doc = include_str!("../docs/profiling.md")]
 struct ProfilingGuide;
+#[cfg(all(doctest, feature = "prof"))]
+#[doc = include_str!("../docs/tuning.md")]
+struct TuningGuide;

@@ -2,12 +2,15 @@
 //! of `schwann graph`.
 
 use schwann::backend::{Observer, cpu::Cpu};
-use schwann::memory::{AdaptiveBatch, CacheLimits, LeakDetector, PoolLimits, TensorCache};
+use schwann::memory::{AdaptiveBatch, CacheLimits, LeakDetector, PoolLimits, TensorCache, process_in_batches};
 use schwann::pass::{any, fusion_opportunities, op};
 use schwann::prelude::*;
+use schwann::prof::db::Place;
 use schwann::prof::device::{Catalog, settings_for};
 use schwann::prof::profiler::{Options, RealtimeOptions};
 use schwann::prof::study::Instruments;
+use schwann::prof::tune::AutoTuner;
+use schwann::prof::tune::batch::find_optimal_batch_size;
 use schwann::prof::{Profiler, Scopes, analyze, models, quick_profile};
 use schwann::{Figure, Isa, Result, io};
 use std::ops::ControlFlow;
@@ -43,6 +46,28 @@ fn pools_batches_and_statistics() -> Result<()> {
     assert!((1..32).contains(&fits));
     assert_eq!(AdaptiveBatch::default().adjust(true), 64);
     assert!(budget.stats().peak > 0 && budget.stats().in_use <= 1 << 20);
+    Ok(())
+}
+
+#[test]
+fn tuners_and_batches() -> std::result::Result<(), Box<dyn std::error::Error>> {
+    let data = vec![1.0f32; 4096];
+    let sum = |n: &usize| {
+        std::hint::black_box(data.chunks(*n).map(|c| c.iter().sum::<f32>()).sum::<f32>());
+        Ok::<(), std::io::Error>(())
+    };
+    let configs = [16usize, 64];
+    let mut tuner = AutoTuner::new().budget(0.05);
+    let found = tuner.benchmark_operation("matmul", &configs, sum)?;
+    assert_eq!(tuner.get_optimal_config::<usize>("matmul")?, Some(found.config));
+    let folder = std::env::temp_dir().join(format!("schwann-guides-{}", std::process::id()));
+    let place = Place::File(folder.join("tuned.db"));
+    AutoTuner::kept_in(&place)?.budget(0.05).benchmark_operation("matmul", &configs, sum)?;
+    assert!(AutoTuner::kept_in(&place)?.get_optimal_config::<usize>("matmul")?.is_some());
+    std::fs::remove_dir_all(folder)?;
+    assert!((1..=128).contains(&find_optimal_batch_size("sums", 128, |n| sum(&n))?.knee));
+    let doubled = process_in_batches(&[1, 2, 3], 2, |batch| Ok::<_, String>(batch.iter().map(|x| x * 2).collect()))?;
+    assert_eq!(doubled, [2, 4, 6]);
     Ok(())
 }
 

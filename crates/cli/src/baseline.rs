@@ -1,10 +1,12 @@
 //! `schwann baseline`: profiles kept in the user's data directory, to hold later ones against.
 
+use crate::tuned::Shared;
 use crate::{Outcome, out};
 use anyhow::{Context, Result, bail};
 use schwann::Figure;
 use schwann::prof::Profile;
 use schwann::prof::baseline::{Entry, Found, Point, Store, default_path};
+use schwann::prof::db;
 use schwann::prof::export::{self, Format, shown};
 use std::io::{BufRead, IsTerminal, Read, Write};
 use std::path::{Path, PathBuf};
@@ -37,29 +39,33 @@ pub(crate) struct Args {
 #[derive(clap::Args, Clone, Debug, Default)]
 pub(crate) struct Place {
     /// The file that baselines are kept in.
-    #[arg(long, value_name = "FILE", global = true)]
+    #[arg(long, value_name = "FILE", global = true, conflicts_with = "store")]
     pub(crate) db: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) shared: Shared,
 }
 
 impl Place {
-    pub(crate) fn path(&self) -> Result<PathBuf> {
-        Ok(match &self.db {
-            Some(path) => {
+    /// A file, or a server.
+    pub(crate) fn at(&self) -> Result<db::Place> {
+        Ok(match (&self.shared.store, &self.db) {
+            (Some(server), _) => server.clone(),
+            (None, Some(path)) => {
                 out::not_stdout(path, "--db", "a file's name")?;
-                path.clone()
+                db::Place::File(path.clone())
             }
-            None => default_path()?,
+            (None, None) => db::Place::File(default_path()?),
         })
     }
 
     /// Saves profiles; several under the name with their model's after it.
     pub(crate) fn save(&self, name: &str, profiles: &[Profile]) -> Result<()> {
-        let path = self.path()?;
-        let mut store = Store::create(&path)?;
+        let place = self.at()?;
+        let mut store = Store::create_at(&place)?;
         for profile in profiles {
             let name = if profiles.len() == 1 { name.to_owned() } else { format!("{name}-{}", profile.model.name) };
             store.save(&name, profile)?;
-            out::note(&format!("saved {} as `{name}` in {}", profile.id, path.display()));
+            out::note(&format!("saved {} as `{name}` in {place}", profile.id));
         }
         Ok(())
     }
@@ -70,8 +76,7 @@ impl Place {
         if of == "-" || of.ends_with(".json") {
             return Ok(export::read_file(Path::new(of))?);
         }
-        let path = self.path()?;
-        let loaded = Store::open(&path).and_then(|store| store.load(of));
+        let loaded = Store::open_at(&self.at()?).and_then(|store| store.load(of));
         Ok(vec![loaded.with_context(|| format!("`{of}` is not a saved profile (a file's name ends with .json)"))?])
     }
 
@@ -167,13 +172,13 @@ pub(crate) fn run(args: &Args) -> Result<Outcome> {
         What::Save { name, profile } => {
             place.save(name, &export::read_file(profile)?)?;
         }
-        What::List { json } => list(&readable(Store::open(&place.path()?)?.list()?), *json)?,
+        What::List { json } => list(&readable(Store::open_at(&place.at()?)?.list()?), *json)?,
         What::Show { name, json } => {
             let profile = place.profile(name)?;
             if *json { out::print(&export::json(&profile))? } else { show(&profile)? }
         }
         What::Delete { name, all } => {
-            let mut store = Store::open(&place.path()?)?;
+            let mut store = Store::open_at(&place.at()?)?;
             let found = store.matching(name)?;
             if found.len() > 1 && !all && !agreed(name, &found)? {
                 out::note("nothing was deleted");
@@ -185,7 +190,7 @@ pub(crate) fn run(args: &Args) -> Result<Outcome> {
         What::Track { metric, name, model, json } => {
             let keep =
                 |e: &Entry| name.as_ref().is_none_or(|n| *n == e.name) && model.as_ref().is_none_or(|m| *m == e.model);
-            let points = readable(Store::open(&place.path()?)?.track(metric, keep)?);
+            let points = readable(Store::open_at(&place.at()?)?.track(metric, keep)?);
             if points.is_empty() {
                 bail!("nothing is saved under that name for that model; `schwann baseline list` lists what is");
             }
@@ -193,7 +198,11 @@ pub(crate) fn run(args: &Args) -> Result<Outcome> {
         }
         What::Export { name, format, output } => {
             let file = name.rsplit_once(".json:").map_or(name.as_str(), |(file, _)| file);
-            out::apart([output.as_path()], [Path::new(name), Path::new(file), &place.path()?])?;
+            let kept = match place.at()? {
+                db::Place::File(path) => Some(path),
+                db::Place::Server(_) => None,
+            };
+            out::apart([output.as_path()], [Path::new(name), Path::new(file)].into_iter().chain(kept.as_deref()))?;
             out::deliver(output, &format.write(&place.profile(name)?))?;
         }
     }

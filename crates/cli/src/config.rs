@@ -15,7 +15,7 @@ use toml::de::{DeTable, DeValue};
 /// A file beyond this is none.
 const MOST_BYTES: u64 = 1 << 20;
 /// Options that may stand at the top; others mean something else in each command.
-const SHARED: [&str; 7] = ["color", "quiet", "verbose", "threads", "backend", "isa", "db"];
+const SHARED: [&str; 8] = ["color", "quiet", "verbose", "threads", "backend", "isa", "db", "store"];
 
 /// Why the command line could not be read.
 pub(crate) enum Problem {

@@ -1,11 +1,13 @@
 //! `schwann graph`: a network as text, DOT, JSON or a picture; as built, optimized, or as it will run.
 
-use crate::{Outcome, devices, load, out, svg};
+use crate::tuned::{Shared, Tuned};
+use crate::{Outcome, devices, load, out, svg, tuned};
 use anyhow::{Context, Result, bail};
 use schwann::memory::machine_bytes;
 use schwann::pass::{self, PassOptions, PassRecord};
 use schwann::plan::{self, Forecast, Plan};
 use schwann::prof::device::{Calibration, forecast, fusion_gain};
+use schwann::prof::tune::Record;
 use schwann::{CompileOptions, Graph, Program, Tensor};
 use std::io::Write;
 use std::path::PathBuf;
@@ -52,6 +54,8 @@ pub(crate) struct Args {
     /// Threads to plan for; 0: one per core.
     #[arg(long, value_name = "N", default_value = "0", value_parser = load::threads)]
     threads: usize,
+    #[command(flatten)]
+    tuned: Tuned,
     #[command(flatten)]
     on: load::On,
     /// Leave out the predicted times. (They need this machine's calibration: `schwann devices calibrate`.)
@@ -116,11 +120,28 @@ fn show_graph(args: &Args, graph: &Graph, title: &str) -> Result<()> {
 }
 
 /// Compiles for planning. Weights without data become zeros, and nothing is then computed from them ahead.
-fn compile(args: &Args, graph: &Graph) -> Result<Arc<Program>> {
-    let backend = args.on.make(args.threads)?;
-    let (graph, passes) = with_data(graph)?;
-    let options = CompileOptions::default().passes(passes).budget(load::budget());
-    Program::compile_for(&graph, &*backend, &options).with_context(|| format!("cannot compile {}", args.file.display()))
+fn compile(args: &Args, graph: &Graph, sizes: &schwann::Bindings) -> Result<(Arc<Program>, Option<Record>)> {
+    let (complete, passes) = with_data(graph)?;
+    let choice = args.on.choice()?;
+    let folds = passes.fold_weights;
+    let options =
+        CompileOptions::default().passes(passes).budget(load::budget()).backend(choice.clone()).threads(args.threads);
+    // What lacks data is another network than the one that was tuned.
+    let found = match folds {
+        true => {
+            let subject = tuned::subject(&load::network(&args.file)?);
+            args.tuned.find(&Shared::default(), &subject, sizes, (&choice, &[args.threads]))
+        }
+        false => None,
+    };
+    let program = match &found {
+        None => Program::compile(&complete, &options),
+        Some(record) => {
+            let options = record.config().compile(options).map_err(|e| anyhow::anyhow!("a tuned record: {e}"))?;
+            Program::compile(&*record.config().graph(&complete)?, &options)
+        }
+    };
+    Ok((program.with_context(|| format!("cannot compile {}", args.file.display()))?, found))
 }
 
 fn with_data(graph: &Graph) -> Result<(Graph, PassOptions)> {
@@ -165,8 +186,11 @@ fn stored(args: &Args) -> Result<Option<Calibration>> {
 
 fn show_plan(args: &Args, graph: &Graph, title: &str) -> Result<()> {
     let bindings = load::bindings(graph, &args.settings)?;
-    let program = compile(args, graph)?;
+    let (program, record) = compile(args, graph, &bindings)?;
     let plan = program.plan(&bindings)?;
+    if let Some(record) = &record {
+        out::note(&format!("{} (--no-tuned: the default)", record.in_use()));
+    }
     if args.dot {
         return out::print(&plan.to_dot());
     }

@@ -29,6 +29,8 @@ mod run;
 mod stop;
 mod svg;
 mod train;
+mod tune;
+mod tuned;
 mod validate;
 mod verify;
 mod wiring;
@@ -131,6 +133,8 @@ enum Command {
     Export(export::Args),
     /// Text from a decoder, symbol after symbol, and how fast it comes.
     Generate(generate::Args),
+    /// Search for a faster way to compile a model here, or for the batch that suits; keep what is found.
+    Tune(tune::Args),
     /// Weights in few bits: how small, how fast and how exact a network then is.
     Quantize(quantize::Args),
     /// Show a saved profile: one HTML page, plots, flame graphs.
@@ -155,7 +159,7 @@ enum Command {
 const GROUPS: [(&str, &[&str]); 7] = [
     ("Look at networks and files", &["info", "graph", "wiring", "entropy"]),
     ("Train it", &["train", "eval"]),
-    ("Run it", &["run", "import", "export", "demo", "verify", "quantize", "generate"]),
+    ("Run it", &["run", "tune", "import", "export", "demo", "verify", "quantize", "generate"]),
     ("Measure it", &["profile", "report", "monitor", "bench"]),
     ("Compare measurements", &["baseline", "compare", "gate"]),
     ("Machines", &["devices", "predict", "validate", "doctor"]),
@@ -258,6 +262,7 @@ fn obey(cli: Cli) -> ExitCode {
         Some(Command::Eval(args)) => train::eval(&args),
         Some(Command::Export(args)) => export::run(&args),
         Some(Command::Generate(args)) => generate::run(&args),
+        Some(Command::Tune(args)) => tune::run(&args),
         Some(Command::Quantize(args)) => quantize::run(&args),
         Some(Command::Report(args)) => report::run(&args),
         Some(Command::Validate(args)) => validate::run(&args),

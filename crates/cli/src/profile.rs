@@ -4,6 +4,7 @@ mod page;
 
 use crate::baseline::Place;
 use crate::load::{self, Network, Setting};
+use crate::tuned::Tuned;
 use crate::{Outcome, devices, gate, out, stop};
 use anyhow::{Context, Result, bail};
 use indicatif::ProgressBar;
@@ -12,6 +13,7 @@ use schwann::prof::device::{Calibration, Catalog, Entry, data_dir};
 use schwann::prof::profile::{Profile, Roof, SCHEMA};
 use schwann::prof::profiler::{Options, Phases, Profiler, Subject, Way};
 use schwann::prof::study::{self, Instruments};
+use schwann::prof::tune::{Changes, Record};
 use schwann::prof::{models, profiler, report, trace};
 use schwann::show::Cleaner;
 use schwann::{DType, heap};
@@ -36,6 +38,7 @@ Examples:
   schwann profile wired-cfc --device 'M1 Max'  beside what guides ask of it
   schwann profile wired-cfc --trace run.json   for ui.perfetto.dev
   schwann profile wired-cfc --backend wgpu     on the first GPU
+  schwann profile wired-cfc --no-tuned         whatever `schwann tune` found
   schwann profile wired-cfc --save main        keep it, to compare later";
 
 #[derive(clap::Args, Default)]
@@ -107,6 +110,8 @@ pub(crate) struct Args {
     save: Option<String>,
     #[command(flatten)]
     place: Place,
+    #[command(flatten)]
+    tuned: Tuned,
     /// Do not use this machine's calibration: no limits, no predictions, no advice that needs them.
     #[arg(long)]
     no_roof: bool,
@@ -178,6 +183,26 @@ impl Args {
             isa: None,
             dtype: if self.bf16 { DType::Bf16 } else { usual.dtype },
             fused: !self.node_by_node,
+            tuning: Changes::default(),
+        })
+    }
+
+    /// The options of a tuned record, where there is one for what is profiled, and the record. Without --threads, one that was
+    /// free to choose them counts too.
+    fn tuned(&self, subject: &Subject) -> Result<(Options, Option<Record>)> {
+        let options = self.options()?;
+        if self.node_by_node || self.bf16 || self.train {
+            return Ok((options, None));
+        }
+        let sizes = profiler::sizes_of(subject, &options).map_err(in_flags)?;
+        let threads: &[usize] = if self.threads.is_some() { &[options.threads] } else { &[options.threads, 0] };
+        let found = self.tuned.find(&self.place.shared, subject, &sizes, (&options.choice()?, threads));
+        Ok(match found {
+            None => (options, None),
+            Some(record) => {
+                let options = Options { threads: record.key.threads, ..options };
+                (record.config().apply(&options), Some(record))
+            }
         })
     }
 
@@ -304,10 +329,11 @@ fn one(
     cancel: &Arc<AtomicBool>,
     bar: &ProgressBar,
 ) -> Result<(Profile, Option<trace::Trace>)> {
-    let options = args.options()?;
+    let (options, record) = args.tuned(&subject)?;
     let processor = args.on.processor(options.threads)?;
     let mut profiler = Profiler::new(subject)
         .named(name)
+        .tuned(record.map(|r| r.in_use()))
         .with(options)
         .compared(args.ways()?)
         .swept(args.points()?)

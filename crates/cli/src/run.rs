@@ -1,10 +1,12 @@
 //! `schwann run`: a network on inputs from files, or row by row from stdin.
 
+mod chunks;
 mod rows;
 mod stream;
 
 use crate::load::Network;
-use crate::{Outcome, load, out};
+use crate::tuned::{Shared, Tuned};
+use crate::{Outcome, load, out, tuned};
 use anyhow::{Context, Result, anyhow, bail};
 use schwann::backend::reference::{self, HostValue, Precision};
 use schwann::cases::{Tolerance, compare};
@@ -12,11 +14,13 @@ use schwann::io::Limits;
 use schwann::memory::machine_bytes;
 use schwann::nn::{GraphOptions, Guard, Model, NotFinite, Timespans, guard, timespans_for};
 use schwann::prof::measure::Samples;
+use schwann::prof::tune::Record;
 use schwann::{Bindings, CompileOptions, DType, Graph, Op, Program, Session, Tensor, io, plan};
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
@@ -28,6 +32,7 @@ use std::path::{Path, PathBuf};
   schwann run net.safetensors --input x.npy --check       are the results right?
   schwann run rnn.safetensors --input x.npy --state s.npz --state-out s.npz
   schwann run circuit.safetensors --input x.npy --timespans t.npy --output y.npy
+  schwann run net.safetensors --input large.npy --output y.npy --chunk 4096
 
 Row by row, each answer as soon as its row is there:
   schwann run circuit.safetensors --stream < rows.csv
@@ -96,6 +101,14 @@ pub(crate) struct Args {
     /// Accept a --state file of another model.
     #[arg(long, requires = "state")]
     any_state: bool,
+    /// Take so many rows of the inputs at a time, and write the output as it comes: for inputs larger than memory. (Chosen by
+    /// itself for a model whose input is over a quarter of the memory.)
+    #[arg(long, value_name = "ROWS", conflicts_with = "stream", value_parser = load::size)]
+    chunk: Option<usize>,
+    #[command(flatten)]
+    tuned: Tuned,
+    #[command(flatten)]
+    shared: Shared,
 }
 
 /// What becomes of rows that are not finite.
@@ -122,20 +135,25 @@ pub(crate) fn run(args: &Args) -> Result<Outcome> {
     if args.stream {
         return stream::run(args);
     }
-    let (graph, inputs) = match load::network(&args.file)? {
+    let network = load::network(&args.file)?;
+    if args.chunk.is_some() || chunks::is_large(args, &network) {
+        return chunks::run(args, &network);
+    }
+    let (graph, inputs) = match &network {
         Network::Graph(_) if args.dt.is_some() => {
             bail!("--dt is for models; {} holds a graph", args.file.display())
         }
         Network::Graph(graph) => {
-            let inputs = read_inputs(given(args, |name, shape| fits_graph(&graph, name, shape))?, &graph)?;
-            (*graph, inputs)
+            let inputs = read_inputs(given(args, |name, shape| fits_graph(graph, name, shape))?, graph)?;
+            ((**graph).clone(), inputs)
         }
-        Network::Model(model) => model_and_inputs(args, &model)?,
+        Network::Model(model) => model_and_inputs(args, model)?,
     };
     let outputs = output_paths(args, &graph)?;
-    let backend = args.on.make(args.threads)?;
-    let program = Program::compile_for(&graph, &*backend, &CompileOptions::default().budget(load::budget()))
-        .with_context(|| format!("cannot compile {}", args.file.display()))?;
+    let mut sizes = Bindings::new();
+    // What does not fit is said by the run itself, with more words.
+    let _ = graph.bind(|name| inputs.get(name).map(Tensor::shape), &mut sizes);
+    let (program, record) = compiled(args, &network, &graph, &sizes, args.threads)?;
     let mut session = program.session();
     let mut initial = BTreeMap::new();
     if let Some(path) = &args.state {
@@ -167,9 +185,36 @@ pub(crate) fn run(args: &Args) -> Result<Outcome> {
         out::written(path, io::write_npz(out::place(path), states))
             .with_context(|| format!("cannot write {}", path.display()))?;
     }
-    report(args, program.backend(), program.threads(), &results, samples.as_ref(), agreement.as_ref())?;
+    report(args, (&program, record.as_ref()), &results, samples.as_ref(), agreement.as_ref())?;
     let differs = agreement.is_some_and(|a| a.is_err());
     Ok(if differs { Outcome::Differs } else { Outcome::Done })
+}
+
+/// The network compiled, as it was tuned for these sizes where it was.
+fn compiled(
+    args: &Args,
+    network: &Network,
+    graph: &Graph,
+    sizes: &Bindings,
+    threads: usize,
+) -> Result<(Arc<Program>, Option<Record>)> {
+    let choice = args.on.choice()?;
+    // With a time span for each step it is another network than the one that was tuned.
+    let same = matches!(network, Network::Graph(_)) || graph.inputs().all(|(name, _)| name != "timespans");
+    let wanted = if threads == args.threads { &[threads][..] } else { &[args.threads, threads][..] };
+    let found = match same {
+        true => args.tuned.find(&args.shared, &tuned::subject(network), sizes, (&choice, wanted)),
+        false => None,
+    };
+    let options = CompileOptions::default().budget(load::budget()).backend(choice).threads(threads);
+    let program = match &found {
+        None => Program::compile(graph, &options),
+        Some(record) => {
+            let options = record.config().compile(options).map_err(|e| anyhow!("a tuned record: {e}"))?;
+            Program::compile(&*record.config().graph(graph)?, &options)
+        }
+    };
+    Ok((program.with_context(|| format!("cannot compile {}", args.file.display()))?, found))
 }
 
 /// Refuses to write over what is read. States may go on in the file that they came from: it was read by then.
@@ -377,12 +422,12 @@ impl Summary {
 
 fn report(
     args: &Args,
-    backend: &str,
-    threads: usize,
+    (program, tuned): (&Program, Option<&Record>),
     results: &[Summary],
     samples: Option<&Samples>,
     agreement: Option<&std::result::Result<f64, String>>,
 ) -> Result<()> {
+    let (backend, threads) = (program.backend(), program.threads());
     // What goes to stdout as an array is not to have words after it.
     let mut out = out::talk(results.iter().filter_map(|r| r.written.as_deref()).chain(args.state_out.as_deref()));
     if args.json {
@@ -403,6 +448,7 @@ fn report(
         });
         let all = json!({
             "backend": backend, "threads": threads, "outputs": outputs, "timing": timing, "check": check,
+            "tuned": tuned.map(Record::in_use),
         });
         writeln!(out, "{}", serde_json::to_string_pretty(&all)?)?;
         return Ok(out.flush()?);
@@ -436,6 +482,9 @@ fn report(
             plan::seconds(s.min_s),
             plan::seconds(s.median_s)
         )?;
+        if let Some(record) = tuned {
+            writeln!(out, "{}", out::paint(out::DIM, out::printable(&record.in_use().to_string())))?;
+        }
     }
     match agreement {
         Some(Ok(error)) => {

@@ -105,7 +105,7 @@ fn quantity(text: &str) -> Result<(f64, &str), String> {
 }
 
 /// Reads a time: `1ms`.
-fn duration(text: &str) -> Result<f64, String> {
+pub(crate) fn duration(text: &str) -> Result<f64, String> {
     let (value, unit) = quantity(text)?;
     let scale = match unit {
         "s" => 1.0,

@@ -7,6 +7,7 @@ mod common;
 
 mod backends;
 mod baseline;
+mod chunks;
 mod circuits;
 mod cli;
 mod commands;
@@ -31,4 +32,5 @@ mod reports;
 mod streams;
 mod tokenized;
 mod train;
+mod tune;
 mod wiring;

@@ -11,6 +11,7 @@ use crate::plan::Plan;
 pub use crate::session::{Canceller, Session};
 use crate::shape::Bindings;
 use crate::tensor::Tensor;
+use schwann_kernels::tuning::Tuning;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -32,6 +33,9 @@ pub struct CompileOptions {
     /// Weights that [`Program::set_weights`] may change later. They are folded, merged and packed like any others; the
     /// program also keeps them as they were given, to compute all that again when some of them change.
     pub changing: Changing,
+    /// Numbers to tune it with, instead of those for this class of machine. Whoever measured which are best gives them: the
+    /// compiler neither times nor searches. [`Program::compile_for`] is given a backend that has its own.
+    pub tuning: Option<Tuning>,
 }
 
 impl CompileOptions {
@@ -53,6 +57,11 @@ impl CompileOptions {
     /// Where these weights may change.
     pub fn changing(mut self, changing: Changing) -> Self {
         self.changing = changing;
+        self
+    }
+    /// Tuned with these numbers.
+    pub fn tuning(mut self, tuning: Tuning) -> Self {
+        self.tuning = Some(tuning);
         self
     }
     /// Within this memory.
@@ -102,10 +111,15 @@ impl std::fmt::Debug for Program {
 impl Program {
     /// Compiles for the options' backend.
     pub fn compile(graph: &Graph, options: &CompileOptions) -> Result<Arc<Program>> {
-        Program::compile_for(graph, &*options.backend.make(options.threads)?, options)
+        let Some(tuning) = &options.tuning else {
+            return Program::compile_for(graph, &*options.backend.make(options.threads)?, options);
+        };
+        let passes = PassOptions { tuning: *tuning, ..options.passes.clone() };
+        let tuned = options.backend.make_tuned(options.threads, tuning)?;
+        Program::compile_for(graph, &*tuned, &options.clone().passes(passes))
     }
 
-    /// Compiles for the given backend; `backend` and `threads` of the options are ignored.
+    /// Compiles for the given backend; `backend`, `threads` and `tuning` of the options are ignored.
     pub fn compile_for(graph: &Graph, backend: &dyn Backend, options: &CompileOptions) -> Result<Arc<Program>> {
         graph.verify()?;
         custom::agree(graph, backend)?;

@@ -87,6 +87,11 @@ impl MachineClass {
         }
     }
 
+    /// The class of this [name](MachineClass::name).
+    pub fn named(name: &str) -> Option<MachineClass> {
+        MachineClass::ALL.into_iter().find(|class| class.name() == name)
+    }
+
     /// `portable`, `zen4`, `zen5` or `sapphire-rapids`.
     pub fn name(self) -> &'static str {
         match self {
@@ -113,6 +118,12 @@ pub struct Entry {
     pub unit: &'static str,
     /// How many.
     pub value: usize,
+    /// The least that it can be.
+    pub least: usize,
+    /// The most that it can be.
+    pub most: usize,
+    /// Its values are multiples of this.
+    pub step: usize,
 }
 
 /// The largest value of a number that has no other limit.
@@ -142,7 +153,14 @@ macro_rules! tuning {
 
             /// Every number with its unit.
             pub fn entries(&self) -> Vec<Entry> {
-                vec![$(Entry { name: stringify!($name), unit: $unit, value: self.$name },)*]
+                vec![$(Entry {
+                    name: stringify!($name),
+                    unit: $unit,
+                    value: self.$name,
+                    least: $least,
+                    most: $most,
+                    step: $step,
+                },)*]
             }
 
             /// The same with one number replaced; an error that says what is wrong if there is no such number, or if it
@@ -453,6 +471,8 @@ mod tests {
             assert_eq!(MachineClass::of(intel, signature), class, "{signature:08x}");
         }
         assert!(MachineClass::ALL.contains(&MachineClass::detect()));
+        assert!(MachineClass::ALL.iter().all(|class| MachineClass::named(class.name()) == Some(*class)));
+        assert_eq!(MachineClass::named("zen"), None);
         assert_eq!(SapphireRapids.to_string(), "sapphire-rapids");
     }
 }

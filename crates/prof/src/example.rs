@@ -230,6 +230,7 @@ pub fn scaled(factor: f64, seed: u64) -> Profile {
             },
         ],
         doubts: vec!["3 of 200 samples lie far from the others: something else was running".into()],
+        tuned: None,
         partial: None,
     }
 }

@@ -4,6 +4,7 @@
 
 pub mod analyze;
 pub mod baseline;
+pub mod db;
 pub mod device;
 #[cfg(any(test, feature = "example"))]
 pub mod example;
@@ -23,6 +24,7 @@ pub mod scope;
 pub mod stats;
 pub mod study;
 pub mod trace;
+pub mod tune;
 
 pub use profile::Profile;
 pub use profiler::{Profiler, quick_profile};

@@ -1,6 +1,7 @@
 //! The built-in models: what ncps' users have, at the sizes that we measure.
 
-use schwann_nn::wiring::AutoNcp;
+use crate::stats::Random;
+use schwann_nn::wiring::{self, AutoNcp};
 use schwann_nn::{Cfc, Error, Ltc, Model};
 
 /// Features of a sample.
@@ -92,6 +93,47 @@ pub fn built_in(name: &str, sizes: &Sizes) -> Option<Result<Model, Error>> {
     })
 }
 
+/// A circuit that nobody chose: its kind, sizes, wiring and weights are drawn by a seed. For tests of what must hold for any
+/// model, such as the tuner.
+pub fn random(seed: u64) -> Result<Model, Error> {
+    let mut random = Random::new(seed);
+    let mut between = |least: usize, most: usize| least + random.below(most - least + 1);
+    let (inputs, units) = (between(2, 24), between(12, 160));
+    let outputs = between(1, (units / 3).max(1));
+    let sparsity = between(2, 8) as f64 / 10.0;
+    let kind = between(0, 4);
+    let (width, layers) = (between(16, 128), between(0, 3));
+    let wiring_seed = between(0, 1 << 30);
+    let wired = || {
+        let mut options = AutoNcp::new(units, outputs);
+        (options.sparsity_level, options.seed) = (sparsity, wiring_seed as u32);
+        let mut wiring = options.wiring()?;
+        wiring.build(inputs)?;
+        Ok::<_, Error>(wiring)
+    };
+    let drawn = || {
+        let mut options = wiring::Random::new(units.min(64), sparsity);
+        (options.output_dim, options.random_seed) = (outputs.min(units.min(64)), wiring_seed as u64);
+        let mut wiring = options.wiring()?;
+        wiring.build(inputs)?;
+        Ok::<_, Error>(wiring)
+    };
+    match kind {
+        0 => Model::new(Cfc::new(inputs, wired()?), seed),
+        1 => Model::new(Ltc::new(inputs, wired()?), seed),
+        2 => Model::new(Ltc::new(inputs, drawn()?), seed),
+        _ => {
+            let backbone = Cfc {
+                proj_size: (kind == 4).then_some(outputs),
+                backbone_units: (layers > 0).then_some(width),
+                backbone_layers: Some(layers),
+                ..Cfc::new(inputs, units)
+            };
+            Model::new(backbone, seed)
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -106,5 +148,17 @@ mod tests {
         }
         assert!(DEFAULT.iter().chain(&CIRCUITS).all(|name| find(name).is_some_and(|m| m.name == *name)));
         assert!(built_in("X", &Sizes::default()).is_none() && full_name("X") == "X");
+    }
+
+    #[test]
+    fn random_models_are_all_models_and_differ_by_their_seed_alone() {
+        let kinds: std::collections::BTreeSet<String> = (0..40)
+            .map(|seed| {
+                let (one, again) = (random(seed).unwrap(), random(seed).unwrap());
+                assert_eq!(one.weights(), again.weights());
+                format!("{} {}", one.layers()[0].class(), one.params().len())
+            })
+            .collect();
+        assert!(kinds.len() >= 4, "{kinds:?}");
     }
 }

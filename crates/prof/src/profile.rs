@@ -5,6 +5,7 @@
 //! was not asked for is an empty list or `None`; what was asked for and could not be had is an unavailable figure.
 
 use crate::stats::verdict::Answer;
+use crate::tune::InUse;
 use schemars::JsonSchema;
 use schwann_core::plan::Kernel;
 use schwann_core::{Figure, Series};
@@ -58,6 +59,9 @@ pub struct Profile {
     pub recommendations: Vec<Recommendation>,
     /// Doubts about the measurements, each with advice.
     pub doubts: Vec<String>,
+    /// The tuned record that it was compiled with, where there is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tuned: Option<InUse>,
     /// Where somebody stopped it before it was done: what is there of what was asked for. Figures that are here were
     /// measured, only fewer times.
     #[serde(default, skip_serializing_if = "Option::is_none")]

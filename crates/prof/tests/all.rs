@@ -8,4 +8,6 @@ mod sample;
 mod counts;
 mod report;
 mod report_browser;
+#[cfg(all(unix, feature = "postgres"))]
+mod server;
 mod strange;

@@ -75,6 +75,9 @@ pub(super) fn write(out: &mut dyn Write, p: &Profile, width: usize) -> Result<()
     let limit = if is_cpu { "this machine's limit" } else { "this device's limit" };
     let how = format!("{on}, batch {}, {steps}, {}, {}", whole(&w.batch), w.dtype, w.compilation);
     page.text(2, &out::paint(out::DIM, how))?;
+    if let Some(tuned) = &p.tuned {
+        page.text(2, &out::paint(out::DIM, out::printable(&tuned.to_string())))?;
+    }
     if let Some(partial) = &p.partial {
         page.text(2, &out::paint(out::BAD, format!("partial: {}", out::printable(partial))))?;
     }

@@ -10,7 +10,7 @@ use crate::load::{self, Network};
 use crate::{Outcome, out};
 use anyhow::{Context, Result, anyhow, bail};
 use schwann::nn::{GraphOptions, Guard, NotFinite, Timespans};
-use schwann::{Bindings, CompileOptions, DType, Graph, Program, Session, Tensor, io, live};
+use schwann::{Bindings, DType, Session, Tensor, io, live};
 use std::io::Write;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -77,7 +77,10 @@ impl Stream {
         let states: Vec<(String, Tensor)> =
             graph.states().iter().map(|s| Ok((s.input.clone(), zeros(&s.input)?))).collect::<Result<_>>()?;
         let (input, output) = (input.to_owned(), output.to_owned());
-        let mut session = compiled(args, &graph)?;
+        // One row at a time is too little work to share.
+        let threads = if args.threads == 0 { 1 } else { args.threads };
+        let (program, _) = super::compiled(args, network, &graph, &ones, threads)?;
+        let mut session = program.session();
         if let Some(name) = &args.watch {
             session.watch(&live::open(name).context("--watch")?);
         }
@@ -163,15 +166,6 @@ fn write_number(out: &mut impl Write, value: f64, is_whole: bool) -> Result<()> 
         (false, v) => write!(out, "{v}")?,
     }
     Ok(())
-}
-
-fn compiled(args: &Args, graph: &Graph) -> Result<Session> {
-    // One row at a time is too little work to share.
-    let threads = if args.threads == 0 { 1 } else { args.threads };
-    let backend = args.on.make(threads)?;
-    let program = Program::compile_for(graph, &*backend, &CompileOptions::default().budget(load::budget()))
-        .with_context(|| format!("cannot compile {}", args.file.display()))?;
-    Ok(program.session())
 }
 
 /// Writes an answer as the row came.

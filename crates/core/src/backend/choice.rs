@@ -8,6 +8,7 @@ use super::cpu::Cpu;
 use super::reference::Reference;
 use crate::error::{Error, Result};
 use schwann_kernels::Isa;
+use schwann_kernels::tuning::Tuning;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
@@ -145,6 +146,16 @@ impl Choice {
     pub fn make(&self, threads: usize) -> Result<Arc<dyn Backend>> {
         (self.known()?.make)(self.variant.as_deref(), threads)
     }
+
+    /// The same with these numbers to tune it with. Only the processor has numbers of its own; elsewhere they decide what
+    /// passes do, and that is an option of theirs.
+    pub fn make_tuned(&self, threads: usize, tuning: &Tuning) -> Result<Arc<dyn Backend>> {
+        if !self.is_cpu() {
+            return self.make(threads);
+        }
+        let isa = self.variant.as_deref().and_then(Isa::named).unwrap_or_else(Isa::detect);
+        Ok(Arc::new(Cpu::with_tuning(isa, *tuning, threads)?))
+    }
 }
 
 impl FromStr for Choice {
@@ -192,6 +203,10 @@ mod tests {
         }
         let made = format!("cpu:{narrow}").parse::<Choice>().unwrap().make(3).unwrap();
         assert_eq!((made.name(), made.threads()), (format!("cpu ({narrow})"), 3));
+        let tuned = Tuning::detect().with("gemm_tile_rows", 2).unwrap();
+        let made = format!("cpu:{narrow}").parse::<Choice>().unwrap().make_tuned(3, &tuned).unwrap();
+        assert_eq!((made.name(), made.threads()), (format!("cpu ({narrow})"), 3));
+        assert_eq!(made.pass_options(&crate::pass::PassOptions::default()).tuning, tuned);
         assert_eq!(Choice::default().to_string(), "cpu");
         for (text, words) in [
             ("gpu", "no backend named `gpu`; there is `cpu`, `reference`"),

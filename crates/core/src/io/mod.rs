@@ -17,7 +17,7 @@ pub mod safetensors;
 mod source;
 
 pub use convert::Kind;
-pub use npy::{map_npy, read_npy, read_npy_if, write_npy};
+pub use npy::{NpyRows, map_npy, npy_header, read_npy, read_npy_if, write_npy};
 pub use npz::{read_npz, read_npz_if, write_npz};
 pub use output::{same_file, write_bytes, write_file, write_text};
 

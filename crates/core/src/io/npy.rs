@@ -65,6 +65,117 @@ fn lies(bytes: &[u8]) -> Option<Lies> {
     (fits && !rearranged).then_some(Lies { dtype, shape, window })
 }
 
+/// An array in a mapped file, read some rows at a time (a row: all that belongs to one index of the first axis), so that it may
+/// be larger than memory.
+pub struct NpyRows {
+    source: Source,
+    kind: Kind,
+    swap: bool,
+    shape: Vec<usize>,
+    start: usize,
+    row_bytes: usize,
+}
+
+impl std::fmt::Debug for NpyRows {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "NpyRows({}{:?})", self.kind, self.shape)
+    }
+}
+
+impl NpyRows {
+    /// Opens a file. One that is stored with the first axis fastest is refused: its rows are spread over all of it.
+    pub fn open(path: impl AsRef<Path>) -> Result<NpyRows> {
+        let path = path.as_ref();
+        NpyRows::of(Source::open(path)?).map_err(|e| e.in_file(path))
+    }
+
+    fn of(source: Source) -> Result<NpyRows> {
+        let bytes = source.bytes();
+        if bytes.len() < 12 || !bytes.starts_with(MAGIC) {
+            return Err(bad("not an npy file: the magic number \\x93NUMPY is missing"));
+        }
+        let begin = if bytes[6] > 1 { 12 } else { 10 };
+        let length = bytes[8..begin].iter().rev().fold(0usize, |n, b| n << 8 | usize::from(*b));
+        let end = begin.checked_add(length).filter(|end| length <= MAX_HEADER && *end <= bytes.len());
+        let end =
+            end.ok_or_else(|| bad(format!("truncated: a header of {length} bytes in a file of {}", bytes.len())))?;
+        let text = std::str::from_utf8(&bytes[begin..end]);
+        let text = text.map_err(|e| bad(format!("the header is not text at byte {}", e.valid_up_to())))?;
+        let Header { kind, swap, fortran, shape } = parse(text).map_err(|p| bad(format!("header: {p}")))?;
+        if shape.is_empty() {
+            return Err(bad("a single number; expected rows"));
+        }
+        if fortran && shape.len() > 1 {
+            return Err(bad(
+                "stored with the first axis fastest (fortran_order), so that rows are spread over the whole file",
+            ));
+        }
+        let size =
+            count(&shape).and_then(|n| kind.bytes_for(n)).ok_or_else(|| bad(format!("{kind}{shape:?} overflows")))?;
+        let remain = bytes.len() - end;
+        if size != remain {
+            return Err(bad(format!("{kind}{shape:?} takes {size} bytes, but {remain} follow the header")));
+        }
+        let row_bytes = if shape[0] == 0 { 0 } else { size / shape[0] };
+        Ok(NpyRows { source, kind, swap, shape, start: end, row_bytes })
+    }
+
+    /// The array's shape.
+    pub fn shape(&self) -> &[usize] {
+        &self.shape
+    }
+
+    /// The type that rows are read as.
+    pub fn dtype(&self) -> DType {
+        match self.kind {
+            Kind::Ours(dtype) => dtype,
+            other => other.nearest().unwrap_or(DType::F32),
+        }
+    }
+
+    /// Bytes of a row in the file.
+    pub fn row_bytes(&self) -> usize {
+        self.row_bytes
+    }
+
+    /// Reads rows from this one on, as many as the tensor has, and lets go of the file's pages.
+    pub fn read(&self, first: usize, into: &mut Tensor) -> Result<()> {
+        let rows = into.shape().first().copied().unwrap_or(0);
+        let fits = into.dtype() == self.dtype() && into.shape().get(1..) == Some(&self.shape[1..]);
+        if !fits || first.checked_add(rows).is_none_or(|end| end > self.shape[0]) {
+            return Err(Error::Tensor {
+                expected: format!("rows of {}{:?} within {}", self.dtype(), &self.shape[1..], self.shape[0]),
+                got: format!("{into} from row {first} on"),
+            });
+        }
+        let window = self.start + first * self.row_bytes..self.start + (first + rows) * self.row_bytes;
+        let bytes = &self.source.bytes()[window.clone()];
+        match (self.kind, self.swap) {
+            (Kind::Ours(DType::Bool), _) if bytes.iter().any(|b| *b > 1) => {
+                return Err(bad(format!("a truth value that is neither 0 nor 1, in rows {first} to {}", first + rows)));
+            }
+            (Kind::Ours(_), false) => into.bytes_mut().copy_from_slice(bytes),
+            (kind, swap) => {
+                let mut own = bytes.to_vec();
+                if swap {
+                    own.chunks_exact_mut(kind.bits() / 8).for_each(<[u8]>::reverse);
+                }
+                match kind {
+                    Kind::Ours(_) => into.bytes_mut().copy_from_slice(&own),
+                    _ => *into = convert::tensor(kind, self.dtype(), &into.shape().to_vec(), &own)?,
+                }
+            }
+        }
+        self.source.release(window);
+        Ok(())
+    }
+}
+
+/// Everything that comes before the elements in a file of such an array, for files that are written piece by piece.
+pub fn npy_header(dtype: DType, shape: &[usize]) -> Result<Vec<u8>> {
+    header_of(dtype, shape)
+}
+
 /// Reads one array from a file's content.
 pub fn from_bytes(bytes: &[u8]) -> Result<Tensor> {
     read(bytes, bytes.len() as u64, &Limits::default())
@@ -86,7 +197,11 @@ pub fn to_bytes(tensor: &Tensor) -> Result<Vec<u8>> {
 
 /// Everything before the elements, padded so that they start on a cache line.
 pub(super) fn header(tensor: &Tensor) -> Result<Vec<u8>> {
-    let descr = match tensor.dtype() {
+    header_of(tensor.dtype(), tensor.shape())
+}
+
+fn header_of(dtype: DType, shape: &[usize]) -> Result<Vec<u8>> {
+    let descr = match dtype {
         DType::F32 => "<f4",
         DType::F16 => "<f2",
         DType::I8 => "|i1",
@@ -95,7 +210,7 @@ pub(super) fn header(tensor: &Tensor) -> Result<Vec<u8>> {
         DType::Bool => "|b1",
         DType::Bf16 => return Err(bad("NumPy has no bf16; cast to f32 (exact) before writing, or write safetensors")),
     };
-    let sizes: Vec<String> = tensor.shape().iter().map(|d| format!("{d},")).collect();
+    let sizes: Vec<String> = shape.iter().map(|d| format!("{d},")).collect();
     if sizes.len() > MAX_AXES {
         return Err(bad(format!("{} axes; expected {MAX_AXES} at most", sizes.len())));
     }
@@ -405,5 +520,37 @@ mod tests {
         // Columns of [[0, 1, 2], [3, 4, 5]], one after the other.
         assert_eq!(&to_row_major(&[0, 3, 1, 4, 2, 5], &[2, 3], 1, "numbers").unwrap()[..], [0, 1, 2, 3, 4, 5]);
         assert!(to_row_major(&[], &[0, 3], 4, "nothing").unwrap().is_empty());
+    }
+
+    #[test]
+    fn rows_of_a_file_are_read_a_few_at_a_time() {
+        let path = std::env::temp_dir().join(format!("schwann-rows-{}.npy", std::process::id()));
+        let values: Vec<f32> = (0..30).map(|i| i as f32).collect();
+        write_npy(&path, &Tensor::new(&[10, 3], &values).unwrap()).unwrap();
+        let rows = NpyRows::open(&path).unwrap();
+        assert_eq!((rows.shape(), rows.dtype(), rows.row_bytes()), (&[10, 3][..], DType::F32, 12));
+        let mut some = Tensor::zeros(DType::F32, &[4, 3]).unwrap();
+        rows.read(5, &mut some).unwrap();
+        assert_eq!(some.values::<f32>().unwrap(), &values[15..27]);
+        for (first, shape) in [(7, vec![4, 3]), (usize::MAX, vec![1, 3]), (0, vec![1, 4]), (0, vec![])] {
+            assert!(rows.read(first, &mut Tensor::zeros(DType::F32, &shape).unwrap()).is_err(), "{first} {shape:?}");
+        }
+        assert!(rows.read(0, &mut Tensor::zeros(DType::I32, &[1, 3]).unwrap()).is_err());
+        // Wider numbers, in the other order of bytes, become the nearest type.
+        let mut text = b"{'descr': '>f8', 'fortran_order': False, 'shape': (2, 1), }".to_vec();
+        let mut file = [&MAGIC[..], &[1, 0, text.len() as u8, 0]].concat();
+        file.append(&mut text);
+        [1.5f64, -2.0].iter().for_each(|v| file.extend(v.to_be_bytes()));
+        std::fs::write(&path, &file).unwrap();
+        let wide = NpyRows::open(&path).unwrap();
+        let mut one = Tensor::zeros(DType::F32, &[1, 1]).unwrap();
+        wide.read(1, &mut one).unwrap();
+        assert_eq!(one.values::<f32>().unwrap(), [-2.0]);
+        for (cut, word) in [(5, "magic"), (30, "truncated"), (file.len() - 1, "follow the header")] {
+            std::fs::write(&path, &file[..cut]).unwrap();
+            let said = NpyRows::open(&path).unwrap_err().to_string();
+            assert!(said.contains(word), "{said}");
+        }
+        std::fs::remove_file(&path).unwrap();
     }
 }

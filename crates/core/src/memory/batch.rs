@@ -167,6 +167,88 @@ impl AdaptiveBatch {
     }
 }
 
+/// What went wrong in [`process_in_batches`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum BatchError<E> {
+    /// This item fails, alone too; counted from 0.
+    Item {
+        /// Its place in the data.
+        index: usize,
+        /// How it fails.
+        error: E,
+    },
+    /// A batch gave not as many results as it has items.
+    Count {
+        /// The place of its first item.
+        first: usize,
+        /// Its items.
+        items: usize,
+        /// Its results.
+        results: usize,
+    },
+    /// The size of a batch is 0.
+    Size,
+}
+impl<E: std::fmt::Display> std::fmt::Display for BatchError<E> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            BatchError::Item { index, error } => write!(f, "item {index} fails: {error}"),
+            BatchError::Count { first, items, results } => {
+                write!(
+                    f,
+                    "a batch of {items} items from item {first} on gave {results} results; expected one for each item"
+                )
+            }
+            BatchError::Size => write!(f, "batches of 0 items; expected 1 at least"),
+        }
+    }
+}
+impl<E: std::fmt::Debug + std::fmt::Display> std::error::Error for BatchError<E> {}
+
+/// Processes data in batches of this size (the last one may be smaller) and gives the results in the data's order. A batch that
+/// fails is tried again in halves: what was only too much at once works then, and what fails alone is named.
+///
+/// ```
+/// # use schwann_core::memory::process_in_batches;
+/// let data: Vec<i32> = (1..=1000).collect();
+/// let doubled = process_in_batches(&data, 64, |batch| Ok::<_, String>(batch.iter().map(|x| x * 2).collect())).unwrap();
+/// assert_eq!((doubled.len(), doubled[999]), (1000, 2000));
+/// let failed = process_in_batches(&data, 64, |batch| match batch.contains(&77) {
+///     true => Err("77 is not allowed"),
+///     false => Ok(batch.to_vec()),
+/// });
+/// assert_eq!(failed.unwrap_err().to_string(), "item 76 fails: 77 is not allowed");
+/// ```
+pub fn process_in_batches<T, R, E>(
+    data: &[T],
+    size: usize,
+    mut f: impl FnMut(&[T]) -> Result<Vec<R>, E>,
+) -> Result<Vec<R>, BatchError<E>> {
+    if size == 0 {
+        return Err(BatchError::Size);
+    }
+    let mut results = Vec::with_capacity(data.len());
+    // What is to be done, the next last.
+    let mut todo = vec![];
+    for first in (0..data.len()).step_by(size) {
+        todo.push(first..data.len().min(first + size));
+        while let Some(span) = todo.pop() {
+            match f(&data[span.clone()]) {
+                Ok(made) if made.len() == span.len() => results.extend(made),
+                Ok(made) => {
+                    return Err(BatchError::Count { first: span.start, items: span.len(), results: made.len() });
+                }
+                Err(error) if span.len() == 1 => return Err(BatchError::Item { index: span.start, error }),
+                Err(_) => {
+                    let middle = span.start + span.len() / 2;
+                    todo.extend([middle..span.end, span.start..middle]);
+                }
+            }
+        }
+    }
+    Ok(results)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -206,5 +288,58 @@ mod tests {
         assert!(truth.set(0, &[2u8, 0]).is_err());
         truth.set(0, &[1u8, 0]).unwrap();
         assert!(pool.batch(DType::F32, &[usize::MAX], 2).is_err());
+    }
+
+    #[test]
+    fn items_are_processed_in_order_whatever_their_number() {
+        for count in 0..12 {
+            let data: Vec<usize> = (0..count).collect();
+            for size in 1..14 {
+                let mut most = 0;
+                let done = process_in_batches(&data, size, |batch| {
+                    most = most.max(batch.len());
+                    Ok::<_, ()>(batch.iter().map(|x| x * 3).collect())
+                });
+                assert_eq!(done.unwrap(), data.iter().map(|x| x * 3).collect::<Vec<_>>());
+                assert!(most <= size && (count == 0 || most > 0));
+            }
+        }
+        assert_eq!(process_in_batches(&[1], 0, |b| Ok::<_, ()>(b.to_vec())), Err(BatchError::Size));
+    }
+
+    #[test]
+    fn the_one_item_that_fails_is_named_and_batches_that_are_too_large_are_cut() {
+        let data: Vec<usize> = (0..100).collect();
+        for bad in [0, 1, 50, 98, 99] {
+            let mut calls = 0;
+            let failed = process_in_batches(&data, 32, |batch| {
+                calls += 1;
+                if batch.contains(&bad) { Err("bad") } else { Ok(batch.to_vec()) }
+            });
+            assert_eq!(failed, Err(BatchError::Item { index: bad, error: "bad" }));
+            assert!(calls <= 4 + 11, "{calls} calls to find item {bad}");
+        }
+        let whole = process_in_batches(&data, 64, |b| if b.len() > 5 { Err("too many") } else { Ok(b.to_vec()) });
+        assert_eq!(whole.unwrap(), data);
+        let short = process_in_batches(&data, 8, |batch| Ok::<_, String>(batch[1..].to_vec())).unwrap_err();
+        assert!(short.to_string().contains("8 items from item 0 on gave 7 results"), "{short}");
+    }
+
+    #[test]
+    fn a_batch_that_the_budget_refuses_is_halved_and_grows_back_when_there_is_room() {
+        let budget = Budget::bytes(4096);
+        let pool = Pool::new(Default::default(), budget.clone());
+        let mut batch = AdaptiveBatch::new(8, 1, 8);
+        let held = budget.reserve(3072, "another").unwrap();
+        let mut ran = vec![];
+        for _ in 0..3 {
+            ran.push(batch.run(|n| pool.get(n * 512).map(|_| n)).unwrap());
+        }
+        assert_eq!(ran, [2, 2, 2]);
+        drop(held);
+        for _ in 0..3 {
+            ran.push(batch.run(|n| pool.get(n * 512).map(|_| n)).unwrap());
+        }
+        assert_eq!((&ran[3..], batch.size()), (&[4, 8, 8][..], 8));
     }
 }

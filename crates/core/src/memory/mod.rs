@@ -14,7 +14,7 @@ mod pool;
 mod recent;
 
 pub use available::available_bytes;
-pub use batch::{AdaptiveBatch, BatchBuffer, BatchLayout};
+pub use batch::{AdaptiveBatch, BatchBuffer, BatchError, BatchLayout, process_in_batches};
 pub use budget::{Budget, BudgetStats, Reservation, machine_bytes};
 pub use cache::{CacheLimits, CacheStats, Clock, SystemClock, TensorCache};
 pub use leak::{LeakDetector, LeakReport, ProcessMemory, Usage};

@@ -4,12 +4,17 @@
 //! Everything is rows: a row is a step of a sequence, with its features. A sequence is a span of rows, a window a part of
 //! a sequence. So arrays `[N, T, C]`, one long recording `[T, C]` and a table with groups are the same thing, and a batch
 //! copies rows from wherever they lie, which may be a file larger than memory.
+//!
+//! [`Loader`] makes batches to learn from; [`Chunks`] gives a file's rows piece by piece, for runs on inputs that are larger than
+//! memory (`schwann run --chunk`). Both have buffers that were made once and a thread that reads ahead.
 
+mod chunks;
 pub mod examples;
 mod loader;
 mod table;
 mod windows;
 
+pub use chunks::{Chunk, Chunks};
 pub use loader::{Bad, Filled, Loader};
 pub use table::{Columns, read_csv};
 pub use windows::{Order, Split, Window, Windows, split};

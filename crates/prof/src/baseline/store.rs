@@ -1,4 +1,4 @@
-//! The store: whole documents in one SQLite file, with the samples and what is asked for often in columns.
+//! The store: whole documents in one SQLite file, or on a server, with the samples and what is asked for often in columns.
 //!
 //! A save is one transaction with the rollback journal and `synchronous = FULL`: it is there entirely or not at all, and
 //! what was saved before stays, whatever ends the process. Saving never replaces: a name stands for the latest profile
@@ -7,23 +7,50 @@
 //! version is brought up to date, in one transaction; where that cannot be written, it is read as it is. A row that
 //! cannot be read hides no other.
 
+use crate::db::{Db, Failure, Kind, Param, Place, Row};
+pub use crate::db::{Error, Result};
 use crate::profiler::fingerprint;
 use crate::{Profile, export};
-use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension, TransactionBehavior, params};
-use schwann_core::{Figure, show};
+use rusqlite::{Connection, params};
+use schwann_core::Figure;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
-/// The version of the tables.
-const VERSION: i64 = 2;
-/// What brings a file of one version to the next, the first from version 1 to 2.
-const MIGRATIONS: [fn(&Connection) -> rusqlite::Result<()>; VERSION as usize - 1] = [fingerprints];
-/// Tells our files from other programs': "Schw".
-const APPLICATION: i64 = 0x5363_6877;
-/// How long to wait for another process that writes.
-const PATIENCE: Duration = Duration::from_secs(10);
 /// Characters of a name.
 const MOST_NAME: usize = 200;
+
+/// Files tell themselves from other programs' by "Schw".
+static KIND: Kind = Kind {
+    application: 0x5363_6877,
+    version: 2,
+    table: "runs",
+    tables: TABLES,
+    migrations: &[fingerprints],
+    on_server: ON_SERVER,
+};
+
+/// The same on a server.
+const ON_SERVER: &str = "
+CREATE TABLE runs (
+    number      BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    name        TEXT NOT NULL,
+    id          TEXT NOT NULL,
+    saved       TEXT NOT NULL DEFAULT to_char(now() AT TIME ZONE 'utc', 'YYYY-MM-DD\"T\"HH24:MI:SS\"Z\"'),
+    created     TEXT NOT NULL,
+    commit_id   TEXT,
+    model       TEXT NOT NULL,
+    model_hash  TEXT NOT NULL,
+    fingerprint TEXT NOT NULL,
+    workload    TEXT NOT NULL,
+    time_p50    DOUBLE PRECISION,
+    time_min    DOUBLE PRECISION,
+    tflops      DOUBLE PRECISION,
+    rss_peak    DOUBLE PRECISION,
+    samples     BYTEA NOT NULL,
+    document    TEXT NOT NULL,
+    UNIQUE (name, id)
+);
+CREATE INDEX runs_by_id ON runs (id);
+";
 
 const TABLES: &str = "
 CREATE TABLE runs (
@@ -65,128 +92,6 @@ fn fingerprints(connection: &Connection) -> rusqlite::Result<()> {
     }
     Ok(())
 }
-
-/// The columns of the runs.
-fn columns(connection: &Connection) -> rusqlite::Result<Vec<String>> {
-    connection.prepare("SELECT name FROM pragma_table_info('runs')")?.query_map([], |row| row.get(0))?.collect()
-}
-
-/// What can go wrong with a store.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum Error {
-    /// Nobody said where, and the system does not tell where data belongs.
-    #[error("no place for baselines: neither SCHWANN_DATA, XDG_DATA_HOME nor HOME is set; give --db PATH")]
-    NoPlace,
-    /// The folder cannot be made.
-    #[error("cannot make the folder {}: {source}", path.display())]
-    Folder {
-        /// The folder.
-        path: PathBuf,
-        /// What the system said.
-        source: std::io::Error,
-    },
-    /// There is no store yet, and nothing was to be written.
-    #[error("there is no store at {}: nothing was saved yet (`schwann baseline save NAME PROFILE.json` saves)", path.display())]
-    Missing {
-        /// Where it would be.
-        path: PathBuf,
-    },
-    /// Made by a later version of this program.
-    #[error("{} has version {found}; this program knows up to {known}. It was left as it is: use a newer program, or another file with --db", path.display())]
-    Newer {
-        /// The file.
-        path: PathBuf,
-        /// Its version.
-        found: i64,
-        /// The greatest known.
-        known: i64,
-    },
-    /// A file of something else.
-    #[error("{} is not a store of this program ({what}). It was left as it is: give another file with --db", path.display())]
-    Foreign {
-        /// The file.
-        path: PathBuf,
-        /// What it is.
-        what: String,
-    },
-    /// Damaged.
-    #[error("{} is damaged ({what}). It was left as it is: put a copy of it in its place, or give another file with --db", path.display())]
-    Corrupt {
-        /// The file.
-        path: PathBuf,
-        /// What SQLite said.
-        what: String,
-    },
-    /// Nothing can be written there.
-    #[error("{} cannot be written ({what}): give --db PATH or SCHWANN_DATA=FOLDER that can. Nothing was changed", path.display())]
-    ReadOnly {
-        /// The file.
-        path: PathBuf,
-        /// What SQLite said.
-        what: String,
-    },
-    /// No room.
-    #[error("no room to save in {} ({what}). Nothing was changed, and what was saved before is still there", path.display())]
-    Full {
-        /// The file.
-        path: PathBuf,
-        /// What SQLite said.
-        what: String,
-    },
-    /// The system fails to read or write: a limit on files' sizes, a quota, a bad disk.
-    #[error("the system could not read or write {} ({what}): is there a limit on files' sizes, or a bad disk? What was saved before is still there", path.display())]
-    Device {
-        /// The file.
-        path: PathBuf,
-        /// What SQLite said.
-        what: String,
-    },
-    /// Another process writes without end.
-    #[error("another process has been writing to {} for over {} s; nothing was changed", path.display(), PATIENCE.as_secs())]
-    Busy {
-        /// The file.
-        path: PathBuf,
-    },
-    /// Anything else that SQLite says.
-    #[error("{}: {source}", path.display())]
-    Sql {
-        /// The file.
-        path: PathBuf,
-        /// What it says.
-        source: rusqlite::Error,
-    },
-    /// Nothing of that name.
-    #[error("nothing is saved as `{name}`; {known}")]
-    Unknown {
-        /// What was asked for.
-        name: String,
-        /// What there is.
-        known: String,
-    },
-    /// A name that cannot be one.
-    #[error("`{name}` is not a name for a baseline: {what}")]
-    Name {
-        /// The name.
-        name: String,
-        /// Why.
-        what: &'static str,
-    },
-    /// The same document again.
-    #[error("profile {id} is already saved as `{name}`")]
-    Twice {
-        /// The profile.
-        id: String,
-        /// The name.
-        name: String,
-    },
-    /// A document that cannot be read.
-    #[error(transparent)]
-    Document(#[from] export::Error),
-}
-
-/// Something's outcome.
-pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// Where baselines are unless told otherwise.
 pub fn default_path() -> Result<PathBuf> {
@@ -252,178 +157,75 @@ pub struct Point {
 /// An open store.
 #[derive(Debug)]
 pub struct Store {
-    connection: Connection,
-    path: PathBuf,
+    db: Db,
 }
 
 impl Store {
     /// Opens a store to read; there must be one.
     pub fn open(path: &Path) -> Result<Store> {
-        if !path.exists() {
-            return Err(Error::Missing { path: path.to_owned() });
-        }
-        let mut store = Store::connect(path, OpenFlags::empty())?;
-        match store.check()? {
-            true => match store.migrate() {
-                // What cannot be written can still be read: the columns are the same.
-                Ok(()) | Err(Error::ReadOnly { .. } | Error::Full { .. } | Error::Busy { .. }) => Ok(store),
-                Err(e) => Err(e),
-            },
-            false => Err(Error::Missing { path: path.to_owned() }),
-        }
+        Store::open_at(&Place::File(path.to_owned()))
     }
 
     /// Opens a store to save in, and makes it where there is none.
     pub fn create(path: &Path) -> Result<Store> {
-        if let Some(folder) = path.parent().filter(|p| !p.as_os_str().is_empty()) {
-            std::fs::create_dir_all(folder).map_err(|source| Error::Folder { path: folder.to_owned(), source })?;
-        }
-        let mut store = Store::connect(path, OpenFlags::SQLITE_OPEN_CREATE)?;
-        if !store.check()? {
-            store.make()?;
-        }
-        store.migrate()?;
-        Ok(store)
+        Store::create_at(&Place::File(path.to_owned()))
     }
 
-    fn connect(path: &Path, more: OpenFlags) -> Result<Store> {
-        // Reading opens to write too: a journal that a killed process left is rolled back by whoever comes next. A file
-        // that cannot be written is opened to read by SQLite itself.
-        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX | more;
-        let connection = Connection::open_with_flags(path, flags).map_err(|e| said(path, e))?;
-        let store = Store { connection, path: path.to_owned() };
-        store.connection.busy_timeout(PATIENCE).map_err(|e| store.said(e))?;
-        // What is reported as saved is on the disk; macOS needs to be told so with words of its own.
-        for (name, value) in [("synchronous", "FULL"), ("fullfsync", "1"), ("checkpoint_fullfsync", "1")] {
-            store.connection.pragma_update(None, name, value).map_err(|e| store.said(e))?;
-        }
-        Ok(store)
+    /// Opens a store in a file or on a server to read.
+    pub fn open_at(place: &Place) -> Result<Store> {
+        Ok(Store { db: Db::open(place, &KIND)? })
     }
 
-    fn said(&self, error: rusqlite::Error) -> Error {
-        said(&self.path, error)
-    }
-
-    fn pragma(&self, name: &str) -> Result<i64> {
-        self.connection.query_row(&format!("PRAGMA {name}"), [], |row| row.get(0)).map_err(|e| self.said(e))
-    }
-
-    /// Whether there is a store in the file that can be used. Reads only.
-    fn check(&self) -> Result<bool> {
-        let (application, found) = (self.pragma("application_id")?, self.pragma("user_version")?);
-        let path = || self.path.clone();
-        let count = "SELECT count(*) FROM sqlite_schema";
-        let tables: i64 = self.connection.query_row(count, [], |row| row.get(0)).map_err(|e| self.said(e))?;
-        if application == 0 && found == 0 && tables == 0 {
-            return Ok(false);
-        }
-        if application != APPLICATION {
-            let what = format!("a SQLite file of another program, with application_id {application}");
-            return Err(Error::Foreign { path: path(), what });
-        }
-        if found > VERSION {
-            return Err(Error::Newer { path: path(), found, known: VERSION });
-        }
-        // A file from elsewhere may bring queries of its own that run when ours do.
-        let strange =
-            "SELECT type || ' ' || name FROM sqlite_schema WHERE type IN ('view', 'trigger') OR type = 'table'
-            AND name NOT LIKE 'sqlite#_%' ESCAPE '#' AND (name != 'runs' OR sql NOT LIKE 'CREATE TABLE%') LIMIT 1";
-        let strange: Option<String> =
-            self.connection.query_row(strange, [], |row| row.get(0)).optional().map_err(|e| self.said(e))?;
-        if let Some(strange) = strange {
-            let what = format!("it has a {}, which this program never makes", show::name(&strange));
-            return Err(Error::Foreign { path: path(), what });
-        }
-        let own = Connection::open_in_memory().and_then(|c| c.execute_batch(TABLES).and_then(|()| columns(&c)));
-        let (own, columns) = (own.map_err(|e| self.said(e))?, columns(&self.connection).map_err(|e| self.said(e))?);
-        if own != columns {
-            let what = format!("its table `runs` has the columns {}", show::name(&columns.join(", ")));
-            return Err(Error::Foreign { path: path(), what });
-        }
-        let sound: String =
-            self.connection.query_row("PRAGMA quick_check(1)", [], |row| row.get(0)).map_err(|e| self.said(e))?;
-        if sound != "ok" {
-            return Err(Error::Corrupt { path: path(), what: sound });
-        }
-        Ok(true)
-    }
-
-    /// Brings a file of an earlier version up to date: entirely, or not at all.
-    fn migrate(&mut self) -> Result<()> {
-        if self.pragma("user_version")? >= VERSION {
-            return Ok(());
-        }
-        let path = self.path.clone();
-        let migrated = self.connection.transaction_with_behavior(TransactionBehavior::Immediate).and_then(|t| {
-            // Another process may have done it since we looked.
-            let found: i64 = t.query_row("PRAGMA user_version", [], |row| row.get(0))?;
-            for step in MIGRATIONS.iter().skip((found - 1).max(0) as usize) {
-                step(&t)?;
-            }
-            t.pragma_update(None, "user_version", VERSION)?;
-            t.commit()
-        });
-        migrated.map_err(|e| said(&path, e))
-    }
-
-    fn make(&mut self) -> Result<()> {
-        let path = self.path.clone();
-        let made = self.connection.transaction_with_behavior(TransactionBehavior::Immediate).and_then(|t| {
-            // Another process may have made it since we looked.
-            let there: i64 = t.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))?;
-            if there == 0 {
-                t.execute_batch(TABLES)?;
-                t.pragma_update(None, "application_id", APPLICATION)?;
-                t.pragma_update(None, "user_version", VERSION)?;
-            }
-            t.commit()
-        });
-        made.map_err(|e| said(&path, e))
+    /// Opens a store in a file or on a server to save in.
+    pub fn create_at(place: &Place) -> Result<Store> {
+        Ok(Store { db: Db::create(place, &KIND)? })
     }
 
     /// Saves a profile under a name. What was saved under it before stays, and the name stands for this one from now on.
     pub fn save(&mut self, name: &str, profile: &Profile) -> Result<()> {
         check_name(name)?;
-        let path = self.path.clone();
         let samples: Vec<u8> = profile.compute.samples.values.iter().flatten().flat_map(|s| s.to_le_bytes()).collect();
         let (c, m) = (&profile.compute, &profile.memory);
-        let mut save = || {
-            let t = self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-            t.execute(
-                "INSERT INTO runs (name, id, created, commit_id, model, model_hash, fingerprint, workload, time_p50,
-                                   time_min, tflops, rss_peak, samples, document)
-                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)",
-                params![
-                    name,
-                    profile.id,
-                    profile.created,
-                    profile.commit,
-                    profile.model.name,
-                    profile.model.hash,
-                    fingerprint(&profile.machine.cpu, &profile.machine.isa, profile.machine.cores.value),
-                    export::title(profile),
-                    c.time_p50.value,
-                    c.time_min.value,
-                    c.tflops.value,
-                    m.rss_peak.value,
-                    samples,
-                    export::json(profile),
-                ],
-            )?;
-            t.commit()
-        };
-        save().map_err(|e| match e.sqlite_error_code() {
-            Some(ErrorCode::ConstraintViolation) => Error::Twice { id: profile.id.clone(), name: name.to_owned() },
-            _ => said(&path, e),
-        })
+        let text = |text: &str| Param::Text(Some(text.to_owned()));
+        let saved = self.db.execute(
+            "INSERT INTO runs (name, id, created, commit_id, model, model_hash, fingerprint, workload, time_p50,
+                               time_min, tflops, rss_peak, samples, document)
+             VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)",
+            &[
+                text(name),
+                text(&profile.id),
+                text(&profile.created),
+                Param::Text(profile.commit.clone()),
+                text(&profile.model.name),
+                text(&profile.model.hash),
+                text(&fingerprint(&profile.machine.cpu, &profile.machine.isa, profile.machine.cores.value)),
+                text(&export::title(profile)),
+                Param::Real(c.time_p50.value),
+                Param::Real(c.time_min.value),
+                Param::Real(c.tflops.value),
+                Param::Real(m.rss_peak.value),
+                Param::Blob(samples),
+                text(&export::json(profile)),
+            ],
+        );
+        match saved {
+            Ok(_) => Ok(()),
+            Err(Failure::Taken) => Err(Error::Twice { id: profile.id.clone(), name: name.to_owned() }),
+            Err(Failure::Other(e)) => Err(e),
+        }
     }
 
     /// The latest of a name, or the one of an id.
     pub fn load(&self, name: &str) -> Result<Profile> {
-        let query = "SELECT document FROM runs WHERE name = ?1 OR id = ?1 ORDER BY name = ?1 DESC, number DESC LIMIT 1";
-        let found = self.connection.query_row(query, [name], |row| row.get::<_, String>(0)).optional();
-        match found.map_err(|e| self.said(e))? {
-            Some(text) => Ok(export::read(&text, &format!("`{name}` in {}", self.path.display()))?),
+        let query = "SELECT document FROM runs WHERE name = $1 OR id = $1 ORDER BY name = $1 DESC, number DESC LIMIT 1";
+        let mut found = None;
+        self.db.each(query, &[Param::Text(Some(name.to_owned()))], &mut |row| {
+            found = Some(row.text(0));
+            Ok(())
+        })?;
+        match found {
+            Some(Ok(text)) => Ok(export::read(&text, &format!("`{name}` in {}", self.db.told()))?),
+            Some(Err(what)) => Err(Error::Row { place: self.db.told(), what }),
             None => Err(self.unknown(name)?),
         }
     }
@@ -461,22 +263,21 @@ impl Store {
     fn rows<T>(
         &self,
         more: &str,
-        mut read: impl FnMut(Entry, &rusqlite::Row<'_>) -> Result<Option<T>, String>,
+        mut read: impl FnMut(Entry, &Row<'_>) -> Result<Option<T>, String>,
     ) -> Result<Found<T>> {
         let query = format!(
             "SELECT number, name, id, saved, created, commit_id, model, workload, fingerprint, time_p50{more} \
              FROM runs ORDER BY number"
         );
-        let mut statement = self.connection.prepare(&query).map_err(|e| self.said(e))?;
-        let mut rows = statement.query([]).map_err(|e| self.said(e))?;
         let mut found = Found { all: vec![], unreadable: vec![] };
-        while let Some(row) = rows.next().map_err(|e| self.said(e))? {
-            let number = row.get::<_, i64>(0).map_err(|e| self.said(e))?;
-            match entry(row).map_err(|e| e.to_string()).and_then(|entry| read(entry, row)) {
+        self.db.each(&query, &[], &mut |row| {
+            let number = row.int(0).map_err(|what| Error::Row { place: self.db.told(), what })?;
+            match entry(row).and_then(|entry| read(entry, row)) {
                 Ok(read) => found.all.extend(read),
                 Err(what) => found.unreadable.push(Unreadable { number, what }),
             }
-        }
+            Ok(())
+        })?;
         Ok(found)
     }
 
@@ -488,8 +289,8 @@ impl Store {
             if !keep(&entry) {
                 return Ok(None);
             }
-            let text: String = row.get(10).map_err(|e| e.to_string())?;
-            let at = format!("`{}` in {}", entry.name, self.path.display());
+            let text = row.text(10)?;
+            let at = format!("`{}` in {}", entry.name, self.db.told());
             let profile = export::read(&text, &at).map_err(|e| e.to_string())?;
             let found = export::figure(&profile, metric);
             known |= found.is_some();
@@ -509,56 +310,58 @@ impl Store {
 
     /// Deletes everything of a name, or the one of an id; how many that were.
     pub fn delete(&mut self, name: &str) -> Result<usize> {
-        let path = self.path.clone();
-        let mut delete = || {
-            let t = self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-            let named = t.execute("DELETE FROM runs WHERE name = ?1", [name])?;
-            let gone = if named > 0 { named } else { t.execute("DELETE FROM runs WHERE id = ?1", [name])? };
-            t.commit()?;
-            Ok(gone)
-        };
-        match delete().map_err(|e| said(&path, e))? {
-            0 => Err(self.unknown(name)?),
-            gone => Ok(gone),
+        let query = "DELETE FROM runs
+            WHERE name = $1 OR (id = $1 AND NOT EXISTS (SELECT 1 FROM runs AS named WHERE named.name = $1))";
+        match self.db.execute(query, &[Param::Text(Some(name.to_owned()))]) {
+            Ok(0) => Err(self.unknown(name)?),
+            Ok(gone) => Ok(gone),
+            Err(failure) => Err(failure.other(&self.db)),
         }
     }
 
     /// Whether every page and row is sound.
     pub fn verify(&self) -> Result<()> {
-        let query = "PRAGMA integrity_check(1)";
-        let what: String = self.connection.query_row(query, [], |row| row.get(0)).map_err(|e| self.said(e))?;
-        if what == "ok" { Ok(()) } else { Err(Error::Corrupt { path: self.path.clone(), what }) }
+        self.db.verify()
+    }
+
+    /// The file, for tests.
+    #[cfg(test)]
+    fn file(&self) -> &crate::db::File {
+        match &self.db {
+            Db::File(file) => file,
+            #[cfg(feature = "postgres")]
+            Db::Server(_) => panic!("it is on a server"),
+        }
     }
 
     /// What SQLite says of a setting.
     #[cfg(test)]
     pub(crate) fn pragma_value(&self, name: &str) -> i64 {
-        self.pragma(name).unwrap()
+        self.file().pragma_value(name)
     }
 
     /// Lets the file grow to so many pages at most, as a full disk would.
     #[cfg(test)]
     pub(crate) fn limit_pages(&self, pages: i64) {
-        self.connection.query_row(&format!("PRAGMA max_page_count = {pages}"), [], |_| Ok(())).unwrap();
+        self.file().limit_pages(pages);
     }
 }
 
-fn entry(row: &rusqlite::Row<'_>) -> rusqlite::Result<Entry> {
-    let time: Option<f64> = row.get(9)?;
+fn entry(row: &Row<'_>) -> Result<Entry, String> {
     let source = "median of the profile's samples";
-    let time_p50 = match time {
+    let time_p50 = match row.real(9)? {
         Some(s) => Figure::measured(s, "s", source),
         None => Figure::unavailable("s", source, "the profile has none"),
     };
     Ok(Entry {
-        name: row.get(1)?,
-        id: row.get(2)?,
-        saved: row.get(3)?,
-        created: row.get(4)?,
-        commit: row.get(5)?,
-        model: row.get(6)?,
-        workload: row.get(7)?,
-        fingerprint: row.get(8)?,
+        name: row.text(1)?,
+        id: row.text(2)?,
+        saved: row.text(3)?,
+        created: row.text(4)?,
+        commit: row.text_or_none(5)?,
+        model: row.text(6)?,
+        workload: row.text(7)?,
+        fingerprint: row.text(8)?,
         time_p50,
     })
 }
@@ -578,21 +381,4 @@ fn check_name(name: &str) -> Result<()> {
         return Ok(());
     };
     Err(Error::Name { name: name.to_owned(), what })
-}
-
-/// What SQLite says, in terms of what a person can do.
-fn said(path: &Path, error: rusqlite::Error) -> Error {
-    let path = path.to_owned();
-    let what = error.to_string();
-    match error.sqlite_error_code() {
-        Some(ErrorCode::DatabaseCorrupt) => Error::Corrupt { path, what },
-        Some(ErrorCode::NotADatabase) => Error::Foreign { path, what },
-        Some(ErrorCode::ReadOnly | ErrorCode::CannotOpen | ErrorCode::PermissionDenied) => {
-            Error::ReadOnly { path, what }
-        }
-        Some(ErrorCode::SystemIoFailure) => Error::Device { path, what },
-        Some(ErrorCode::DiskFull) => Error::Full { path, what },
-        Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => Error::Busy { path },
-        _ => Error::Sql { path, source: error },
-    }
 }

@@ -27,7 +27,7 @@ pub use memory::memory;
 pub use ops::ops;
 pub use png::PaintError;
 pub use roofline::roofline;
-pub use sweep::sweep;
+pub use sweep::{sweep, sweep_of};
 
 pub(crate) use font::{clip, width as text_width};
 pub(crate) use ops::{bound_ink, bound_words, by_time};

@@ -12,7 +12,17 @@ const MOST_LINES: usize = Ink::KINDS - 1;
 
 /// Throughput and time over the batch (or over the length, where only that changes).
 pub fn sweep(profile: &Profile, size: Size) -> Result<Drawing, Missing> {
-    let points = &profile.sweep;
+    let own = known(&profile.workload.batch).zip(known(&profile.workload.steps));
+    sweep_of(&profile.sweep, own, "this profile's own size", size)
+}
+
+/// The same of points alone; one batch and length may be marked, and is called by these words.
+pub fn sweep_of(
+    points: &[SweepPoint],
+    marked: Option<(f64, f64)>,
+    mark_words: &str,
+    size: Size,
+) -> Result<Drawing, Missing> {
     if points.is_empty() {
         return Err(Missing("no other sizes were run; add --sweep".into()));
     }
@@ -91,8 +101,7 @@ pub fn sweep(profile: &Profile, size: Size) -> Result<Drawing, Missing> {
             row.sort_by(|a, b| a.1.total_cmp(&b.1));
             d.line(row.iter().map(|r| (x.at(r.1), y.at(r.2))).collect::<Vec<_>>(), Ink::Kind(n), 1.8);
             for (point, value, result) in row {
-                let own = known(&point.batch) == known(&profile.workload.batch)
-                    && known(&point.steps) == known(&profile.workload.steps);
+                let own = marked.is_some() && known(&point.batch).zip(known(&point.steps)) == marked;
                 let title = format!(
                     "batch {}, {}: {} ({}, {}){}",
                     brief(known(&point.batch).unwrap_or(f64::NAN)),
@@ -100,7 +109,7 @@ pub fn sweep(profile: &Profile, size: Size) -> Result<Drawing, Missing> {
                     quantity(result, unit),
                     show(&point.tflops),
                     show(&point.memory),
-                    if own { "; this profile's own size" } else { "" }
+                    if own { format!("; {mark_words}") } else { String::new() }
                 );
                 if own {
                     d.circle(x.at(value), y.at(result), 8.0, Ink::Ground).outlined(Ink::Text, 1.3).titled(&title);

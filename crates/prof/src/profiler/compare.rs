@@ -72,7 +72,7 @@ fn runs_per_sample(rig: &mut Rig) -> Result<usize> {
 }
 
 /// The greatest absolute difference of values of one name.
-fn difference(a: &[(String, Tensor)], b: &[(String, Tensor)]) -> Figure {
+pub(crate) fn difference(a: &[(String, Tensor)], b: &[(String, Tensor)]) -> Figure {
     let mut most = 0.0f64;
     let source = "outputs of one run from the same numbers";
     for (name, a) in a {

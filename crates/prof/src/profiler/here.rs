@@ -9,7 +9,7 @@ use sha2::{Digest, Sha256};
 use std::hash::{BuildHasher, Hasher};
 
 /// The time now, RFC 3339 in UTC.
-pub(super) fn now() -> String {
+pub(crate) fn now() -> String {
     jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
 
@@ -21,7 +21,7 @@ pub(super) fn id() -> String {
 
 /// SHA-256 of a graph and its weights. What its operations are called does not count: that changes with the program's
 /// version, and the model stays the same.
-pub(super) fn hash(graph: &Graph) -> String {
+pub(crate) fn hash(graph: &Graph) -> String {
     let mut hash = Sha256::new();
     let mut document = serde_json::to_value(graph).unwrap_or_default();
     forget_names(&mut document);

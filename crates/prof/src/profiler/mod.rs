@@ -14,14 +14,15 @@ mod memory;
 mod phases;
 mod realtime;
 mod record;
-mod rig;
+pub(crate) mod rig;
 mod sample;
 mod start;
 
 pub use compare::Way;
+pub(crate) use compare::difference;
 pub use compute::{Ceiling, Least};
-pub(crate) use here::fingerprint;
 pub use here::machine;
+pub(crate) use here::{fingerprint, hash, now};
 pub use phases::{AUTO_SECONDS, Phases};
 pub use realtime::{Live, Realtime, RealtimeOptions, Window};
 pub use record::{OpEvent, Recording, Stretch};
@@ -29,10 +30,11 @@ pub use start::{Starter, Timed, Turns, YARDSTICK, turns};
 
 use crate::baseline::Identity;
 use crate::profile::{Comparison, Compute, Machine, Memory, Model as Told, Named, Profile, Roof, SCHEMA, Workload};
+use crate::tune::{Changes, InUse};
 use compute::Seen;
 pub(crate) use rig::Rig;
 use schwann_core::backend::Choice;
-use schwann_core::{DType, Figure, Graph};
+use schwann_core::{Bindings, DType, Figure, Graph};
 use schwann_kernels::Isa;
 use schwann_nn::Model;
 use serde::{Deserialize, Serialize};
@@ -75,6 +77,12 @@ pub enum Error {
         symbol: String,
         /// What could be.
         known: String,
+    },
+    /// A number that the tuning record does not have, or not with this value.
+    #[error("tuning: {what}")]
+    Tuning {
+        /// What is wrong.
+        what: String,
     },
     /// A process that should have measured did not.
     #[error("a start of the process failed: {what}")]
@@ -142,6 +150,9 @@ pub struct Options {
     pub dtype: DType,
     /// Whether the compiler's passes run, or each node is a kernel call.
     pub fused: bool,
+    /// How it is compiled other than usual.
+    #[serde(default)]
+    pub tuning: Changes,
 }
 
 impl Default for Options {
@@ -157,6 +168,7 @@ impl Default for Options {
             isa: None,
             dtype: DType::F32,
             fused: true,
+            tuning: Changes::default(),
         }
     }
 }
@@ -199,7 +211,7 @@ impl Options {
         self.isa.or(named).unwrap_or_else(Isa::detect)
     }
 
-    fn check(&self) -> Result<()> {
+    pub(crate) fn check(&self) -> Result<()> {
         let sizes = [("batch", self.batch), ("steps", self.steps), ("runs", self.runs)];
         if let Some((option, got)) = sizes.into_iter().find(|(_, n)| !(1..=MOST).contains(n)) {
             return Err(Error::option(option, got, format!("a whole number from 1 to {MOST}")));
@@ -221,6 +233,11 @@ pub trait Counters {
     fn start(&mut self);
     /// It ends: what was read, by name. `rss`, `rss_peak` and `page_faults` are also shown with the memory.
     fn stop(&mut self) -> BTreeMap<String, Figure>;
+}
+
+/// The sizes of all of a model's symbols with these options.
+pub fn sizes_of(subject: &Subject, options: &Options) -> Result<Bindings> {
+    rig::bindings(&subject.graph()?, options)
 }
 
 /// Told how far a profile is: what is being done, and which part of it, from 0 to 1.
@@ -252,6 +269,8 @@ pub struct Profiler<'a> {
     sweep: Vec<(usize, usize)>,
     phases: Phases,
     history: Vec<Profile>,
+    /// The tuned record that the options are of.
+    tuned: Option<InUse>,
     /// Questions that were asked, by the two configurations, and their answers.
     asked: Vec<((Options, Options), Comparison)>,
     commit: Option<String>,
@@ -282,10 +301,16 @@ impl<'a> Profiler<'a> {
             phases: Phases::default(),
             history: vec![],
             asked: vec![],
+            tuned: None,
             commit: None,
         }
     }
 
+    /// With options that are of a tuned record, which the profile then names.
+    pub fn tuned(mut self, record: Option<InUse>) -> Self {
+        self.tuned = record;
+        self
+    }
     /// With the model's file or built-in name.
     pub fn named(mut self, name: impl Into<String>) -> Self {
         self.name = name.into();
@@ -494,7 +519,7 @@ impl<'a> Profiler<'a> {
         let mut profile = Profile {
             schema: SCHEMA,
             id: here::id(),
-            created: here::now(),
+            created: now(),
             version: env!("CARGO_PKG_VERSION").into(),
             commit: self.commit.clone(),
             model: told,
@@ -512,6 +537,7 @@ impl<'a> Profiler<'a> {
             bottlenecks: vec![],
             recommendations: vec![],
             doubts,
+            tuned: self.tuned.clone(),
             partial: None,
         };
         let (samples, compared, sizes) =
@@ -561,7 +587,7 @@ impl<'a> Profiler<'a> {
         Ok(Told {
             name: self.name.clone(),
             description,
-            hash: here::hash(&graph),
+            hash: hash(&graph),
             parameters: Figure::derived(parameters as f64, "parameters", "the weights' shapes"),
             weight_bytes: Figure::derived(bytes as f64, "B", "the weights' shapes and types"),
         })

@@ -8,6 +8,7 @@ use schwann_core::pass::PassOptions;
 use schwann_core::plan::Plan;
 use schwann_core::{Bindings, CompileOptions, DType, Graph, Program, Session, Tensor, Value, tensor};
 use schwann_nn::{GraphOptions, InitialState};
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Instant;
@@ -114,12 +115,11 @@ fn places(shape: &[usize]) -> Result<Tensor> {
 impl Rig {
     pub(crate) fn new(subject: &Subject, options: &Options) -> Result<Rig> {
         options.check()?;
-        let mut graph = subject.graph()?;
-        match options.dtype {
-            DType::F32 => {}
-            DType::Bf16 => graph = with_bf16_products(&graph)?,
-            other => return Err(Error::option("dtype", other, "f32 or bf16")),
+        let graph = subject.graph()?;
+        if !matches!(options.dtype, DType::F32 | DType::Bf16) {
+            return Err(Error::option("dtype", options.dtype, "f32 or bf16"));
         }
+        let graph = in_types(&graph, options.dtype == DType::Bf16, options.tuning.bf16_weights)?;
         let sizes = bindings(&graph, options)?;
         // The limit keeps a size that does not fit from taking the machine down; where it is unknown there is none.
         let budget = Budget::fraction(0.9).unwrap_or_default();
@@ -138,11 +138,13 @@ impl Rig {
             }
         }
         let passes = if options.fused { PassOptions::default() } else { PassOptions::none() };
-        let compile = CompileOptions::default()
+        let passes = PassOptions { fuse: passes.fuse && !options.tuning.unfused, ..passes };
+        let mut compile = CompileOptions::default()
             .backend(options.choice()?)
             .threads(options.threads)
             .passes(passes)
             .budget(budget.clone());
+        compile.tuning = options.tuning.tuning().map_err(|what| Error::Tuning { what })?;
         let program = Program::compile(&graph, &compile)?;
         let threads = program.threads();
         let inputs = Arc::new(Given { tensors: inputs, _memory: reserved });
@@ -218,6 +220,11 @@ impl Rig {
         Ok(count().saturating_sub(before))
     }
 
+    /// What it runs, after the passes.
+    pub(crate) fn graph(&self) -> &Graph {
+        self.session.program().graph()
+    }
+
     pub(crate) fn plan(&self) -> &Plan {
         self.session.plan().expect("it has run once")
     }
@@ -235,18 +242,23 @@ impl Rig {
     }
 }
 
-/// The graph with every product of f32 computed from operands rounded to bfloat16. What is a weight is rounded ahead.
-fn with_bf16_products(graph: &Graph) -> Result<Graph> {
-    let mut products = 0;
-    let cast = rewrite(graph, &mut products)?;
-    if products == 0 {
+/// The graph with every product of f32 computed from operands rounded to bfloat16 (what is a weight is rounded ahead), or
+/// from a right-hand side that is kept so.
+pub(crate) fn in_types(graph: &Graph, products: bool, weights: bool) -> Result<Cow<'_, Graph>> {
+    if !products && !weights {
+        return Ok(Cow::Borrowed(graph));
+    }
+    let mut count = 0;
+    let cast = rewrite(graph, products, &mut count)?;
+    if count == 0 {
         let problem = "f32, for the graph has no product that could be computed in bfloat16";
         return Err(Error::option("dtype", DType::Bf16, problem));
     }
-    Ok(cast)
+    Ok(Cow::Owned(cast))
 }
 
-fn rewrite(graph: &Graph, products: &mut usize) -> Result<Graph> {
+/// Products with both sides in bfloat16, or the right one alone.
+fn rewrite(graph: &Graph, both: bool, products: &mut usize) -> Result<Graph> {
     let mut new = Graph::default();
     let mut places: HashMap<Value, Value> = HashMap::new();
     for (id, node) in graph.nodes().iter().enumerate() {
@@ -257,17 +269,24 @@ fn rewrite(graph: &Graph, products: &mut usize) -> Result<Graph> {
                 *products += 1;
                 let mut sides = vec![];
                 for (i, &side) in inputs.iter().enumerate() {
-                    sides.push(new.push(
-                        Op::Cast { dtype: DType::Bf16 },
-                        vec![side],
-                        format!("{}.bf16.{i}", node.name),
-                    )?);
+                    // A side that is in few bits already stays.
+                    let is_f32 = new.ty(side).dtype == DType::F32;
+                    sides.push(match is_f32 && (both || i == 1) {
+                        true => {
+                            new.push(Op::Cast { dtype: DType::Bf16 }, vec![side], format!("{}.bf16.{i}", node.name))?
+                        }
+                        false => side,
+                    });
                 }
+                let narrow = sides.iter().all(|side| new.ty(*side).dtype == DType::Bf16);
                 let product = new.push(node.op.clone(), sides, format!("{}.bf16", node.name))?;
-                new.push(Op::Cast { dtype: DType::F32 }, vec![product], node.name.clone())?
+                match narrow {
+                    true => new.push(Op::Cast { dtype: DType::F32 }, vec![product], node.name.clone())?,
+                    false => product,
+                }
             }
             Op::Scan(scan) => {
-                let body = rewrite(&scan.body, products)?;
+                let body = rewrite(&scan.body, both, products)?;
                 new.push(Op::Scan(Box::new(Scan { body: body.into(), ..(**scan).clone() })), inputs, node.name.clone())?
             }
             other => new.push(other.clone(), inputs, node.name.clone())?,

@@ -50,6 +50,11 @@ impl Timed {
         Ok(Timed { rig: Rig::new(subject, options)?, runs: 1, each: 0.0 })
     }
 
+    /// The model as it runs.
+    pub(crate) fn rig(&mut self) -> &mut Rig {
+        &mut self.rig
+    }
+
     /// Runs for so many seconds (twice at least), and settles how many runs a block is.
     pub fn warm_up(&mut self, seconds: f64) -> Result<()> {
         let start = Instant::now();

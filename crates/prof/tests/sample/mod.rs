@@ -384,6 +384,7 @@ pub(crate) fn full() -> Profile {
                 verdict: Verdict::Untested,
             },
         ],
+        tuned: None,
         doubts: vec!["5 of 400 samples lie far from the others: something else was running; close it and repeat".into()],
         partial: None,
     }
