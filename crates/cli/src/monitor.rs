@@ -58,10 +58,10 @@ pub(crate) struct Args {
     #[arg(value_name = "MODEL", value_parser = load::model_name, required_unless_present_any = ["replay", "attach"])]
     model: Option<String>,
     /// Watch a program that opened its door, by its name or process number.
-    #[arg(long, value_name = "NAME|PID", conflicts_with_all = ["model", "driven"])]
+    #[arg(long, value_name = "NAME|PID", conflicts_with_all = DRIVEN)]
     attach: Option<String>,
     /// Watch a recording.
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["model", "driven", "attach", "deadline", "every"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = DRIVEN.into_iter().chain(["attach", "deadline", "every"]))]
     replay: Option<PathBuf>,
     #[command(flatten)]
     driven: drive::Driven,
@@ -103,6 +103,8 @@ pub(crate) struct Args {
     fail_on: Vec<Rule>,
 }
 
+/// Options of a model that is driven here.
+const DRIVEN: [&str; 8] = ["model", "batch", "steps", "set", "threads", "backend", "isa", "rate"];
 /// Seconds between two moments unless told.
 const EVERY: f64 = 0.5;
 /// A monitor that ends waits so long for actions of its rules.

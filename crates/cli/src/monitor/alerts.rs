@@ -198,7 +198,7 @@ mod tests {
             ("[[rule]]\nwhen = 5\n", 2, 8),
             ("[[rule]]\nwhen = 'misses > 0'\nwhat = 1\n", 3, 1),
             ("[[rule]]\nwhen = 'misses > 0'\npost = 'http://example.org/x'\n", 3, 9),
-            ("[[rule]\n", 1, 7),
+            ("[[rule]\n", 1, 8),
         ] {
             let why = format!("{:#}", read(text).err().unwrap());
             assert!(why.contains(&format!("line {line}, column {column}")), "{text}: {why}");

@@ -16,7 +16,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 /// How a model is driven.
 #[derive(clap::Args, Debug)]
-#[group(id = "driven", multiple = true)]
 pub(super) struct Driven {
     /// Sequences in a batch [default: 32].
     #[arg(long, value_name = "B", value_parser = load::size)]

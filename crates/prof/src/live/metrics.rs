@@ -283,7 +283,8 @@ mod tests {
         let known = |figure: &mut Figure| *figure = Figure::measured(1.0, &figure.unit.clone(), "test");
         // On a machine that tells everything.
         let mut m = moment();
-        [&mut about.flops_roof, &mut about.bandwidth_roof, &mut m.work.roof_share, &mut m.memory.pool].map(known);
+        let unknown = [&mut about.flops_roof, &mut about.bandwidth_roof, &mut m.work.roof_share, &mut m.memory.pool];
+        unknown.into_iter().for_each(known);
         m.machine.values_mut().for_each(known);
         for (name, unit) in [("cpu0_load", "%"), ("cpu0_frequency", "Hz")] {
             m.machine.insert(name.into(), Figure::measured(1.0, unit, "test"));

@@ -40,7 +40,7 @@ impl Runs {
         self.greatest = self.greatest.max(seconds);
         self.misses += u64::from(deadline_s.is_some_and(|d| seconds > d));
         self.stride = self.stride.max(1);
-        if self.seen % self.stride != 0 {
+        if !self.seen.is_multiple_of(self.stride) {
             return;
         }
         if self.durations.len() >= MOST_DURATIONS {
