@@ -147,9 +147,7 @@ fn keys_and_sizes_do_what_they_should_and_the_terminal_is_given_back() {
     terminal.press(&["r"]);
     terminal.until_says("● recording");
     let file = terminal.place.0.join("wired-cfc-1.jsonl");
-    terminal.until("a recorded moment", |_| {
-        std::fs::read_to_string(&file).is_ok_and(|text| text.lines().count() > 2)
-    });
+    terminal.until("a recorded moment", |_| std::fs::read_to_string(&file).is_ok_and(|text| text.lines().count() > 2));
     terminal.press(&["r"]);
     terminal.until_says("recorded to wired-cfc-1.jsonl");
     terminal.press(&["b"]);

@@ -131,7 +131,8 @@ async fn events(State(hub): State<Arc<Hub>>, headers: HeaderMap) -> Response {
     }
     match hub.listen() {
         Some(listener) => {
-            ([(header::CONTENT_TYPE, "text/event-stream; charset=utf-8")], Body::new::<Listener>(listener)).into_response()
+            ([(header::CONTENT_TYPE, "text/event-stream; charset=utf-8")], Body::new::<Listener>(listener))
+                .into_response()
         }
         None => (StatusCode::SERVICE_UNAVAILABLE, "too many pages listen already\n").into_response(),
     }

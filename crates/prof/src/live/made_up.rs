@@ -123,12 +123,37 @@ fn machine(number: u64, slow: bool) -> BTreeMap<String, Figure> {
         out.insert(name.into(), Figure::measured(value, unit, source));
     }
     let none = [
-        ("package_power", "W", "powercap", "/sys/class/powercap/intel-rapl:0/energy_uj: permission denied; run as root, or `chmod a+r` it"),
-        ("gpu_load", "%", "NVML", "no GPU was found that tells it: NVIDIA's are read through NVML, Apple's through macmon"),
-        ("gpu_power", "W", "NVML", "no GPU was found that tells it: NVIDIA's are read through NVML, Apple's through macmon"),
-        ("temperature_gpu", "°C", "NVML", "no GPU was found that tells it: NVIDIA's are read through NVML, Apple's through macmon"),
+        (
+            "package_power",
+            "W",
+            "powercap",
+            "/sys/class/powercap/intel-rapl:0/energy_uj: permission denied; run as root, or `chmod a+r` it",
+        ),
+        (
+            "gpu_load",
+            "%",
+            "NVML",
+            "no GPU was found that tells it: NVIDIA's are read through NVML, Apple's through macmon",
+        ),
+        (
+            "gpu_power",
+            "W",
+            "NVML",
+            "no GPU was found that tells it: NVIDIA's are read through NVML, Apple's through macmon",
+        ),
+        (
+            "temperature_gpu",
+            "°C",
+            "NVML",
+            "no GPU was found that tells it: NVIDIA's are read through NVML, Apple's through macmon",
+        ),
         ("ane_power", "W", "macmon", "only macOS on Apple silicon tells it"),
-        ("dram_bandwidth", "B/s", "memory controller", "it is counted by the memory controller, whose counters are the whole machine's and kept for administrators"),
+        (
+            "dram_bandwidth",
+            "B/s",
+            "memory controller",
+            "it is counted by the memory controller, whose counters are the whole machine's and kept for administrators",
+        ),
     ];
     for (name, unit, source, reason) in none {
         out.insert(name.into(), Figure::unavailable(unit, source, reason));

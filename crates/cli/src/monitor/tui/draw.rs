@@ -43,11 +43,7 @@ pub(crate) fn draw(view: &mut View, frame: &mut Frame) {
 
 fn too_small(frame: &mut Frame, area: Rect) {
     let size = format!("{} × {}", area.width, area.height);
-    let lines = [
-        "too small".to_owned(),
-        format!("{size}, at least {} × {}", LEAST.0, LEAST.1),
-        "q: quit".to_owned(),
-    ];
+    let lines = ["too small".to_owned(), format!("{size}, at least {} × {}", LEAST.0, LEAST.1), "q: quit".to_owned()];
     let top = area.height.saturating_sub(lines.len() as u16) / 2;
     for (i, line) in lines.iter().enumerate().take(usize::from(area.height)) {
         let row = Rect { y: area.y + top + i as u16, height: 1, ..area }.intersection(area);
@@ -184,12 +180,7 @@ fn window(frame: &mut Frame, area: Rect, title: &str, lines: Vec<Line>, paint: P
     ratatui::widgets::Widget::render(&text, scratch.area, &mut scratch);
     let rows = (0..height).rev().find(|y| (0..scratch.area.width).any(|x| scratch[(x, *y)].symbol() != " "));
     let height = (rows.unwrap_or(0) + 3).min(area.height);
-    let place = Rect {
-        x: area.x + (area.width - width) / 2,
-        y: area.y + (area.height - height) / 2,
-        width,
-        height,
-    };
+    let place = Rect { x: area.x + (area.width - width) / 2, y: area.y + (area.height - height) / 2, width, height };
     frame.render_widget(Clear, place);
     let inner = frame_of(frame, place, title, None, paint);
     frame.render_widget(text, inner);
@@ -208,9 +199,7 @@ fn help(frame: &mut Frame, area: Rect, paint: Paint) {
     ];
     let mut lines: Vec<Line> = keys
         .iter()
-        .map(|(key, what)| {
-            Line::from(vec![Span::styled(words::fit(key, 13), paint.title()), Span::raw(*what)])
-        })
+        .map(|(key, what)| Line::from(vec![Span::styled(words::fit(key, 13), paint.title()), Span::raw(*what)]))
         .collect();
     lines.push(Line::raw(""));
     for text in [

@@ -14,7 +14,11 @@ use schwann::prof::live::Moment;
 pub(super) fn draw(view: &mut View, frame: &mut Frame, area: Rect, paint: Paint) {
     let Some(now) = view.now.clone() else { return };
     view.choose_among(0);
-    if area.width >= 120 && area.height >= 34 { wide(view, &now, frame, area, paint) } else { narrow(view, &now, frame, area, paint) }
+    if area.width >= 120 && area.height >= 34 {
+        wide(view, &now, frame, area, paint)
+    } else {
+        narrow(view, &now, frame, area, paint)
+    }
 }
 
 fn narrow(view: &View, now: &Moment, frame: &mut Frame, area: Rect, paint: Paint) {

@@ -89,7 +89,14 @@ fn source(figure: &Figure) -> String {
 }
 
 /// A list of readings with their courses; all of the chosen one below.
-fn readings(view: &mut View, frame: &mut Frame, area: Rect, paint: Paint, title: &str, rows: &[(String, String, Figure)]) {
+fn readings(
+    view: &mut View,
+    frame: &mut Frame,
+    area: Rect,
+    paint: Paint,
+    title: &str,
+    rows: &[(String, String, Figure)],
+) {
     view.choose_among(rows.len());
     let [list, detail] = Layout::vertical([Constraint::Min(3), Constraint::Length(5)]).areas(area);
     let inner = frame_of(frame, list, title, Some(Line::styled(" ↑ ↓ choose ", paint.dim())), paint);
@@ -190,12 +197,8 @@ pub(super) fn draw_cores(view: &View, now: &Moment, frame: &mut Frame, area: Rec
     let width = usize::from(area.width) / columns;
     for (at, (core, load, clock)) in cores.iter().enumerate().take(rows * columns) {
         let (column, row) = (at / rows, at % rows);
-        let place = Rect {
-            x: area.x + (column * width) as u16,
-            y: area.y + row as u16,
-            width: width as u16,
-            height: 1,
-        };
+        let place =
+            Rect { x: area.x + (column * width) as u16, y: area.y + row as u16, width: width as u16, height: 1 };
         let clock = clock.filter(|c| c.value.is_some()).map(words::value).unwrap_or_default();
         let clock = if width >= 34 { words::right(&clock, 9) } else { String::new() };
         let room = width.saturating_sub(4 + 6 + usize::from(words::columns(&clock)) + 2);

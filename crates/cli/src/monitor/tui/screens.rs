@@ -2,12 +2,12 @@
 
 use super::draw::draw;
 use super::view::{Asked, View};
-use schwann::prof::live::made_up;
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use ratatui::style::Color;
 use schwann::Figure;
+use schwann::prof::live::made_up;
 use std::path::Path;
 
 /// A view after so many made-up seconds.
@@ -165,7 +165,10 @@ fn lost_moments_and_the_end_are_said_and_alerts_have_their_times() {
     assert!(said.contains("3 moments were lost"), "{said}");
     press(&mut view, &[KeyCode::Char('5')]);
     let said = text(&screen(&mut view, 80, 24));
-    assert!(said.contains("at 40 s") && said.contains("held for 6 s") && said.contains("latency_p99 > 250us"), "{said}");
+    assert!(
+        said.contains("at 40 s") && said.contains("held for 6 s") && said.contains("latency_p99 > 250us"),
+        "{said}"
+    );
     view.end("the program that was watched has ended");
     let said = text(&screen(&mut view, 80, 24));
     assert!(said.contains("ended") && said.contains("the program that was watched has ended"), "{said}");

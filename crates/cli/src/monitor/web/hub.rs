@@ -46,8 +46,7 @@ impl Hub {
     pub(super) fn new(about: &About) -> Result<Hub> {
         let about = serde_json::to_string(about).context("cannot write what is watched as JSON")?;
         let (history, log) = (History::default(), Log::default());
-        let state =
-            State { history, log, last: None, past: None, ended: None, pages: vec![], given: Instant::now() };
+        let state = State { history, log, last: None, past: None, ended: None, pages: vec![], given: Instant::now() };
         Ok(Hub { about, state: Mutex::new(state) })
     }
 

@@ -89,13 +89,21 @@ fn next_number(stream: &mut impl BufRead) -> u64 {
 #[test]
 fn every_answer_forbids_what_a_page_does_not_need() {
     let served = Served::at("127.0.0.1:0");
-    for (path, kind) in
-        [("/", "text/html"), ("/page.js", "text/javascript"), ("/plots.js", "text/javascript"), ("/page.css", "text/css")]
-    {
+    for (path, kind) in [
+        ("/", "text/html"),
+        ("/page.js", "text/javascript"),
+        ("/plots.js", "text/javascript"),
+        ("/page.css", "text/css"),
+    ] {
         let (head, body) = served.get(path, "");
-        assert!(head.starts_with("http/1.1 200") && head.contains(&format!("content-type: {kind}; charset=utf-8")), "{head}");
+        assert!(
+            head.starts_with("http/1.1 200") && head.contains(&format!("content-type: {kind}; charset=utf-8")),
+            "{head}"
+        );
         assert!(body.len() > 1000);
-        for wanted in ["default-src 'none'", "script-src 'self'", "frame-ancestors 'none'", "nosniff", "no-referrer", "no-store"] {
+        for wanted in
+            ["default-src 'none'", "script-src 'self'", "frame-ancestors 'none'", "nosniff", "no-referrer", "no-store"]
+        {
             assert!(head.contains(wanted), "{path} without {wanted}: {head}");
         }
         assert!(!head.contains("access-control") && !head.contains("unsafe"), "{head}");
@@ -122,7 +130,12 @@ fn an_address_that_others_reach_needs_the_token_which_then_moves_into_a_cookie()
     let served = Served::at("0.0.0.0:0");
     let token = served.url.split_once("?token=").unwrap().1.to_owned();
     assert!(served.get("/", "").0.starts_with("http/1.1 401"));
-    assert!(served.get("/page.js", "Cookie: schwann_token=00000000000000000000000000000000\r\n").0.starts_with("http/1.1 401"));
+    assert!(
+        served
+            .get("/page.js", "Cookie: schwann_token=00000000000000000000000000000000\r\n")
+            .0
+            .starts_with("http/1.1 401")
+    );
     assert!(served.get(&format!("/?token={}", &token[1..]), "").0.starts_with("http/1.1 401"));
     let (head, _) = served.get(&format!("/?token={token}"), "");
     assert!(head.starts_with("http/1.1 303") && head.contains("location: /\r\n"), "{head}");
@@ -242,15 +255,29 @@ fn the_page_is_whole_on_a_phone_and_on_a_desk_and_finds_the_monitor_again() {
     browser.wait_for("document.documentElement.dataset.ready === ''");
     served.give(3700..3704, 1.0);
     browser.wait_for("document.getElementById('state').dataset.state === 'live'");
-    let plots = browser.value("[...document.querySelectorAll('canvas')].filter(c => !c.hidden).map(c => c.dataset.plot)");
-    for wanted in ["timeline", "latency", "flops", "bandwidth", "operations", "memory", "load", "clock", "machine.temperature_cpu"] {
+    let plots =
+        browser.value("[...document.querySelectorAll('canvas')].filter(c => !c.hidden).map(c => c.dataset.plot)");
+    for wanted in [
+        "timeline",
+        "latency",
+        "flops",
+        "bandwidth",
+        "operations",
+        "memory",
+        "load",
+        "clock",
+        "machine.temperature_cpu",
+    ] {
         assert!(plots.as_array().unwrap().iter().any(|plot| plot == wanted), "{wanted} is not among {plots}");
     }
     let said = browser.value("document.getElementById('readings').textContent");
     assert!(said.as_str().unwrap().contains("only macOS on Apple silicon tells it"), "{said}");
-    for (name, width, height, dark) in
-        [("desk", 1280, 900, false), ("desk-dark", 1280, 900, true), ("phone", 390, 844, false), ("phone-dark", 390, 844, true)]
-    {
+    for (name, width, height, dark) in [
+        ("desk", 1280, 900, false),
+        ("desk-dark", 1280, 900, true),
+        ("phone", 390, 844, false),
+        ("phone-dark", 390, 844, true),
+    ] {
         browser.size(width, height);
         browser.dark(dark);
         browser.value("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(() => done(true))))");
@@ -267,7 +294,9 @@ fn the_page_is_whole_on_a_phone_and_on_a_desk_and_finds_the_monitor_again() {
     browser.value("document.dispatchEvent(new KeyboardEvent('keydown', { key: ' ' }))");
     browser.wait_for("document.getElementById('pause').textContent === 'Go on'");
     let before = browser.value("document.getElementById('shown').textContent");
-    browser.value("for (let i = 0; i < 400; i++) document.dispatchEvent(new KeyboardEvent('keydown', { key: 'ArrowLeft' }))");
+    browser.value(
+        "for (let i = 0; i < 400; i++) document.dispatchEvent(new KeyboardEvent('keydown', { key: 'ArrowLeft' }))",
+    );
     browser.wait_for(&format!("document.getElementById('shown').textContent !== {before}"));
     assert_eq!(browser.value(LOOK), serde_json::json!([]), "an hour back");
     // The pointer reads values.
@@ -291,7 +320,7 @@ fn the_page_is_whole_on_a_phone_and_on_a_desk_and_finds_the_monitor_again() {
     browser.wait_for("document.getElementById('banner').hidden");
     assert_eq!(browser.value(LOOK), serde_json::json!([]), "after a restart");
     // While it was away the browser could not load what it asked for, and nothing else went wrong.
-    browser.complaints.retain(|said| !said.contains("ERR_") );
+    browser.complaints.retain(|said| !said.contains("ERR_"));
     assert_eq!(browser.complaints, Vec::<String>::new());
     served.hub.end("the program that was watched has ended");
     browser.wait_for("document.getElementById('state').dataset.state === 'ended'");
