@@ -151,7 +151,7 @@ fn keys_and_sizes_do_what_they_should_and_the_terminal_is_given_back() {
     terminal.press(&["r"]);
     terminal.until_says("recorded to wired-cfc-1.jsonl");
     terminal.press(&["b"]);
-    terminal.until_says("keep that as the baseline `wired-cfc`?");
+    terminal.until_says("the baseline `wired-cfc`?");
     terminal.press(&["y"]);
     terminal.until_says("saved as the baseline `wired-cfc`");
     terminal.press(&["q"]);
