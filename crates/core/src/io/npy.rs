@@ -116,7 +116,7 @@ impl NpyRows {
         if size != remain {
             return Err(bad(format!("{kind}{shape:?} takes {size} bytes, but {remain} follow the header")));
         }
-        let row_bytes = if shape[0] == 0 { 0 } else { size / shape[0] };
+        let row_bytes = size.checked_div(shape[0]).unwrap_or(0);
         Ok(NpyRows { source, kind, swap, shape, start: end, row_bytes })
     }
 
@@ -162,7 +162,7 @@ impl NpyRows {
                 }
                 match kind {
                     Kind::Ours(_) => into.bytes_mut().copy_from_slice(&own),
-                    _ => *into = convert::tensor(kind, self.dtype(), &into.shape().to_vec(), &own)?,
+                    _ => *into = convert::tensor(kind, self.dtype(), into.shape(), &own)?,
                 }
             }
         }
