@@ -167,7 +167,7 @@ mod tests {
             let (path, values) = file(&format!("{count}-{rows}"), count);
             let open = || NpyRows::open(&path).unwrap();
             let mut chunks = Chunks::new(vec![("a".into(), open()), ("b".into(), open())], rows).unwrap();
-            let mut found = vec![];
+            let mut found: Vec<f32> = vec![];
             while let Some(chunk) = chunks.next_chunk().unwrap() {
                 assert_eq!((chunk.first * 2, chunk.arrays.len()), (found.len(), 2));
                 assert_eq!(chunk.arrays[0].1, chunk.arrays[1].1);

@@ -21,6 +21,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
+/// The candidates that were held against the default, and which of them is better, if one is.
+type Confirmed = (Vec<(usize, Confirmation)>, Option<usize>);
+
 /// Parts of the budget: changes of one thing, combinations, and the rest to confirm.
 const SINGLE: f64 = 0.45;
 const COMBINED: f64 = 0.20;
@@ -353,12 +356,7 @@ impl<'a> Tuner<'a> {
     }
 
     /// Holds candidates against the default, the best first, until one is surely better.
-    fn confirm(
-        &mut self,
-        track: &mut Track,
-        finalists: &[usize],
-        seconds: f64,
-    ) -> Result<(Vec<(usize, Confirmation)>, Option<usize>)> {
+    fn confirm(&mut self, track: &mut Track, finalists: &[usize], seconds: f64) -> Result<Confirmed> {
         let mut done = vec![];
         let clock = Instant::now();
         for &candidate in finalists {
