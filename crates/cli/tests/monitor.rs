@@ -67,10 +67,9 @@ impl Robot {
         let answers = Arc::new(AtomicUsize::new(0));
         let counted = Arc::clone(&answers);
         std::thread::spawn(move || {
-            BufReader::new(out)
-                .lines()
-                .map_while(Result::ok)
-                .for_each(|_| drop(counted.fetch_add(1, Ordering::Relaxed)));
+            for _ in BufReader::new(out).lines().map_while(Result::ok) {
+                counted.fetch_add(1, Ordering::Relaxed);
+            }
         });
         let robot = Robot { child, answers };
         robot.answers_more();
@@ -134,7 +133,9 @@ fn killing_the_monitor_changes_nothing_for_the_program() {
         let mut monitor = monitor.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
         let mut out = BufReader::new(monitor.stdout.take().unwrap());
         let mut line = String::new();
-        (0..3).for_each(|_| drop(out.read_line(&mut line).unwrap()));
+        for _ in 0..3 {
+            out.read_line(&mut line).unwrap();
+        }
         assert!(line.lines().count() == 3, "{line}");
         monitor.kill().unwrap();
         monitor.wait().unwrap();
@@ -150,7 +151,9 @@ fn the_monitor_ends_with_its_program_and_a_dead_programs_ring_is_cleaned_up() {
     let mut monitor = monitor.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let mut out = BufReader::new(monitor.stdout.take().unwrap());
     let mut line = String::new();
-    (0..2).for_each(|_| drop(out.read_line(&mut line).unwrap()));
+    for _ in 0..2 {
+        out.read_line(&mut line).unwrap();
+    }
     assert_eq!(rings(&place).len(), 1);
     // As `kill -9` does: the program has no say in what it leaves behind.
     robot.kill();
@@ -236,7 +239,11 @@ fn a_disk_that_is_full_ends_the_recording_and_not_the_monitor() {
     let plain = command(&place, &[]);
     let mut shell = Command::new("sh");
     shell.args(["-c", limited]).arg(env!("CARGO_BIN_EXE_schwann")).current_dir(&place.0);
-    plain.get_envs().for_each(|(name, value)| drop(value.map(|value| shell.env(name, value))));
+    for (name, value) in plain.get_envs() {
+        if let Some(value) = value {
+            shell.env(name, value);
+        }
+    }
     let out = shell.output().unwrap();
     let said = String::from_utf8_lossy(&out.stderr);
     assert!(out.status.code() == Some(2) && said.contains("recording to run.jsonl ended"), "{:?} {said}", out.status);

@@ -130,11 +130,6 @@ impl Desk {
         self.0.baselines.is_some()
     }
 
-    /// Ends the monitor, as `--for` does.
-    pub(crate) fn end(&self) {
-        self.0.cancel.store(true, Ordering::Relaxed);
-    }
-
     /// Whether the monitor is to end: Ctrl-C, or somebody's wish.
     pub(crate) fn is_over(&self) -> bool {
         self.0.cancel.load(Ordering::Relaxed)
