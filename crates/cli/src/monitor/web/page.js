@@ -32,7 +32,7 @@ function digits(value) {
 }
 function quantity(value, unit, greatest = value) {
   if (unit === "%") return `${Math.abs(value) >= 10 || value === 0 ? value.toFixed(0) : value.toFixed(1)}\u202f%`;
-  if (["", "1", "count", "level", "flag"].includes(unit)) return digits(value);
+  if (["", "1", "count", "level", "flag"].includes(unit)) return Number.isInteger(value) ? String(value) : digits(value);
   if (unit === "°C") return `${value.toFixed(1)}\u00a0°C`;
   const size = Math.abs(greatest);
   if (!PREFIXES[unit] && !JOINED.has(unit) && Number.isInteger(value) && size < 1e6) return `${value}\u00a0${unit}`;
@@ -204,7 +204,7 @@ function status() {
   const back = view.end !== null;
   $("pause").setAttribute("aria-pressed", back);
   $("pause").textContent = back ? "Go on" : "Pause";
-  $("shown").textContent = past.length === 0 ? "" : `${back ? "at " : "to "}${time(view.cursor ?? view.to)}${state.lost > 0 ? `, ${state.lost} moments lost` : ""}`;
+  $("shown").textContent = past.length === 0 ? "" : `${view.cursor !== null ? "at " : "to "}${time(view.cursor ?? view.to)}${state.lost > 0 ? `, ${state.lost} moments lost` : ""}`;
   document.querySelectorAll("[data-span]").forEach((b) => b.setAttribute("aria-pressed", Number(b.dataset.span) === view.span));
 }
 
@@ -352,7 +352,7 @@ function paint() {
   plot("latency", "lines", reason(m.latency.p50, "latency.p50", "latency.p99"), (c) => lines(c, past, view, { lines: [{ name: "latency.p99", kind: 1 }, { name: "latency.p50", kind: 0, fill: true }], limit, ticks: limit ? "latency.misses" : null, unit: "s" }));
   for (const [name, f, roof] of [["flops", m.work.flops, state.about.flops_roof], ["bandwidth", m.work.bandwidth, state.about.bandwidth_roof]]) {
     const key = `work.${name}`;
-    keys(name, [["now", 0, number(key, f.unit)], known(roof) ? ["roof", "bad", figure(roof), "dash"] : ["roof", null, figure(roof)]]);
+    keys(name, [["reached", 0, number(key, f.unit)], known(roof) ? ["roof", "bad", figure(roof), "dash"] : ["roof", null, figure(roof)]]);
     plot(name, "lines", reason(f, key), (c) => lines(c, past, view, { lines: [{ name: key, kind: 0, fill: true }], limit: roof?.value, unit: f.unit }));
   }
   operations(m);
