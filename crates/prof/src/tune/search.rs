@@ -157,6 +157,9 @@ pub struct Outcome {
     pub partial: bool,
 }
 
+/// Candidates by their number, each with what came of holding it against the default.
+type Duels = Vec<(usize, Confirmation)>;
+
 /// Told how far it is: what is being done, and which part of all, from 0 to 1.
 type Progress<'a> = Box<dyn FnMut(&str, f64) + 'a>;
 
@@ -358,7 +361,7 @@ impl<'a> Tuner<'a> {
         track: &mut Track,
         finalists: &[usize],
         seconds: f64,
-    ) -> Result<(Vec<(usize, Confirmation)>, Option<usize>)> {
+    ) -> Result<(Duels, Option<usize>)> {
         let mut done = vec![];
         let clock = Instant::now();
         for &candidate in finalists {
