@@ -356,12 +356,7 @@ impl<'a> Tuner<'a> {
     }
 
     /// Holds candidates against the default, the best first, until one is surely better.
-    fn confirm(
-        &mut self,
-        track: &mut Track,
-        finalists: &[usize],
-        seconds: f64,
-    ) -> Result<(Duels, Option<usize>)> {
+    fn confirm(&mut self, track: &mut Track, finalists: &[usize], seconds: f64) -> Result<(Duels, Option<usize>)> {
         let mut done = vec![];
         let clock = Instant::now();
         for &candidate in finalists {
