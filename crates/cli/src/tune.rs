@@ -23,15 +23,15 @@ program of its own, and kept only if it is surely better. Later runs and profile
 this machine use it without being asked (--no-tuned: not).
 
 Examples:
-  schwann tune wired-ltc                            a minute for 32 sequences of 16 steps
+  schwann tune wired-ltc                         32 sequences of 16 steps
   schwann tune net.safetensors --budget 5min --batch 1 --steps 1
   schwann tune net.safetensors --threads 1 --objective throughput
-  schwann tune net.safetensors --max-error 1e-3     bfloat16 may be used within this error
+  schwann tune net.safetensors --max-error 1e-3  also in bfloat16
   schwann tune net.safetensors --set N=128 --json
-  schwann tune net.safetensors --batches            which batch? throughput, time and memory by size
-  schwann tune net.safetensors --batches --latency 2ms --svg frontier.svg
-  schwann tune net.safetensors --forget             back to the default for this size
-  schwann tune --list                               what is kept
+  schwann tune net.safetensors --batches         which batch?
+  schwann tune net.safetensors --batches --latency 2ms --svg sizes.svg
+  schwann tune net.safetensors --forget          back to the default
+  schwann tune --list                            what is kept
 
 Exit codes: 0 done, also where nothing better was found; 2 wrong usage or bad input; 130 stopped by Ctrl-C.";
 

@@ -23,7 +23,7 @@ const MOST_SLOWER: f64 = 0.02;
 
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
-  schwann tune experiment                            ten random models, a minute each
+  schwann tune experiment              ten random models, a minute each
   schwann tune experiment --models 3 --budget 20s --json
   schwann tune experiment --from portable --model wired-ltc --batch 12
   schwann tune experiment --from portable --model wired-ltc --batch 6 --isa avx2

@@ -160,6 +160,9 @@ pub struct Outcome {
     pub partial: bool,
 }
 
+/// Candidates by their number, each with what came of holding it against the default.
+type Duels = Vec<(usize, Confirmation)>;
+
 /// Told how far it is: what is being done, and which part of all, from 0 to 1.
 type Progress<'a> = Box<dyn FnMut(&str, f64) + 'a>;
 
@@ -356,7 +359,7 @@ impl<'a> Tuner<'a> {
     }
 
     /// Holds candidates against the default, the best first, until one is surely better.
-    fn confirm(&mut self, track: &mut Track, finalists: &[usize], seconds: f64) -> Result<Confirmed> {
+    fn confirm(&mut self, track: &mut Track, finalists: &[usize], seconds: f64) -> Result<(Duels, Option<usize>)> {
         let mut done = vec![];
         let clock = Instant::now();
         for &candidate in finalists {
