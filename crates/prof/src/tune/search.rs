@@ -21,9 +21,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-/// The candidates that were held against the default, and which of them is better, if one is.
-type Confirmed = (Vec<(usize, Confirmation)>, Option<usize>);
-
 /// Parts of the budget: changes of one thing, combinations, and the rest to confirm.
 const SINGLE: f64 = 0.45;
 const COMBINED: f64 = 0.20;

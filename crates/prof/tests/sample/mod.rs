@@ -386,7 +386,6 @@ pub(crate) fn full() -> Profile {
         ],
         tuned: None,
         doubts: vec!["5 of 400 samples lie far from the others: something else was running; close it and repeat".into()],
-        tuned: None,
         partial: None,
     }
 }
