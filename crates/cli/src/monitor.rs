@@ -78,7 +78,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FILE")]
     record: Option<PathBuf>,
     /// Of a recording, write a trace for Perfetto and end; `-` is stdout.
-    #[arg(long, value_name = "FILE.json", requires = "replay", conflicts_with_all = ["json", "web", "prometheus", "record"])]
+    #[arg(long, value_name = "FILE.json", conflicts_with_all = ["json", "web", "prometheus", "record"])]
     trace: Option<PathBuf>,
     /// Print JSON lines: what is watched, then a line for each moment.
     #[arg(long, conflicts_with = "web")]
@@ -134,8 +134,11 @@ pub(crate) fn time(text: &str) -> Result<f64, String> {
 const MOST_SECONDS: f64 = 366.0 * 86400.0;
 
 pub(crate) fn run(args: &Args) -> Result<Outcome> {
-    if let (Some(recording), Some(path)) = (&args.replay, &args.trace) {
-        return export::run(recording, path);
+    match (&args.replay, &args.trace) {
+        (Some(recording), Some(path)) => return export::run(recording, path),
+        // What conflicts with --replay would also lift a requirement of the parser.
+        (None, Some(_)) => bail!("--trace is made of a recording; expected --replay FILE with it"),
+        (_, None) => {}
     }
     out::apart(args.record.as_deref(), args.replay.as_deref().into_iter().chain(args.rules.as_deref()))?;
     if let Some(path) = &args.record {

@@ -70,7 +70,7 @@ pub(crate) struct Args {
     #[command(flatten)]
     on: load::On,
     /// Weights and products may be in bfloat16, if outputs then differ by no more than this.
-    #[arg(long, value_name = "E", value_parser = error)]
+    #[arg(long, value_name = "E", value_parser = error, allow_negative_numbers = true)]
     max_error: Option<f64>,
     /// Decides which candidates are tried where there is no time for all.
     #[arg(long, value_name = "N", default_value_t = 1)]

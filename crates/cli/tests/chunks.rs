@@ -38,8 +38,8 @@ fn pieces_give_what_the_whole_gives() {
     let x = Tensor::new(&[6, 3, 8], &(0..144).map(|i| (i as f32).sin()).collect::<Vec<_>>()).unwrap();
     io::write_npy(place.0.join("x.npy"), &x).unwrap();
     let run = ["run", "wired-cfc", "--input", "x.npy", "--output"];
-    place.run(0, &[&run[..], &["whole.npy"]].concat());
-    place.run(0, &[&run[..], &["y.npy", "--chunk", "4", "--json"]].concat());
+    place.run(0, &[&run[..], &["y=whole.npy"]].concat());
+    place.run(0, &[&run[..], &["y=y.npy", "--chunk", "4", "--json"]].concat());
     let (whole, pieces) = (place.0.join("whole.npy"), place.0.join("y.npy"));
     let (whole, pieces) = (io::read_npy(whole).unwrap(), io::read_npy(pieces).unwrap());
     let near = |(a, b): (&f32, &f32)| (a - b).abs() < 1e-6;

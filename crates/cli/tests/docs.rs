@@ -34,7 +34,8 @@ fn commands(page: &str) -> Vec<(usize, String)> {
             found.extend(spans.map(|span| (at + 1, span.to_owned())));
         }
     }
-    found.retain(|(_, command)| !command.starts_with("schwann ="));
+    // The second is how a screen of the monitor begins.
+    found.retain(|(_, command)| !command.starts_with("schwann =") && !command.starts_with("schwann  "));
     found
 }
 

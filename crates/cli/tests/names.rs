@@ -278,6 +278,8 @@ fn every_command_is_accounted_for() {
             "train",
             "its names go through `out::Table`, notes and errors, which clean them, and on its page through `show::xml`",
         ),
+        ("monitor", "its names go through `out::printable`, and its views' own tests show hidden characters"),
+        ("tune", "its names go through `out::Table`, `out::printable` and notes, which clean them"),
         ("eval", "shows numbers, and the model's path through `out::paragraph`, which cleans it"),
         ("export", "shows paths alone, through notes and errors, which clean them"),
         ("completions", "reads no file"),

