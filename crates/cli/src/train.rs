@@ -8,6 +8,7 @@ use crate::{Outcome, load, out, stop};
 use anyhow::{Context, Result, anyhow, bail};
 use config::{Ready, Text};
 use schwann::CompileOptions;
+use schwann::live::{self, Door};
 use schwann::memory::Budget;
 use schwann::nn::data::{Layout, Loader, Order};
 use schwann::nn::train::{Ended, Evaluation, Go, Progress, Recipe, Step, Trainer, Way, step_graph, ways};
@@ -33,6 +34,7 @@ Examples:
   schwann train --example sine --show-config > my.toml
   schwann train my.toml
   schwann train my.toml --ways             time against memory of a step
+  schwann train my.toml --watch arm        and: schwann monitor --attach arm
   schwann train my.toml --graph step.safetensors
   schwann profile step.safetensors --set B=32 --set T=16")]
 pub(crate) struct Args {
@@ -68,6 +70,9 @@ pub(crate) struct Args {
     threads: usize,
     #[command(flatten)]
     on: load::On,
+    /// Let the steps be watched under this name: `schwann monitor --attach NAME`.
+    #[arg(long, value_name = "NAME")]
+    watch: Option<String>,
     /// Print one JSON object per line: the log as it grows, then what came of it.
     #[arg(long)]
     json: bool,
@@ -125,6 +130,7 @@ pub(crate) fn run(args: &Args) -> Result<Outcome> {
         return Ok(Outcome::Done);
     }
     let several = texts.len() > 1;
+    let door = args.watch.as_deref().map(live::open).transpose().context("--watch")?;
     let mut done = vec![];
     for (name, text) in &texts {
         let mut ready = text.ready()?;
@@ -148,7 +154,7 @@ pub(crate) fn run(args: &Args) -> Result<Outcome> {
             show_ways(args, &ready)?;
             continue;
         }
-        let trained = one(args, name, ready)?;
+        let trained = one(args, name, ready, door.as_ref())?;
         let stopped = trained.ended == Ended::Stopped;
         done.push(trained);
         if stopped {
@@ -218,7 +224,7 @@ fn choose(ready: &mut Ready, compile: &CompileOptions) -> Result<()> {
     Ok(())
 }
 
-fn one(args: &Args, name: &str, mut ready: Ready) -> Result<Trained> {
+fn one(args: &Args, name: &str, mut ready: Ready, door: Option<&Door>) -> Result<Trained> {
     let budget = ready.memory.map_or_else(load::budget, Budget::bytes);
     let compile = compile(&args.on, args.threads, budget)?;
     choose(&mut ready, &compile)?;
@@ -230,6 +236,9 @@ fn one(args: &Args, name: &str, mut ready: Ready) -> Result<Trained> {
     let made =
         Trainer::new(&ready.model, &ready.data, ready.training.clone(), ready.validation.clone(), &ready.options);
     let mut trainer = made.map_err(|e| ready.explained(e))?;
+    if let Some(door) = door {
+        trainer.watch(door);
+    }
     let folder = ready.options.folder.clone().unwrap_or_default();
     if trainer.has_checkpoint() && !args.anew {
         let step = trainer.resume().context("--anew begins anew, and writes over the checkpoint")?;

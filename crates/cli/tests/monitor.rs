@@ -125,6 +125,24 @@ fn a_program_that_opened_its_door_is_watched_by_name_and_by_process_number() {
 }
 
 #[test]
+fn a_training_is_watched_step_by_step() {
+    let place = place("attach-training");
+    let args = ["train", "--example", "sine", "--steps", "100000000", "--folder", "t", "--watch", "learner", "--quiet"];
+    let child = command(&place, &args).stdout(Stdio::null()).stderr(Stdio::inherit()).spawn().unwrap();
+    let learner = Robot { child, answers: Arc::default() };
+    let end = Instant::now() + PATIENCE;
+    while rings(&place).is_empty() {
+        assert!(Instant::now() < end, "the training opened no door");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let (out, _) = run(&place, 0, &["monitor", "--attach", "learner", "--json", "--every", "300ms", "--for", "3s"]);
+    let lines = lines(&out);
+    assert_eq!(lines[0]["pid"].as_u64(), Some(learner.child.id().into()));
+    let parts = lines[lines.len() - 1]["operations"].as_array().unwrap();
+    assert!(parts.iter().any(|part| part.to_string().contains("optimizer")), "{parts:?}");
+}
+
+#[test]
 fn killing_the_monitor_changes_nothing_for_the_program() {
     let place = place("kill-monitor");
     let robot = Robot::start(&place, "robot");

@@ -269,6 +269,9 @@ tuning! {
 
     /// From how many evaluations on sums over synapses are shared among threads.
     synapse_threads_evaluations_least = 1 << 14, "evaluations", 0..=MOST, by 1;
+    /// Up to how many bytes of activations the gradient of a repeated ratio keeps from its way forward: they must stay in the
+    /// second-level cache. Beyond, they are computed again.
+    synapse_kept_bytes_most = 512 << 10, "bytes", 0..=MOST, by 1;
     /// Assumed cost of evaluating a register of synapses whose values are gathered from memory (an estimate). This and the
     /// numbers below only choose between ways to deal synapses to lanes.
     synapse_gathered_cycles = 30, "cycles", 0..=10_000, by 1;

@@ -17,7 +17,7 @@
 //! memory and back. What is summed over rows is summed over the lanes in part when a synapse is left (four sums become one
 //! register), and else at the end of the call. A ratio y = above / below with above = p·x + q + s₂ and below = r + s₁ that is
 //! taken repeatedly is first taken forward again, with its values and denominators kept; the passes then begin with the last
-//! one, with h₂ = dy / below and h₁ = −h₂ · y.
+//! one, with h₂ = dy / below and h₁ = −h₂ · y. Activations of this way forward are kept too where they stay in a near cache.
 
 #![expect(clippy::needless_range_loop, reason = "the indices name registers: each loop is unrolled away")]
 
@@ -50,6 +50,8 @@ pub struct Wiring {
     /// Where each destination's places begin, and the end.
     starts: Vec<u32>,
     threads_evaluations_least: usize,
+    /// Up to how many bytes of activations a gradient keeps.
+    kept_bytes_most: usize,
 }
 
 impl std::fmt::Debug for Wiring {
@@ -97,8 +99,19 @@ impl Wiring {
         let order = super::checked_order(sources, segments, src, dest, sums)?;
         let places = order.iter().map(|&e| Place { source: src[e] as u32, number: e as u32 }).collect();
         let threads_evaluations_least = tuning.synapse_threads_evaluations_least();
+        let kept_bytes_most = tuning.synapse_kept_bytes_most();
         let starts = super::starts(segments, dest);
-        Ok(Wiring { isa, activation, sources, segments, sums, places, starts, threads_evaluations_least })
+        Ok(Wiring {
+            isa,
+            activation,
+            sources,
+            segments,
+            sums,
+            places,
+            starts,
+            threads_evaluations_least,
+            kept_bytes_most,
+        })
     }
 
     pub(crate) fn sources(&self) -> usize {
@@ -140,7 +153,14 @@ impl Wiring {
     pub fn gradient_scratch_bytes(&self, times: usize) -> Option<usize> {
         // Values and denominators of each time, the result, three terms and their gradients, gradients of x and of both sums.
         let wide = times.checked_mul(2)?.checked_add(10)?.checked_mul(self.wide())?;
-        wide.checked_add(self.len().checked_mul(self.isa.lanes())?)?.checked_mul(4)
+        let lists = self.len().checked_mul(self.isa.lanes())?;
+        wide.checked_add(lists)?.checked_add(self.kept_floats(times).unwrap_or(0))?.checked_mul(4)
+    }
+
+    /// Floats of all activations of a ratio that is taken so many times, if a gradient keeps them.
+    fn kept_floats(&self, times: usize) -> Option<usize> {
+        let floats = times.checked_mul(self.len())?.checked_mul(TOGETHER * self.isa.lanes())?;
+        (floats > 0 && floats.checked_mul(4)? <= self.kept_bytes_most).then_some(floats)
     }
 
     /// The strides of values with `width` numbers a row.
@@ -251,6 +271,15 @@ struct Room {
     h: [*mut f32; 2],
     /// A register for each synapse, with the sums for its scale, shift and weights in each 128 bits.
     lists: *mut f32,
+    /// The activations of each synapse, time after time; null where they are not kept.
+    kept: *mut f32,
+}
+
+impl Room {
+    /// Where the activations of one time are, of which there are so many floats.
+    fn kept(&self, time: usize, floats: usize) -> *mut f32 {
+        if self.kept.is_null() { self.kept } else { self.kept.wrapping_add(time * floats) }
+    }
 }
 
 impl Job<'_> {
@@ -308,13 +337,13 @@ impl Job<'_> {
                     let terms = [room(2), room(3), room(4)];
                     for time in 0..*times {
                         let (from, to) = (room(time % 2), room((time + 1) % 2));
-                        self.ratio::<S, ACT, K, N>(s, from, terms, to, std::ptr::null_mut());
+                        self.ratio::<S, ACT, K, N>(s, from, terms, to, [std::ptr::null_mut(); 2]);
                     }
                     give::<S, N>(s, room(times % 2), segments, c, n, &outside(*out));
                 }
                 Finish::Plain(outs) | Finish::From { outs, .. } => {
                     for d in 0..segments {
-                        let sums = self.sums::<S, ACT, K, N>(s, d, room(0));
+                        let sums = self.sums::<S, ACT, K, N>(s, d, room(0), std::ptr::null_mut());
                         for k in 0..K {
                             for j in 0..N {
                                 s.store(room(1 + k).add((d * N + j) * S::LANES), sums[k][j]);
@@ -336,7 +365,7 @@ impl Job<'_> {
         }
     }
 
-    /// One time that a ratio is taken; denominators are kept at `below`, unless it is null.
+    /// One time that a ratio is taken; denominators are kept at `below` and activations at `kept`, unless these are null.
     ///
     /// # Safety
     /// All must be working memory of a call whose synapses have a ratio.
@@ -347,12 +376,12 @@ impl Job<'_> {
         from: *const f32,
         [p, q, r]: [*mut f32; 3],
         to: *mut f32,
-        below: *mut f32,
+        [below, kept]: [*mut f32; 2],
     ) {
         for d in 0..self.wiring.segments {
             // SAFETY: the caller's promise.
             unsafe {
-                let sums = self.sums::<S, ACT, K, N>(s, d, from);
+                let sums = self.sums::<S, ACT, K, N>(s, d, from, kept);
                 for j in 0..N {
                     let at = (d * N + j) * S::LANES;
                     let above = s.add(s.load(q.add(at)), sums[K - 1][j]);
@@ -367,23 +396,29 @@ impl Job<'_> {
         }
     }
 
-    /// The sums of one destination.
+    /// The sums of one destination; its activations are kept at `kept`, unless it is null.
     ///
     /// # Safety
-    /// There must be such a destination, and `x` be working memory.
+    /// There must be such a destination, and `x` and `kept` be working memory.
     #[inline(always)]
     unsafe fn sums<S: Simd, const ACT: u8, const K: usize, const N: usize>(
         &self,
         s: S,
         d: usize,
         x: *const f32,
+        kept: *mut f32,
     ) -> [[S::F; N]; K] {
         let mut sums = [[s.splat(0.0); N]; K];
         let (first, end) = (self.wiring.starts[d] as usize, self.wiring.starts[d + 1] as usize);
-        for place in &self.wiring.places[first..end] {
+        for (at, place) in (first..).zip(&self.wiring.places[first..end]) {
             // SAFETY: sources and numbers were checked.
             unsafe {
-                let (_, a) = self.activated::<S, ACT, N>(s, place, x);
+                let a = self.activated::<S, ACT, N>(s, place, x);
+                if !kept.is_null() {
+                    for j in 0..N {
+                        s.store(kept.add((at * N + j) * S::LANES), a[j]);
+                    }
+                }
                 for k in 0..K {
                     let weight = s.splat(*self.numbers[2 + k].add(place.number as usize));
                     for j in 0..N {
@@ -395,7 +430,7 @@ impl Job<'_> {
         sums
     }
 
-    /// What a synapse reads, and its activations.
+    /// The activations of a synapse.
     ///
     /// # Safety
     /// As [`Self::sums`].
@@ -405,16 +440,14 @@ impl Job<'_> {
         s: S,
         place: &Place,
         x: *const f32,
-    ) -> ([S::F; N], [S::F; N]) {
-        let mut values = [s.splat(0.0); N];
-        let mut y = values;
+    ) -> [S::F; N] {
+        let mut y = [s.splat(0.0); N];
         // SAFETY: the caller's promise.
         unsafe {
             let number = place.number as usize;
             let (scale, shift) = (s.splat(*self.numbers[0].add(number)), s.splat(*self.numbers[1].add(number)));
             for j in 0..N {
-                values[j] = s.load(x.add((place.source as usize * N + j) * S::LANES));
-                y[j] = s.mul_add(scale, values[j], shift);
+                y[j] = s.mul_add(scale, s.load(x.add((place.source as usize * N + j) * S::LANES)), shift);
             }
         }
         match ACT {
@@ -428,7 +461,7 @@ impl Job<'_> {
             TANH => y.iter_mut().for_each(|y| *y = math::tanh(s, *y)),
             _ => {}
         }
-        (values, y)
+        y
     }
 
     /// # Safety
@@ -445,6 +478,7 @@ impl Job<'_> {
         let (wide, times) = (wiring.wide(), of.times());
         let value = |i: usize| self.scratch.wrapping_add(i * wide);
         let after = 2 * times + 1;
+        let lists_at = value(after + 9);
         let room = Room {
             values: value(0),
             below: value(times + 1),
@@ -452,7 +486,11 @@ impl Job<'_> {
             term_gradients: [value(after + 3), value(after + 4), value(after + 5)],
             dx: value(after + 6),
             h: [value(after + 7), value(after + 8)],
-            lists: value(after + 9),
+            lists: lists_at,
+            kept: match wiring.kept_floats(times) {
+                Some(_) => lists_at.wrapping_add(wiring.len() * S::LANES),
+                None => std::ptr::null_mut(),
+            },
         };
         // SAFETY: the caller's promise, and the room that it gives.
         unsafe {
@@ -498,7 +536,7 @@ impl Job<'_> {
         room: &Room,
     ) {
         let Wiring { sources, segments, .. } = *self.wiring;
-        let wide = self.wiring.wide();
+        let (wide, activations) = (self.wiring.wide(), self.wiring.len() * N * S::LANES);
         // SAFETY: the caller's promise.
         unsafe {
             bring::<S, N>(s, &self.dense(self.x, sources), sources, c, n, room.values);
@@ -510,7 +548,7 @@ impl Job<'_> {
                     for at in (0..sources * N * S::LANES).step_by(S::LANES) {
                         s.store(room.dx.add(at), s.splat(0.0));
                     }
-                    self.back::<S, ACT, K, N, PARTIAL>(s, room.values, n, room);
+                    self.back::<S, ACT, K, N, PARTIAL, false>(s, room.values, std::ptr::null(), n, room);
                 }
                 Of::Ratio { gradient, terms, to, times } => {
                     for (term, to) in terms.iter().zip(room.terms) {
@@ -518,7 +556,8 @@ impl Job<'_> {
                     }
                     for time in 0..times {
                         let (from, to) = (room.values.add(time * wide), room.values.add((time + 1) * wide));
-                        self.ratio::<S, ACT, K, N>(s, from, room.terms, to, room.below.add(time * wide));
+                        let keep = [room.below.add(time * wide), room.kept(time, activations)];
+                        self.ratio::<S, ACT, K, N>(s, from, room.terms, to, keep);
                     }
                     bring::<S, N>(s, &self.dense(gradient, segments), segments, c, n, room.dx);
                     for time in (0..times).rev() {
@@ -537,7 +576,10 @@ impl Job<'_> {
                                 s.store(to, sum);
                             }
                         }
-                        self.back::<S, ACT, K, N, PARTIAL>(s, x, n, room);
+                        match room.kept(time, activations) {
+                            kept if kept.is_null() => self.back::<S, ACT, K, N, PARTIAL, false>(s, x, kept, n, room),
+                            kept => self.back::<S, ACT, K, N, PARTIAL, true>(s, x, kept, n, room),
+                        }
                     }
                     for (from, to) in room.term_gradients.into_iter().zip(to) {
                         give::<S, N>(s, from, segments, c, n, &self.dense(to, segments));
@@ -548,15 +590,16 @@ impl Job<'_> {
         }
     }
 
-    /// One pass over all synapses: adds to the gradients of x and of the lists.
+    /// One pass over all synapses: adds to the gradients of x and of the lists. Activations are at `kept`, if `KEPT`.
     ///
     /// # Safety
-    /// As [`Wiring::gradient`]; x must be working memory.
+    /// As [`Wiring::gradient`]; x and activations must be working memory.
     #[inline(always)]
-    unsafe fn back<S: Simd, const ACT: u8, const K: usize, const N: usize, const PARTIAL: bool>(
+    unsafe fn back<S: Simd, const ACT: u8, const K: usize, const N: usize, const PARTIAL: bool, const KEPT: bool>(
         &self,
         s: S,
         x: *const f32,
+        kept: *const f32,
         n: usize,
         room: &Room,
     ) {
@@ -577,7 +620,14 @@ impl Job<'_> {
                 for at in ends[0] as usize..ends[1] as usize {
                     let place = self.wiring.places.get_unchecked(at);
                     let number = place.number as usize;
-                    let (mut values, mut a) = self.activated::<S, ACT, N>(s, place, x);
+                    let mut a = [zero; N];
+                    if KEPT {
+                        for j in 0..N {
+                            a[j] = s.load(kept.add((at * N + j) * S::LANES));
+                        }
+                    } else {
+                        a = self.activated::<S, ACT, N>(s, place, x);
+                    }
                     let scale = s.splat(*self.numbers[0].add(number));
                     // Of scale and shift, then of the weights.
                     let mut sums = [zero; 4];
@@ -591,14 +641,15 @@ impl Job<'_> {
                             TANH => s.mul(b, s.neg_mul_add(a[j], a[j], s.splat(1.0))),
                             _ => b,
                         };
-                        let dx = room.dx.add((place.source as usize * N + j) * S::LANES);
+                        let source = (place.source as usize * N + j) * S::LANES;
+                        let (mut value, dx) = (s.load(x.add(source)), room.dx.add(source));
                         s.store(dx, s.mul_add(b, scale, s.load(dx)));
                         if PARTIAL {
                             b = s.select(used, b, zero);
                             a[j] = s.select(used, a[j], zero);
-                            values[j] = s.select(used, values[j], zero);
+                            value = s.select(used, value, zero);
                         }
-                        sums[0] = s.mul_add(b, values[j], sums[0]);
+                        sums[0] = s.mul_add(b, value, sums[0]);
                         sums[1] = s.add(sums[1], b);
                         for k in 0..K {
                             sums[2 + k] = s.mul_add(a[j], h[k][j], sums[2 + k]);

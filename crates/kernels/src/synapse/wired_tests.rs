@@ -3,7 +3,7 @@
 use super::{Activation, Finish, Grid, Of, Wiring};
 use crate::simd::Isa;
 use crate::team::Team;
-use crate::tuning::on;
+use crate::tuning::{finest, on};
 
 const ALL: [Activation; 3] = [Activation::Identity, Activation::Sigmoid, Activation::Tanh];
 
@@ -173,8 +173,24 @@ fn sums_and_gradients_are_the_definition_on_every_instruction_set() {
 }
 
 fn one(team: &Team, example: &Example, isa: Isa, activation: Activation, sums: usize, times: usize, batch_last: bool) {
-    let Example { units, rows, ref src, ref dest, ref numbers, .. } = *example;
-    let wiring = Wiring::new(on(isa), activation, units, units, src, dest, sums).unwrap();
+    let Example { units, ref src, ref dest, .. } = *example;
+    // With activations that are kept, and computed again.
+    for machine in [on(isa), finest(isa)] {
+        let wiring = Wiring::new(machine, activation, units, units, src, dest, sums).unwrap();
+        check(team, example, &wiring, activation, sums, times, batch_last);
+    }
+}
+
+fn check(
+    team: &Team,
+    example: &Example,
+    wiring: &Wiring,
+    activation: Activation,
+    sums: usize,
+    times: usize,
+    batch_last: bool,
+) {
+    let Example { units, rows, ref src, ref numbers, .. } = *example;
     let what = format!("{wiring:?}, {rows} rows, {times} times, batch last: {batch_last}");
     let lists = numbers.each_ref().map(|list| list.as_ptr());
     let laid = |x: &[f32]| example.laid(x, batch_last);

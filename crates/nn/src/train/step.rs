@@ -5,6 +5,7 @@ use crate::data::Loader;
 use crate::model::drop_out;
 use crate::{Error, Model, Result};
 use schwann_core::backend::Observer;
+use schwann_core::live::Door;
 use schwann_core::plan::Plan;
 use schwann_core::{Bindings, CompileOptions, DType, Program, Session, Tensor};
 use std::collections::BTreeMap;
@@ -183,6 +184,11 @@ impl Step {
             }
         }
         Ok(())
+    }
+
+    /// From now on, every step can be watched through this door, as [`Session::watch`] says.
+    pub fn watch(&mut self, door: &Door) {
+        self.session.watch(door);
     }
 
     /// The program, for profilers and plans.

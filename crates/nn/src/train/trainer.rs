@@ -13,6 +13,7 @@ use crate::data::{Layout, Loader, Order, Sequences, Windows};
 use crate::scope::Timespans;
 use crate::{Error, Model, Result};
 use schwann_core::CompileOptions;
+use schwann_core::live::Door;
 use schwann_core::memory::AdaptiveBatch;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -303,6 +304,10 @@ impl Trainer {
     /// The step that is repeated.
     pub fn step(&self) -> &Step {
         &self.step
+    }
+    /// From now on, every step can be watched through this door.
+    pub fn watch(&mut self, door: &Door) {
+        self.step.watch(door);
     }
     /// The log so far.
     pub fn records(&self) -> &[Record] {

@@ -314,97 +314,97 @@ fn tanh(b: &mut GraphBuilder, [x, y, _]: [Value; 3]) -> schwann_core::Result<Val
     b.tanh(p)
 }
 
-/// The whole suite, for caches of these sizes; where one is not known, for sizes that most have.
-pub(super) fn all(l1: Option<usize>, l2: Option<usize>) -> Result<Vec<Piece>> {
+/// Gives each piece of the suite to `take`, for caches of these sizes; where one is not known, for sizes that most have.
+/// One after the other, since all graphs together would take much memory beside what they become.
+pub(super) fn each(l1: Option<usize>, l2: Option<usize>, take: &mut dyn FnMut(Piece) -> Result<()>) -> Result<()> {
     let (l1, l2) = (l1.unwrap_or(32 << 10), l2.unwrap_or(512 << 10));
     // A second level that a cluster shares may be many times what a core's share is.
     let l2 = l2.min(4 << 20);
-    let mut all = vec![];
     for sizes in [[16, 16], [32, 32], [64, 64], [80, 56], [40, 90], [64, 192], [128, 128]] {
         for bytes in [l1 / 2, l2 / 4] {
-            all.push(products(1, sizes, false, bytes, false)?);
+            take(products(1, sizes, false, bytes, false)?)?;
         }
     }
-    all.push(products(1, [64, 64], false, l1 / 2, true)?);
-    all.push(products(1, [128, 96], false, l2 / 4, true)?);
+    take(products(1, [64, 64], false, l1 / 2, true)?)?;
+    take(products(1, [128, 96], false, l2 / 4, true)?)?;
     for rows in [2, 4, 8, 24] {
         for sizes in [[32, 32], [64, 64], [80, 160]] {
-            all.push(products(rows, sizes, false, l2 / 8, false)?);
+            take(products(rows, sizes, false, l2 / 8, false)?)?;
         }
     }
     for rows in [16, 32, 48] {
         for sizes in [[24, 40], [64, 64], [37, 90], [80, 56], [64, 192], [128, 128]] {
-            all.push(products(rows, sizes, true, l2 / 8, false)?);
+            take(products(rows, sizes, true, l2 / 8, false)?)?;
         }
-        all.push(products(rows, [64, 64], true, l2 / 8, true)?);
+        take(products(rows, [64, 64], true, l2 / 8, true)?)?;
     }
-    all.push(products(96, [256, 256], false, l2 / 4, false)?);
+    take(products(96, [256, 256], false, l2 / 4, false)?)?;
     for shape in [[1, 16], [1, 64], [64, 16], [64, 32], [64, 48], [1, 4096]] {
-        all.push(maps("gate", shape, gate)?);
-        all.push(maps("quotient", shape, quotient)?);
-        all.push(maps("x·y + z", shape, plain)?);
-        all.push(maps("x + y", shape, sum)?);
-        all.push(maps("tanh", shape, tanh)?);
+        take(maps("gate", shape, gate)?)?;
+        take(maps("quotient", shape, quotient)?)?;
+        take(maps("x·y + z", shape, plain)?)?;
+        take(maps("x + y", shape, sum)?)?;
+        take(maps("tanh", shape, tanh)?)?;
     }
     for units in [16, 24, 40, 64, 100] {
         for bytes in [l1 / 2, l2 / 4] {
-            all.push(cells(1, units, false, bytes, false)?);
+            take(cells(1, units, false, bytes, false)?)?;
         }
     }
     for rows in [16, 32, 48] {
         for (units, masked) in [(16, false), (24, true), (40, true), (64, false), (100, false)] {
-            all.push(cells(rows, units, true, l2 / 8, masked)?);
+            take(cells(rows, units, true, l2 / 8, masked)?)?;
         }
     }
     for (rows, batch_last) in [(1, false), (4, false), (16, true), (32, true), (48, true)] {
         for units in [32, 48, 80, 96] {
-            all.push(synapses(rows, units, batch_last)?);
+            take(synapses(rows, units, batch_last)?)?;
         }
     }
     for (rows, sizes) in [(2, [32, 32]), (8, [64, 64]), (24, [64, 128]), (48, [128, 96])] {
-        all.push(unpacked(rows, sizes)?);
+        take(unpacked(rows, sizes)?)?;
     }
     for shape in [[1, 10], [1, 64], [8, 32], [32, 64], [64, 128]] {
-        all.push(rows("softmax", shape, |b, x| b.softmax(x, 1))?);
-        all.push(rows("layer norm", shape, |b, x| b.layer_norm(x, None, None, 1e-5))?);
-        all.push(rows("sums of rows", shape, |b, x| b.sum(x, &[1], false))?);
+        take(rows("softmax", shape, |b, x| b.softmax(x, 1))?)?;
+        take(rows("layer norm", shape, |b, x| b.layer_norm(x, None, None, 1e-5))?)?;
+        take(rows("sums of rows", shape, |b, x| b.sum(x, &[1], false))?)?;
     }
     for (count, width) in [(1, 16), (8, 64), (32, 32), (64, 128)] {
-        all.push(lookups(count, width)?);
+        take(lookups(count, width)?)?;
     }
     for (heads, length, width, causal) in
         [(1, 8, 16, false), (4, 16, 32, false), (2, 64, 32, false), (4, 48, 16, true), (8, 96, 64, false)]
     {
-        all.push(attentions(heads, length, width, causal)?);
+        take(attentions(heads, length, width, causal)?)?;
     }
     for dtype in [DType::Bf16, DType::F16] {
         for rows in [1, 8, 32] {
             for sizes in [[64, 64], [128, 192]] {
-                all.push(narrow([dtype; 2], rows, sizes, l2 / 8)?);
+                take(narrow([dtype; 2], rows, sizes, l2 / 8)?)?;
             }
             // Smaller weights are widened before the run, unless there is an instruction for them.
             for sizes in [[320, 256], [512, 192]] {
-                all.push(narrow([dtype; 2], rows, sizes, l2 / 8)?);
-                all.push(narrow([DType::F32, dtype], rows, sizes, l2 / 8)?);
+                take(narrow([dtype; 2], rows, sizes, l2 / 8)?)?;
+                take(narrow([DType::F32, dtype], rows, sizes, l2 / 8)?)?;
             }
         }
-        all.push(converted(dtype, [64, 48])?);
+        take(converted(dtype, [64, 48])?)?;
     }
     for scheme in [Scheme::INT8, Scheme::INT4, Scheme::TERNARY] {
         for sizes in [[64, 64], [256, 192], [256, 320]] {
-            all.push(low_bit(scheme, true, 1, sizes, l2 / 8)?);
+            take(low_bit(scheme, true, 1, sizes, l2 / 8)?)?;
         }
         // Narrow and wide ones, so that rounding rows and multiplying them are told apart.
         for (rows, sizes) in [(4, [64, 64]), (8, [128, 192]), (32, [256, 128]), (16, [24, 24]), (12, [512, 512])] {
-            all.push(low_bit(scheme, true, rows, sizes, l2 / 8)?);
+            take(low_bit(scheme, true, rows, sizes, l2 / 8)?)?;
         }
         // Rows of f32 read codes only of weights that are not small.
         for (rows, sizes) in [(1, [320, 256]), (3, [512, 192]), (32, [320, 256]), (96, [256, 320])] {
-            all.push(low_bit(scheme, false, rows, sizes, l2 / 8)?);
+            take(low_bit(scheme, false, rows, sizes, l2 / 8)?)?;
         }
     }
     for (shape, axis) in [([1, 16], 1), ([1, 64], 1), ([16, 32], 0), ([64, 32], 0), ([40, 48], 0)] {
-        all.push(joins(shape, axis)?);
+        take(joins(shape, axis)?)?;
     }
     for (rows, width, steps) in [
         (1, 8, 64),
@@ -417,7 +417,7 @@ pub(super) fn all(l1: Option<usize>, l2: Option<usize>) -> Result<Vec<Piece>> {
         (48, 32, 16),
         (128, 16, 16),
     ] {
-        all.push(loops(rows, width, steps)?);
+        take(loops(rows, width, steps)?)?;
     }
-    Ok(all)
+    Ok(())
 }
