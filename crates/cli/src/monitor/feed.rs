@@ -171,6 +171,17 @@ impl Desk {
         openmetrics(&self.0.about, state.latest.as_ref(), &state.alerts.now())
     }
 
+    /// What is watched.
+    pub(super) fn about(&self) -> &About {
+        &self.0.about
+    }
+
+    /// The latest moment, if there was one, and what rules say of it.
+    pub(super) fn latest(&self) -> Option<(Moment, Vec<(String, Result<bool, String>)>)> {
+        let state = self.state();
+        state.latest.clone().map(|moment| (moment, state.alerts.now()))
+    }
+
     /// What the rules that decide say in the end.
     pub(super) fn outcome(&self) -> Outcome {
         self.state().alerts.outcome()
