@@ -47,7 +47,7 @@ Examples:
   schwann monitor --replay run.jsonl              ... and look at it again
   schwann monitor --replay run.jsonl --trace run.json     for ui.perfetto.dev
   schwann monitor --attach robot --prometheus 9464        for Prometheus
-  schwann monitor --attach robot --otlp http://127.0.0.1:4318     for OpenTelemetry
+  schwann monitor --attach robot --otlp http://127.0.0.1    for OpenTelemetry
   schwann monitor wired-cfc --for 30s --fail-on 'latency_p99 > 2ms'
 
 With --fail-on the exit code is 1 where such a rule held, and 3 where it could not be judged.";

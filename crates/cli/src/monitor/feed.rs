@@ -4,7 +4,7 @@ use super::alerts::Alerts;
 use super::drive::Baselines;
 use crate::{Outcome, out};
 use anyhow::{Context, Result, bail};
-use schwann::prof::live::{About, Moment, Recorder, openmetrics};
+use schwann::prof::live::{About, Judged, Moment, Recorder, openmetrics};
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -177,7 +177,7 @@ impl Desk {
     }
 
     /// The latest moment, if there was one, and what rules say of it.
-    pub(super) fn latest(&self) -> Option<(Moment, Vec<(String, Result<bool, String>)>)> {
+    pub(super) fn latest(&self) -> Option<(Moment, Vec<Judged>)> {
         let state = self.state();
         state.latest.clone().map(|moment| (moment, state.alerts.now()))
     }

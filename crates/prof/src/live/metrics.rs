@@ -112,11 +112,11 @@ fn reading(name: &str) -> (String, Labels) {
     }
 }
 
-/// Of each rule, whether it holds at a moment, or why that is not known.
-pub type Rules<'a> = &'a [(String, Result<bool, String>)];
+/// A rule's name, and whether it holds at a moment, or why that is not known.
+pub type Judged = (String, Result<bool, String>);
 
 /// The text of a moment; without one, of what is watched.
-pub fn openmetrics(about: &About, moment: Option<&Moment>, rules: Rules<'_>) -> String {
+pub fn openmetrics(about: &About, moment: Option<&Moment>, rules: &[Judged]) -> String {
     let mut text = String::new();
     for (name, family) in &families(about, moment, rules) {
         let _ = writeln!(text, "# TYPE {name} {}", family.kind);
@@ -140,7 +140,7 @@ pub fn openmetrics(about: &About, moment: Option<&Moment>, rules: Rules<'_>) -> 
 }
 
 /// The metrics of a moment; without one, of what is watched.
-pub(super) fn families(about: &About, moment: Option<&Moment>, rules: Rules<'_>) -> BTreeMap<String, Family> {
+pub(super) fn families(about: &About, moment: Option<&Moment>, rules: &[Judged]) -> BTreeMap<String, Family> {
     let mut told = Families::default();
     let all = labels(&[
         ("model", &about.model),

@@ -19,7 +19,7 @@ mod trace;
 #[cfg(unix)]
 pub use attach::{Attach, attach};
 pub use drive::{Drive, drive};
-pub use metrics::{CONTENT_TYPE, Rules, openmetrics};
+pub use metrics::{CONTENT_TYPE, Judged, openmetrics};
 pub use moment::{About, Latency, Memory, Moment, Operation, Work};
 pub use otlp::otlp;
 pub use record::{Recorder, Replay};

@@ -2,12 +2,12 @@
 //!
 //! Names are those of the text for Prometheus, without `_total`: a collector that serves Prometheus adds that by itself.
 
-use super::metrics::{Family, Labels, Rules, families};
+use super::metrics::{Family, Judged, Labels, families};
 use super::{About, Moment};
 use serde_json::{Value, json};
 
 /// The message of a moment.
-pub fn otlp(about: &About, moment: &Moment, rules: Rules<'_>) -> String {
+pub fn otlp(about: &About, moment: &Moment, rules: &[Judged]) -> String {
     let (began, now) = (nanoseconds(about.began_s), nanoseconds(about.began_s + moment.at_s));
     let metrics: Vec<Value> =
         families(about, Some(moment), rules).iter().map(|(name, family)| metric(name, family, &began, &now)).collect();
