@@ -195,6 +195,7 @@ fn what_is_wrong_is_said(server: &Server) {
     let nobody = said("postgres://ada:right@127.0.0.1:1/postgres");
     assert!(matches!(nobody, Error::Away { .. }) && !nobody.to_string().contains("right@"), "{nobody}");
     let malformed = said("postgres://ada:right@host:no-port/postgres");
+    assert!(matches!(malformed, Error::Server { .. }) && malformed.to_string().contains("`port`"), "{malformed}");
     assert!(!malformed.to_string().contains("right"), "{malformed}");
 
     // A later version of this program was here.

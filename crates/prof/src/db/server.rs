@@ -32,7 +32,8 @@ impl Server {
     /// Connects, and makes the tables where there are none: reading makes none, and finds nothing saved.
     pub(crate) fn open(url: &str, kind: &'static Kind, make: bool) -> Result<Server> {
         let told = Place::Server(url.to_owned()).to_string();
-        let mut config: Config = url.parse().map_err(|e: ::postgres::Error| said(&told, &e))?;
+        let parsed: Result<Config, ::postgres::Error> = url.parse();
+        let mut config = parsed.map_err(|e| Error::Server { server: told.clone(), what: words(&e) })?;
         if config.get_connect_timeout().is_none() {
             config.connect_timeout(PATIENCE);
         }
@@ -123,9 +124,8 @@ fn value(param: &Param) -> &(dyn ToSql + Sync) {
     }
 }
 
-/// What a server says, in terms of what a person can do.
-fn said(server: &str, error: &::postgres::Error) -> Error {
-    let server = server.to_owned();
+/// An error with all its causes.
+fn words(error: &::postgres::Error) -> String {
     let mut what = error.to_string();
     let mut cause = std::error::Error::source(error);
     while let Some(e) = cause {
@@ -135,6 +135,12 @@ fn said(server: &str, error: &::postgres::Error) -> Error {
         }
         cause = e.source();
     }
+    what
+}
+
+/// What a server says, in terms of what a person can do.
+fn said(server: &str, error: &::postgres::Error) -> Error {
+    let (server, what) = (server.to_owned(), words(error));
     match error.code() {
         Some(
             &SqlState::INVALID_PASSWORD
