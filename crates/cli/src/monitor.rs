@@ -10,6 +10,8 @@ mod export;
 mod feed;
 mod history;
 mod json;
+mod otlp;
+mod post;
 mod prometheus;
 mod serve;
 mod stall;
@@ -45,6 +47,7 @@ Examples:
   schwann monitor --replay run.jsonl              ... and look at it again
   schwann monitor --replay run.jsonl --trace run.json     for ui.perfetto.dev
   schwann monitor --attach robot --prometheus 9464        for Prometheus
+  schwann monitor --attach robot --otlp http://127.0.0.1    for OpenTelemetry
   schwann monitor wired-cfc --for 30s --fail-on 'latency_p99 > 2ms'
 
 With --fail-on the exit code is 1 where such a rule held, and 3 where it could not be judged.";
@@ -78,7 +81,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FILE")]
     record: Option<PathBuf>,
     /// Of a recording, write a trace for Perfetto and end; `-` is stdout.
-    #[arg(long, value_name = "FILE.json", conflicts_with_all = ["json", "web", "prometheus", "record"])]
+    #[arg(long, value_name = "FILE.json", conflicts_with_all = ["json", "web", "prometheus", "otlp", "record"])]
     trace: Option<PathBuf>,
     /// Print JSON lines: what is watched, then a line for each moment.
     #[arg(long, conflicts_with = "web")]
@@ -89,6 +92,9 @@ pub(crate) struct Args {
     /// Serve metrics for Prometheus at this address, under /metrics.
     #[arg(long, value_name = "ADDR", value_parser = serve::address)]
     prometheus: Option<serve::Address>,
+    /// Send each moment's metrics to a collector of OpenTelemetry (OTLP by HTTP, in JSON), such as http://127.0.0.1:4318.
+    #[arg(long, value_name = "URL", value_parser = otlp::target)]
+    otlp: Option<post::Target>,
     /// The token that requests need, in a file. Without it, addresses that others can reach get a new one.
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
@@ -162,6 +168,7 @@ pub(crate) fn run(args: &Args) -> Result<Outcome> {
         prometheus::start(server, desk.clone())
     });
     let metrics = metrics.transpose()?;
+    let sent = args.otlp.clone().map(|target| otlp::start(target, desk.clone())).transpose()?;
     let pump = {
         let (desk, duration, replayed) = (desk.clone(), args.duration, args.replay.is_some());
         std::thread::Builder::new().name("schwann moments".into()).spawn(move || {
@@ -178,11 +185,13 @@ pub(crate) fn run(args: &Args) -> Result<Outcome> {
     let broke = "a thread of the monitor broke, which is a mistake in this program";
     let ended = pump.join().map_err(|_| anyhow::anyhow!(broke));
     let served = metrics.map(|thread| thread.join().map_err(|_| anyhow::anyhow!(broke)));
+    let sent = sent.map(|thread| thread.join().map_err(|_| anyhow::anyhow!(broke)));
     shown?;
     if let Some(why) = ended?? {
         out::note(&why);
     }
     served.transpose()?.transpose()?;
+    sent.transpose()?;
     Action::wait(ACTION_TIME);
     if desk.lost_recording() {
         return Ok(Outcome::Refused);

@@ -18,6 +18,7 @@ mod generate;
 mod import_decoder;
 #[cfg(unix)]
 mod monitor;
+mod monitor_otlp;
 #[cfg(unix)]
 mod monitor_tui;
 #[cfg(unix)]

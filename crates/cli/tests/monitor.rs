@@ -6,8 +6,9 @@ use schwann::nn::{Cfc, Model};
 use serde_json::Value;
 use std::fs::{DirBuilder, File};
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::TcpStream;
+use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
@@ -159,6 +160,65 @@ fn killing_the_monitor_changes_nothing_for_the_program() {
         monitor.wait().unwrap();
         robot.answers_more();
     }
+    // At any moment: while it starts, attaches, waits, and writes.
+    for milliseconds in [0, 1, 3, 7, 15, 30, 60, 120, 240] {
+        let mut monitor = command(&place, &["monitor", "--attach", "robot", "--json", "--every", "5ms"]);
+        let mut monitor = monitor.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        std::thread::sleep(Duration::from_millis(milliseconds));
+        monitor.kill().unwrap();
+        monitor.wait().unwrap();
+        robot.answers_more();
+    }
+    let args = ["monitor", "--attach", "robot", "--json", "--every", "100ms", "--for", "300ms"];
+    let (out, _) = run(&place, 0, &args);
+    assert!(lines(&out)[1..].iter().any(|m| m["latency"]["runs"]["value"].as_f64() > Some(0.0)), "{out}");
+}
+
+#[test]
+fn slow_browsers_and_a_full_disk_change_nothing_for_the_program() {
+    let place = place("slow-browsers");
+    let mut robot = Robot::start(&place, "robot");
+    // A hundred pages that ask and never read, a recording that has no room, and two views beside.
+    let limited = "ulimit -f 8 && exec \"$0\" monitor --attach robot --every 20ms --web=127.0.0.1:0 --prometheus 127.0.0.1:0 \
+                   --record run.jsonl";
+    let mut monitor = Command::new("sh");
+    monitor.args(["-c", limited]).arg(env!("CARGO_BIN_EXE_schwann")).current_dir(&place.0);
+    for (name, value) in command(&place, &[]).get_envs() {
+        match value {
+            Some(value) => monitor.env(name, value),
+            None => monitor.env_remove(name),
+        };
+    }
+    let mut monitor = monitor.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut line = String::new();
+    let mut out = BufReader::new(monitor.stdout.take().unwrap());
+    out.read_line(&mut line).unwrap();
+    let address = line.split("http://").nth(1).unwrap().trim().trim_end_matches('/').to_owned();
+    let pages: Vec<TcpStream> = (0..100)
+        .map(|_| {
+            let mut page = TcpStream::connect(&address).unwrap();
+            write!(page, "GET /events HTTP/1.1\r\nHost: {address}\r\n\r\n").unwrap();
+            page
+        })
+        .collect();
+    let mut said = String::new();
+    let mut words = BufReader::new(monitor.stderr.take().unwrap());
+    while !said.contains("recording to run.jsonl ended") {
+        assert!(words.read_line(&mut said).unwrap() > 0, "{said}");
+        robot.answers_more();
+    }
+    // Moments go on coming to a page that reads.
+    let mut reads = TcpStream::connect(&address).unwrap();
+    reads.set_read_timeout(Some(PATIENCE)).unwrap();
+    write!(reads, "GET /events HTTP/1.1\r\nHost: {address}\r\n\r\n").unwrap();
+    let moments = BufReader::new(reads).lines().map_while(Result::ok).filter(|l| l == "event: moment").take(20);
+    assert_eq!(moments.count(), 20);
+    robot.answers_more();
+    monitor.kill().unwrap();
+    monitor.wait().unwrap();
+    drop(pages);
+    robot.answers_more();
+    assert!(robot.child.try_wait().unwrap().is_none());
 }
 
 #[test]
@@ -194,6 +254,17 @@ fn nobody_to_watch_and_files_that_are_no_rings_are_told_apart() {
         ["process 1 belongs to user", "process 1 has not opened", "no program"].iter().any(|w| said.contains(w)),
         "{said}"
     );
+    // Somebody else's process: another user's, where this one may start such, else the system's first.
+    let mut of_nobody = Command::new("sleep").arg("60").uid(65534).spawn().ok();
+    let who = of_nobody.as_ref().map_or(1, Child::id).to_string();
+    let (_, said) = run(&place, 2, &["monitor", "--attach", &who]);
+    if cfg!(target_os = "linux") {
+        assert!(said.contains("only one's own programs can be watched"), "{said}");
+    }
+    if let Some(mut process) = of_nobody.take() {
+        process.kill().unwrap();
+        process.wait().unwrap();
+    }
     // One that somebody holds, and that is none of ours.
     let folder = place.0.join("run/schwann");
     DirBuilder::new().mode(0o700).create(&folder).unwrap();
@@ -204,10 +275,18 @@ fn nobody_to_watch_and_files_that_are_no_rings_are_told_apart() {
     let (_, said) = run(&place, 2, &["monitor", "--attach", "odd"]);
     assert!(said.contains("none of Schwann's rings"), "{said}");
     assert_eq!(std::fs::read(&path).unwrap(), [7; 5000]);
-    // And one that nobody holds is gone.
+    // Another user's file in this user's folder is not read.
+    if std::os::unix::fs::chown(&path, Some(65534), None).is_ok() {
+        let (_, said) = run(&place, 2, &["monitor", "--attach", "odd"]);
+        assert!(said.contains("belongs to user 65534"), "{said}");
+    }
+    // And one that nobody holds is gone. Processes that other tests are just starting may hold it for a moment longer.
     drop(file);
-    run(&place, 2, &["monitor", "--attach", "odd"]);
-    assert!(!path.exists());
+    let end = Instant::now() + PATIENCE;
+    while path.exists() {
+        assert!(Instant::now() < end, "a file that nobody holds is still there");
+        run(&place, 2, &["monitor", "--attach", "odd"]);
+    }
 }
 
 #[test]
@@ -291,14 +370,34 @@ fn rules_decide_the_exit_code_and_the_unknown_does_not_pass() {
 }
 
 #[test]
-fn a_rule_from_a_file_runs_its_command_once() {
+fn a_rule_from_a_file_runs_its_command_and_sends_its_message_once() {
     let place = place("action");
-    let rules = "[[rule]]\nname = 'slow'\nwhen = 'latency_p50 > 0s'\nrun = 'echo \"$SCHWANN_RULE $SCHWANN_UNIT\" >> fired'\nfail = true\n";
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let rules = format!(
+        "[[rule]]\nname = 'slow'\nwhen = 'latency_p50 > 0s'\nrun = 'echo \"$SCHWANN_RULE $SCHWANN_UNIT\" >> fired'\n\
+         post = 'http://{}/alert'\nfail = true\n",
+        listener.local_addr().unwrap()
+    );
+    let heard = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let (mut text, mut part) = (String::new(), [0; 1024]);
+        while !text.ends_with('}') {
+            let count = stream.read(&mut part).unwrap();
+            text += std::str::from_utf8(&part[..count]).unwrap();
+        }
+        stream.write_all(b"HTTP/1.1 204 No Content\r\n\r\n").unwrap();
+        text
+    });
     std::fs::write(place.0.join("rules.toml"), rules).unwrap();
     let args = ["monitor", "wired-cfc", "--batch", "1", "--every", "100ms", "--for", "500ms", "--rules", "rules.toml"];
     let (out, said) = run(&place, 1, &args);
     assert!(out.contains("alert: slow") && said.contains("`slow` held"), "{out}{said}");
     assert_eq!(std::fs::read_to_string(place.0.join("fired")).unwrap(), "slow s\n");
+    let heard = heard.join().unwrap();
+    assert!(heard.starts_with("POST /alert HTTP/1.1\r\n"), "{heard}");
+    let message: Value = serde_json::from_str(heard.split("\r\n\r\n").nth(1).unwrap()).unwrap();
+    assert_eq!((&message["rule"], &message["unit"]), (&Value::from("slow"), &Value::from("s")));
+    assert!(message["value"].as_f64() > Some(0.0), "{message}");
 }
 
 /// A monitor that serves metrics, its port, and what it said.

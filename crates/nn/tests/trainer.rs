@@ -269,3 +269,27 @@ fn a_batch_is_halved_where_memory_is_short() -> Result<()> {
     assert!(sizes.iter().all(|n| *n < 16) && sizes.contains(&8), "{sizes:?} with {enough} bytes; {all:?} {half:?}");
     Ok(())
 }
+
+#[test]
+fn a_batch_that_was_halved_grows_back_when_there_is_room_again() -> Result<()> {
+    let need = |batch: usize| trainer(None, |o| o.batch = batch)?.step().memory(batch, 12, 0);
+    let (all, half) = (need(16)?.total_bytes(), need(8)?.total_bytes());
+    let budget = Budget::bytes(4 * all);
+    // Somebody else has what a whole batch would need, for the first steps.
+    let mut held = Some(budget.reserve(4 * all - (all + half) / 2, "another")?);
+    let mut sizes = vec![];
+    let mut short = trainer(None, |o| {
+        (o.batch, o.steps, o.log_every) = (16, 90, 1);
+        o.compile = CompileOptions::default().threads(1).budget(budget.clone());
+    })?;
+    short.run(&mut |p| {
+        sizes.push(p.batch);
+        if sizes.len() == 10 {
+            held = None;
+        }
+        Go::On
+    })?;
+    assert!(sizes.len() > 80 && sizes[..10].iter().all(|n| *n == 8), "{sizes:?}");
+    assert_eq!(sizes.last(), Some(&16), "{sizes:?}");
+    Ok(())
+}

@@ -1,4 +1,5 @@
-//! Baselines and tuned records on a real PostgreSQL server, which this test starts for itself in a folder of its own.
+//! Baselines and tuned records on a real PostgreSQL server, which this test starts for itself in a folder of its own. Without
+//! PostgreSQL it says that it was skipped, and fails instead where `SCHWANN_REQUIRE_POSTGRES=1`.
 
 use schwann_prof::baseline::{Error, Store};
 use schwann_prof::db::Place;
@@ -20,7 +21,7 @@ fn programs() -> Option<PathBuf> {
         .flatten()
         .filter_map(|entry| Some(entry.ok()?.path().join("bin")))
         .chain(std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default()))
-        .filter(|folder| folder.join("initdb").exists() && folder.join("pg_ctl").exists())
+        .filter(|folder| ["initdb", "pg_ctl", "psql"].iter().all(|program| folder.join(program).exists()))
         .collect();
     found.sort();
     found.pop()
@@ -30,6 +31,7 @@ impl Server {
     /// Starts one; none, with a word, where there is no PostgreSQL.
     fn start() -> Option<Server> {
         let Some(programs) = programs() else {
+            assert!(std::env::var_os("SCHWANN_REQUIRE_POSTGRES").is_none_or(|v| v != "1"), "no PostgreSQL was found");
             #[expect(clippy::print_stdout, reason = "a test that cannot run says so")]
             {
                 println!("skipped: there is no PostgreSQL (Debian: apt-get install postgresql)");

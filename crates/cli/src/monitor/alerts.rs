@@ -4,7 +4,7 @@ use super::action::Action;
 use crate::{Outcome, out};
 use anyhow::{Context, Result, anyhow, bail};
 use schwann::io::read_text;
-use schwann::prof::live::{About, Judge, Moment, Rule};
+use schwann::prof::live::{About, Judge, Judged, Moment, Rule};
 use schwann::prof::plot::unit::quantity;
 use std::path::Path;
 use toml::Spanned;
@@ -124,7 +124,7 @@ impl Alerts {
     }
 
     /// Each rule by its name, as moments have it in their alerts: whether it holds now, or why that is not known.
-    pub(super) fn now(&self) -> Vec<(String, Result<bool, String>)> {
+    pub(super) fn now(&self) -> Vec<Judged> {
         self.0.iter().map(|w| (w.name.clone(), w.judge.now())).collect()
     }
 

@@ -4,7 +4,7 @@ use super::alerts::Alerts;
 use super::drive::Baselines;
 use crate::{Outcome, out};
 use anyhow::{Context, Result, bail};
-use schwann::prof::live::{About, Moment, Recorder, openmetrics};
+use schwann::prof::live::{About, Judged, Moment, Recorder, openmetrics};
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -169,6 +169,17 @@ impl Desk {
     pub(super) fn metrics(&self) -> String {
         let state = self.state();
         openmetrics(&self.0.about, state.latest.as_ref(), &state.alerts.now())
+    }
+
+    /// What is watched.
+    pub(super) fn about(&self) -> &About {
+        &self.0.about
+    }
+
+    /// The latest moment, if there was one, and what rules say of it.
+    pub(super) fn latest(&self) -> Option<(Moment, Vec<Judged>)> {
+        let state = self.state();
+        state.latest.clone().map(|moment| (moment, state.alerts.now()))
     }
 
     /// What the rules that decide say in the end.

@@ -141,18 +141,25 @@ impl Job<'_> {
             }
             let row = lanes * (3 + K);
             let mut sums = [[s.splat(0.0); 1]; K];
-            for e in 0..group.slots {
+            let mut e = 0;
+            if R > 2 {
+                let two = match group.near {
+                    0 => [table[0], table[1]],
+                    1 => [table[1], table[2]],
+                    _ => [table[R - 2], table[R - 1]],
+                };
+                while e < group.near_slots {
+                    let slot = slots.add(e * row);
+                    evaluate::<S, ACT, K>(s, slot, s.lookup(two, s.load_int(slot.cast())), &mut sums);
+                    e += 1;
+                }
+            }
+            while e < group.slots {
                 let slot = slots.add(e * row);
                 let indices = s.load_int(slot.cast());
                 let v = if R == 0 { s.gather(x, indices) } else { s.lookup(table, indices) };
-                let y = s.mul_add(s.load(slot.add(lanes)), v, s.load(slot.add(2 * lanes)));
-                add_up::<S, ACT, K, 1>(
-                    s,
-                    [y],
-                    #[inline(always)]
-                    |k, _| s.load(slot.add((3 + k) * lanes)),
-                    &mut sums,
-                );
+                evaluate::<S, ACT, K>(s, slot, v, &mut sums);
+                e += 1;
             }
             let mut result = [s.splat(0.0); K];
             for (result, [sum]) in result.iter_mut().zip(sums) {
@@ -160,5 +167,30 @@ impl Job<'_> {
             }
             result
         }
+    }
+}
+
+/// Adds what one slot gives, whose values are known.
+///
+/// # Safety
+/// It must be a slot of a table for `K` sums.
+#[inline(always)]
+unsafe fn evaluate<S: Simd, const ACT: u8, const K: usize>(
+    s: S,
+    slot: *const f32,
+    values: S::F,
+    sums: &mut [[S::F; 1]; K],
+) {
+    let lanes = S::LANES;
+    // SAFETY: the caller's promise.
+    unsafe {
+        let y = s.mul_add(s.load(slot.add(lanes)), values, s.load(slot.add(2 * lanes)));
+        add_up::<S, ACT, K, 1>(
+            s,
+            [y],
+            #[inline(always)]
+            |k, _| s.load(slot.add((3 + k) * lanes)),
+            sums,
+        );
     }
 }

@@ -70,6 +70,11 @@ pub(super) struct Group {
     pub(super) base: usize,
     /// How many registers these are; 0 if values are gathered from memory instead.
     pub(super) registers: usize,
+    /// Of three registers or more: how many evaluations, the first ones, find their values in two of them, which takes fewer
+    /// instructions; their indices count from the first of these two.
+    pub(super) near_slots: usize,
+    /// Which of the registers is the first of these two.
+    pub(super) near: usize,
     /// Where its tables begin, in floats: for each slot a register of indices, of scales, of shifts, and of each weight.
     pub(super) at: usize,
     /// Where the mask of those lanes begins that results are taken from: those of its destinations that have synapses.
@@ -436,12 +441,24 @@ impl Tables {
     fn group(&mut self, width: usize, slots: usize, of: &[Vec<Record>], mask: usize) {
         let lanes = self.table.lanes;
         let (base, registers) = self.table.window(of.iter().flatten());
+        // Two neighbours of the registers such that most slots need no others.
+        let is_near = |near: usize, r: &&Record| (near..near + 2).contains(&((r.source as usize - base) / lanes));
+        let slots_of = |near: usize| {
+            let busy = of.iter().filter(|places| !places.is_empty());
+            busy.map(|places| places.iter().filter(|r| is_near(near, r)).count()).min().unwrap_or(0)
+        };
+        let nears = (0..registers.saturating_sub(1)).filter(|_| registers > 2);
+        let (near_slots, near) = nears.map(|near| (slots_of(near), near)).max().unwrap_or((0, 0));
         let row = lanes * (3 + self.sums);
         let first = self.room(slots * row);
         for (lane, places) in of.iter().enumerate() {
-            for (slot, place) in places.iter().enumerate() {
+            let (mut ordered, far): (Vec<&Record>, Vec<&Record>) =
+                places.iter().partition(|r| near_slots > 0 && is_near(near, r));
+            ordered.extend(far);
+            for (slot, place) in ordered.into_iter().enumerate() {
                 let at = first + slot * row + lane;
-                self.floats[at] = f32::from_bits(place.source - base as u32);
+                let from = if slot < near_slots { base + near * lanes } else { base };
+                self.floats[at] = f32::from_bits(place.source - from as u32);
                 self.floats[at + lanes] = place.scale;
                 self.floats[at + 2 * lanes] = place.shift;
                 for k in 0..self.sums {
@@ -449,6 +466,6 @@ impl Tables {
                 }
             }
         }
-        self.groups.push(Group { width, slots, base, registers, at: first, mask });
+        self.groups.push(Group { width, slots, base, registers, near_slots, near, at: first, mask });
     }
 }

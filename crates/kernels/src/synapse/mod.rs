@@ -450,7 +450,12 @@ fn add_up<S: Simd, const ACT: u8, const K: usize, const N: usize>(
     let mut act = arguments;
     match ACT {
         SIGMOID => act = sigmoid_of_exp2(s, act),
-        TANH => act.iter_mut().for_each(|y| *y = math::tanh(s, *y)),
+        // No closure: it would not be compiled for the instruction set, and be called.
+        TANH => {
+            for y in &mut act {
+                *y = math::tanh(s, *y);
+            }
+        }
         _ => {}
     }
     for i in 0..N {

@@ -458,7 +458,12 @@ impl Job<'_> {
                 }
                 y = sigmoid_of_exp2(s, y);
             }
-            TANH => y.iter_mut().for_each(|y| *y = math::tanh(s, *y)),
+            // No closure: it would not be compiled for the instruction set, and be called.
+            TANH => {
+                for y in &mut y {
+                    *y = math::tanh(s, *y);
+                }
+            }
             _ => {}
         }
         y

@@ -1,4 +1,4 @@
-//! A moment in the text that Prometheus and its kin read: OpenMetrics 1.0.
+//! A moment as metrics, and those in the text that Prometheus and its kin read: OpenMetrics 1.0.
 //!
 //! What is not known has no sample: a metric that is 0 would say something else. `schwann_unavailable_info` names it with the
 //! reason.
@@ -14,18 +14,22 @@ pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; cha
 /// Operations with samples of their own.
 const MOST_OPERATIONS: usize = 64;
 
+/// What tells samples of one name apart.
+pub(super) type Labels = Vec<(String, String)>;
+
 /// Samples of one name.
-struct Family {
-    kind: &'static str,
-    unit: &'static str,
-    help: String,
-    /// Labels and values.
-    samples: Vec<(String, f64)>,
+pub(super) struct Family {
+    /// `gauge`, `counter` or `info`.
+    pub(super) kind: &'static str,
+    /// The unit, as names end with it.
+    pub(super) unit: &'static str,
+    pub(super) help: String,
+    pub(super) samples: Vec<(Labels, f64)>,
 }
 
 /// All families, by name.
 #[derive(Default)]
-struct Text {
+struct Families {
     families: BTreeMap<String, Family>,
     unknown: BTreeMap<String, String>,
 }
@@ -45,9 +49,8 @@ fn escaped(text: &str) -> String {
     out
 }
 
-fn labels(pairs: &[(&str, &str)]) -> String {
-    let each = pairs.iter().map(|(name, value)| format!("{name}=\"{}\"", escaped(value)));
-    each.collect::<Vec<_>>().join(",")
+fn labels(pairs: &[(&str, &str)]) -> Labels {
+    pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
 }
 
 /// A unit of ours: what it is called there, and how many of those it is.
@@ -66,15 +69,15 @@ fn unit(ours: &str) -> (&'static str, f64) {
     }
 }
 
-impl Text {
-    fn add(&mut self, name: &str, kind: &'static str, unit: &'static str, help: &str, labels: String, value: f64) {
+impl Families {
+    fn add(&mut self, name: &str, kind: &'static str, unit: &'static str, help: &str, labels: Labels, value: f64) {
         let family = || Family { kind, unit, help: help.to_owned(), samples: vec![] };
         let family = self.families.entry(name.to_owned()).or_insert_with(family);
         family.samples.push((labels, value));
     }
 
     /// A figure; where it has no value, the reason. `called` is what it is called among those.
-    fn figure(&mut self, name: &str, kind: &'static str, help: &str, labels: String, called: &str, figure: &Figure) {
+    fn figure(&mut self, name: &str, kind: &'static str, help: &str, labels: Labels, called: &str, figure: &Figure) {
         let (unit, scale) = unit(&figure.unit);
         match figure.value.filter(|v| v.is_finite()) {
             Some(value) => self.add(name, kind, unit, help, labels, value * scale),
@@ -85,34 +88,18 @@ impl Text {
         }
     }
 
-    fn write(mut self) -> String {
+    /// All of them, with those that are not known.
+    fn whole(mut self) -> BTreeMap<String, Family> {
         for (figure, reason) in std::mem::take(&mut self.unknown) {
             let labels = labels(&[("figure", &figure), ("reason", &reason)]);
             self.add("schwann_unavailable", "info", "", "Figures that are not known, with the reason", labels, 1.0);
         }
-        let mut text = String::new();
-        for (name, family) in &self.families {
-            let _ = writeln!(text, "# TYPE {name} {}", family.kind);
-            if !family.unit.is_empty() {
-                let _ = writeln!(text, "# UNIT {name} {}", family.unit);
-            }
-            let _ = writeln!(text, "# HELP {name} {}", escaped(&family.help));
-            let suffix = match family.kind {
-                "counter" => "_total",
-                "info" => "_info",
-                _ => "",
-            };
-            for (labels, value) in &family.samples {
-                let labels = if labels.is_empty() { String::new() } else { format!("{{{labels}}}") };
-                let _ = writeln!(text, "{name}{suffix}{labels} {value}");
-            }
-        }
-        text + "# EOF\n"
+        self.families
     }
 }
 
 /// A reading of the machine: its metric's name without the unit, and labels.
-fn reading(name: &str) -> (String, String) {
+fn reading(name: &str) -> (String, Labels) {
     for (kind, each, label) in [("cpu", "core", "core"), ("gpu", "each_gpu", "gpu")] {
         let numbered = name.strip_prefix(kind).and_then(|rest| rest.split_once('_'));
         if let Some((number, what)) = numbered.filter(|(n, _)| !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit())) {
@@ -121,14 +108,40 @@ fn reading(name: &str) -> (String, String) {
     }
     match name.strip_prefix("temperature_") {
         Some(sensor) => ("temperature".into(), labels(&[("sensor", sensor)])),
-        None => (name.to_owned(), String::new()),
+        None => (name.to_owned(), vec![]),
     }
 }
 
-/// The text of a moment; without one, of what is watched. Of each rule, whether it holds at that moment, or why that is not
-/// known.
-pub fn openmetrics(about: &About, moment: Option<&Moment>, rules: &[(String, Result<bool, String>)]) -> String {
-    let mut text = Text::default();
+/// A rule's name, and whether it holds at a moment, or why that is not known.
+pub type Judged = (String, Result<bool, String>);
+
+/// The text of a moment; without one, of what is watched.
+pub fn openmetrics(about: &About, moment: Option<&Moment>, rules: &[Judged]) -> String {
+    let mut text = String::new();
+    for (name, family) in &families(about, moment, rules) {
+        let _ = writeln!(text, "# TYPE {name} {}", family.kind);
+        if !family.unit.is_empty() {
+            let _ = writeln!(text, "# UNIT {name} {}", family.unit);
+        }
+        let _ = writeln!(text, "# HELP {name} {}", escaped(&family.help));
+        let suffix = match family.kind {
+            "counter" => "_total",
+            "info" => "_info",
+            _ => "",
+        };
+        for (labels, value) in &family.samples {
+            let each = labels.iter().map(|(label, value)| format!("{label}=\"{}\"", escaped(value)));
+            let labels = each.collect::<Vec<_>>().join(",");
+            let labels = if labels.is_empty() { labels } else { format!("{{{labels}}}") };
+            let _ = writeln!(text, "{name}{suffix}{labels} {value}");
+        }
+    }
+    text + "# EOF\n"
+}
+
+/// The metrics of a moment; without one, of what is watched.
+pub(super) fn families(about: &About, moment: Option<&Moment>, rules: &[Judged]) -> BTreeMap<String, Family> {
+    let mut told = Families::default();
     let all = labels(&[
         ("model", &about.model),
         ("program", &about.program),
@@ -136,51 +149,51 @@ pub fn openmetrics(about: &About, moment: Option<&Moment>, rules: &[(String, Res
         ("machine", &about.machine),
         ("version", env!("CARGO_PKG_VERSION")),
     ]);
-    text.add("schwann_watched", "info", "", "What is watched", all, 1.0);
+    told.add("schwann_watched", "info", "", "What is watched", all, 1.0);
     if let Some(deadline) = about.deadline_s {
         let help = "The time within which a run should end";
-        text.add("schwann_deadline_seconds", "gauge", "seconds", help, String::new(), deadline);
+        told.add("schwann_deadline_seconds", "gauge", "seconds", help, vec![], deadline);
     }
-    let none = String::new;
+    let none = Vec::new;
     let roof = "What multiply-adds reach at best on as many threads";
-    text.figure("schwann_arithmetic_roof_flops_per_second", "gauge", roof, none(), "flops_roof", &about.flops_roof);
+    told.figure("schwann_arithmetic_roof_flops_per_second", "gauge", roof, none(), "flops_roof", &about.flops_roof);
     let roof = "What reading memory reaches at best";
-    text.figure("schwann_memory_roof_bytes_per_second", "gauge", roof, none(), "bandwidth_roof", &about.bandwidth_roof);
-    let Some(m) = moment else { return text.write() };
+    told.figure("schwann_memory_roof_bytes_per_second", "gauge", roof, none(), "bandwidth_roof", &about.bandwidth_roof);
+    let Some(m) = moment else { return told.whole() };
     let (l, w) = (&m.latency, &m.work);
     let help = "Seconds since watching began";
-    text.add("schwann_watched_seconds", "gauge", "seconds", help, none(), m.at_s);
-    text.figure("schwann_runs", "counter", "Runs since watching began", none(), "total", &l.total);
+    told.add("schwann_watched_seconds", "gauge", "seconds", help, none(), m.at_s);
+    told.figure("schwann_runs", "counter", "Runs since watching began", none(), "total", &l.total);
     let help = "Runs that missed the deadline";
-    text.figure("schwann_deadline_misses", "counter", help, none(), "misses_total", &l.misses_total);
+    told.figure("schwann_deadline_misses", "counter", help, none(), "misses_total", &l.misses_total);
     for (stat, figure) in [("min", &l.min), ("p50", &l.p50), ("p95", &l.p95), ("p99", &l.p99), ("max", &l.max)] {
         let help = "How long runs took since the moment before";
         let called = format!("latency_{stat}");
-        text.figure("schwann_run_duration_seconds", "gauge", help, labels(&[("stat", stat)]), &called, figure);
+        told.figure("schwann_run_duration_seconds", "gauge", help, labels(&[("stat", stat)]), &called, figure);
     }
     match l.rate.value {
-        Some(rate) => text.add("schwann_run_rate_hertz", "gauge", "hertz", "Runs a second", none(), rate),
-        None => text.figure("schwann_run_rate_hertz", "gauge", "", none(), "rate", &l.rate),
+        Some(rate) => told.add("schwann_run_rate_hertz", "gauge", "hertz", "Runs a second", none(), rate),
+        None => told.figure("schwann_run_rate_hertz", "gauge", "", none(), "rate", &l.rate),
     }
-    text.figure("schwann_busy_ratio", "gauge", "Part of the time that was spent in runs", none(), "busy", &l.busy);
+    told.figure("schwann_busy_ratio", "gauge", "Part of the time that was spent in runs", none(), "busy", &l.busy);
     let help = "Arithmetic while a run goes on";
-    text.figure("schwann_arithmetic_flops_per_second", "gauge", help, none(), "flops", &w.flops);
+    told.figure("schwann_arithmetic_flops_per_second", "gauge", help, none(), "flops", &w.flops);
     let help = "Bytes that operations move at least while a run goes on";
-    text.figure("schwann_memory_traffic_bytes_per_second", "gauge", help, none(), "bandwidth", &w.bandwidth);
+    told.figure("schwann_memory_traffic_bytes_per_second", "gauge", help, none(), "bandwidth", &w.bandwidth);
     let help = "Part of the machine's limit that is reached";
-    text.figure("schwann_roof_ratio", "gauge", help, none(), "roof_share", &w.roof_share);
+    told.figure("schwann_roof_ratio", "gauge", help, none(), "roof_share", &w.roof_share);
     for operation in m.operations.iter().take(MOST_OPERATIONS) {
         let all = labels(&[("operation", &operation.name)]);
         let help = "Part of a run's time";
-        text.figure("schwann_operation_share_ratio", "gauge", help, all.clone(), &operation.name, &operation.share);
+        told.figure("schwann_operation_share_ratio", "gauge", help, all.clone(), &operation.name, &operation.share);
         let help = "Seconds of a run";
-        text.figure("schwann_operation_seconds", "gauge", help, all, &operation.name, &operation.time);
+        told.figure("schwann_operation_seconds", "gauge", help, all, &operation.name, &operation.time);
     }
     let memory =
         [("arena", &m.memory.arena), ("weights", &m.memory.weights), ("pool", &m.memory.pool), ("rss", &m.memory.rss)];
     for (kind, figure) in memory {
         let all = labels(&[("kind", kind)]);
-        text.figure("schwann_memory_bytes", "gauge", "Memory of the watched program", all, kind, figure);
+        told.figure("schwann_memory_bytes", "gauge", "Memory of the watched program", all, kind, figure);
     }
     for (name, figure) in &m.machine {
         let (metric, all) = reading(name);
@@ -192,18 +205,18 @@ pub fn openmetrics(about: &About, moment: Option<&Moment>, rules: &[(String, Res
         // Names of sensors come from the system, and a metric's name has letters of its own.
         let metric: String =
             metric.chars().map(|c| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '_' }).collect();
-        text.figure(&format!("schwann_machine_{metric}{suffix}"), kind, &help, all, name, figure);
+        told.figure(&format!("schwann_machine_{metric}{suffix}"), kind, &help, all, name, figure);
     }
     for (rule, holds) in rules {
         match holds {
             Ok(holds) => {
                 let (help, value) = ("Whether a rule holds: 1 yes, 0 no", f64::from(u8::from(*holds)));
-                text.add("schwann_rule_holds", "gauge", "", help, labels(&[("rule", rule)]), value);
+                told.add("schwann_rule_holds", "gauge", "", help, labels(&[("rule", rule)]), value);
             }
-            Err(why) => drop(text.unknown.insert(format!("rule {rule}"), why.clone())),
+            Err(why) => drop(told.unknown.insert(format!("rule {rule}"), why.clone())),
         }
     }
-    text.write()
+    told.whole()
 }
 
 #[cfg(test)]

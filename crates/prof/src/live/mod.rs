@@ -10,6 +10,7 @@ mod drive;
 pub mod made_up;
 mod metrics;
 mod moment;
+mod otlp;
 mod record;
 mod rules;
 mod sum;
@@ -18,8 +19,9 @@ mod trace;
 #[cfg(unix)]
 pub use attach::{Attach, attach};
 pub use drive::{Drive, drive};
-pub use metrics::{CONTENT_TYPE, openmetrics};
+pub use metrics::{CONTENT_TYPE, Judged, openmetrics};
 pub use moment::{About, Latency, Memory, Moment, Operation, Work};
+pub use otlp::otlp;
 pub use record::{Recorder, Replay};
 pub use rules::{Judge, Mistake, Rule, Verdict, figures};
 pub use trace::{MOST_MOMENTS, Tracks};
