@@ -176,7 +176,8 @@ pub(crate) fn run(args: &Args) -> Result<Outcome> {
     let graph = prepared(&given)?;
     let layers = Layers::of(&graph);
     if layers.list().is_empty() {
-        bail!("{} has no matrix of f32 weights that a product multiplies with", args.file.display());
+        let what = "has no matrix of f32 weights that a product multiplies with; numbers of single synapses stay f32";
+        bail!("{} {what}", args.file.display());
     }
     for kept in &args.keep {
         if !layers.list().iter().any(|layer| is_within(&layer.name, kept)) {

@@ -97,6 +97,7 @@ fn bad_input_is_told_what_to_write() {
     says(&["net.safetensors", "--to", "f16", "--activations", "int8"], "products in integers");
     says(&["net.safetensors", "--budget", "0.1"], "err=");
     says(&["none.safetensors", "--to", "int8"], "no file");
+    says(&["wired-ltc", "--to", "int8"], "numbers of single synapses stay f32");
     says(&["net.safetensors", "--to", "int8", "-o", "net.safetensors"], "net.safetensors");
     says(&["net.safetensors", "--to", "int8", "--calibrate", "none.npy"], "none.npy");
 }

@@ -34,6 +34,7 @@ struct Mapping {
     #[cfg_attr(not(target_os = "linux"), expect(dead_code, reason = "pages are given back only where the system can"))]
     memory: MmapMut,
     start: *mut u8,
+    /// Bytes that rooms may have.
     len: usize,
 }
 
@@ -118,14 +119,20 @@ fn no_memory(bytes: usize, problem: &dyn std::fmt::Display) -> String {
 
 /// A mapping of so many bytes.
 fn map(bytes: usize) -> Result<Arc<Mapping>, String> {
-    let mut memory = MmapMut::map_anon(bytes).map_err(|problem| no_memory(bytes, &problem))?;
+    // A mapping that ends within a large page has small pages there: one row with 4-bit weights of 9 MB from memory took 7%
+    // longer.
     #[cfg(target_os = "linux")]
-    if bytes >= LARGE_PAGE {
+    let len = if bytes < LARGE_PAGE { bytes } else { bytes.checked_next_multiple_of(LARGE_PAGE).unwrap_or(bytes) };
+    #[cfg(not(target_os = "linux"))]
+    let len = bytes;
+    let mut memory = MmapMut::map_anon(len).map_err(|problem| no_memory(bytes, &problem))?;
+    #[cfg(target_os = "linux")]
+    if len >= LARGE_PAGE {
         // Without large pages it is only slower.
         let _ = memory.advise(memmap2::Advice::HugePage);
     }
-    let (start, len) = (memory.as_mut_ptr(), memory.len());
-    Ok(Arc::new(Mapping { memory, start, len }))
+    let start = memory.as_mut_ptr();
+    Ok(Arc::new(Mapping { memory, start, len: bytes }))
 }
 
 impl Deref for Room {

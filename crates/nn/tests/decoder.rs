@@ -7,6 +7,7 @@ use schwann_core::pass::PassOptions;
 use schwann_core::{CompileOptions, Graph, Program, Tensor};
 use schwann_nn::decoder::{self, Decoder, FeedForward, Pairing};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 fn data(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/decoders").join(name)
@@ -127,9 +128,11 @@ fn operations_have_the_names_of_the_parts_that_they_belong_to() {
     }
 }
 
-/// Writes a folder's files anew, with the text of its configuration changed.
-fn changed(name: &str, change: impl Fn(String) -> String) -> String {
-    let to = std::env::temp_dir().join(format!("schwann-decoder-{}-{name}", std::process::id()));
+/// Opens a folder's files with the text of its configuration changed.
+fn opened(name: &str, change: impl Fn(String) -> String) -> schwann_nn::Result<(Decoder, decoder::Weights)> {
+    static COUNT: AtomicUsize = AtomicUsize::new(0);
+    let number = COUNT.fetch_add(1, Ordering::Relaxed);
+    let to = std::env::temp_dir().join(format!("schwann-decoder-{}-{name}-{number}", std::process::id()));
     let _ = std::fs::remove_dir_all(&to);
     std::fs::create_dir_all(&to).unwrap();
     for file in std::fs::read_dir(data(name)).unwrap() {
@@ -138,9 +141,29 @@ fn changed(name: &str, change: impl Fn(String) -> String) -> String {
     }
     let config = std::fs::read_to_string(to.join("config.json")).unwrap();
     std::fs::write(to.join("config.json"), change(config)).unwrap();
-    let error = decoder::open(&to).map(|_| ()).unwrap_err().to_string();
+    let opened = decoder::open(&to);
     std::fs::remove_dir_all(&to).unwrap();
-    error
+    opened
+}
+
+/// The error of such files.
+fn changed(name: &str, change: impl Fn(String) -> String) -> String {
+    opened(name, change).map(|_| ()).unwrap_err().to_string()
+}
+
+/// The tables of angles are what a file of a kilobyte could make large.
+#[test]
+fn a_small_file_that_claims_a_long_context_makes_a_small_network() {
+    let claimed = "\"max_position_embeddings\": 1000000000";
+    let folder = opened("llama", |text| text.replace("\"max_position_embeddings\": 40", claimed)).unwrap();
+    let [is, becomes] = [40, 1_000_000_000].map(|context| entry("llama.context_length", context));
+    let file = opened_gguf("llama.gguf", &is, &becomes).unwrap();
+    for (decoder, weights) in [folder, file] {
+        assert_eq!(decoder.context, (1 << 17) / (decoder.head_size / 2));
+        let graph = decoder.graph(&weights).unwrap();
+        let bytes: usize = graph.weights().values().map(|tensor| tensor.bytes().len()).sum();
+        assert!(bytes < 2 << 20, "{bytes} bytes");
+    }
 }
 
 #[test]
@@ -207,13 +230,17 @@ fn an_index_that_names_files_elsewhere_is_refused() {
     std::fs::remove_dir_all(&to).unwrap();
 }
 
-/// Metadata of a GGUF file with a number or text changed in place; the lengths stay.
-fn changed_gguf(file: &str, from: &[u8], to: &[u8]) -> String {
+/// Opens a GGUF file with a number or text of its metadata changed in place; the lengths stay.
+fn opened_gguf(file: &str, from: &[u8], to: &[u8]) -> schwann_nn::Result<(Decoder, decoder::Weights)> {
     let mut bytes = std::fs::read(data(file)).unwrap();
     let at = bytes.windows(from.len()).position(|window| window == from).unwrap();
     bytes[at..at + to.len()].copy_from_slice(to);
-    let read = Gguf::from_bytes(bytes).map_err(schwann_nn::Error::from).and_then(|file| decoder::from_gguf(&file));
-    read.map(|_| ()).unwrap_err().to_string()
+    Gguf::from_bytes(bytes).map_err(schwann_nn::Error::from).and_then(|file| decoder::from_gguf(&file))
+}
+
+/// The error of such a file.
+fn changed_gguf(file: &str, from: &[u8], to: &[u8]) -> String {
+    opened_gguf(file, from, to).map(|_| ()).unwrap_err().to_string()
 }
 
 /// A key with its value, a u32, behind it.

@@ -97,8 +97,10 @@ pub enum FeedForward {
     SquaredRelu,
 }
 
-/// The tables of angles have at most this many numbers, so that a small file cannot ask for much memory.
+/// The tables of angles have at most this many numbers.
 const MOST_ANGLES: usize = 1 << 23;
+/// A table of angles that is no larger than this may have more numbers than there are weights.
+const FEW_ANGLES: usize = 1 << 17;
 
 impl Decoder {
     /// A small decoder of bytes, to change.
@@ -126,6 +128,16 @@ impl Decoder {
     /// The longest context that a decoder with heads of this size can have: its tables of angles have a bound.
     pub fn longest_context(head_size: usize) -> usize {
         MOST_ANGLES / (head_size / 2).max(1)
+    }
+
+    /// Shortens the context of a decoder from a file until a table of angles has no more numbers than there are weights, so
+    /// that a small file cannot ask for much memory and time. Tables of up to [`FEW_ANGLES`] stay.
+    pub(super) fn bound_context(&mut self) -> Result<()> {
+        let size = |param: &Param| param.shape.iter().fold(1, |n: usize, axis| n.saturating_mul(*axis));
+        let weights = self.params()?.iter().map(size).fold(0, usize::saturating_add);
+        let pairs = (self.head_size / 2).max(1);
+        self.context = self.context.min(weights.max(FEW_ANGLES) / pairs);
+        Ok(())
     }
 
     /// Refuses what cannot be, by its name.

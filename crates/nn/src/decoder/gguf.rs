@@ -97,7 +97,7 @@ fn config(file: &Gguf) -> Result<Decoder> {
         pairing: own.pairing,
         factors: factors(file, name, head_size)?,
     };
-    let decoder = Decoder {
+    let mut decoder = Decoder {
         // The table of embeddings says how many symbols there are; lists of them may be longer or missing.
         vocabulary: file.entry("token_embd.weight").map_err(|_| missing("token_embd.weight"))?.shape[..]
             .first()
@@ -119,7 +119,7 @@ fn config(file: &Gguf) -> Result<Decoder> {
         biases: own.biases,
         head_norms: own.head_norms,
     };
-    decoder.check()?;
+    decoder.bound_context()?;
     Ok(decoder)
 }
 

@@ -79,7 +79,7 @@ fn config(text: &str) -> Result<(Decoder, Form)> {
         other => return Err(Error::argument("hidden_act", other, "silu or relu2")),
     };
     let form = form(&fields, text)?;
-    let decoder = Decoder {
+    let mut decoder = Decoder {
         vocabulary: fields.size("vocab_size")?,
         width,
         layers: fields.size("num_hidden_layers")?,
@@ -97,7 +97,7 @@ fn config(text: &str) -> Result<(Decoder, Form)> {
         biases: qwen2,
         head_norms: qwen3,
     };
-    decoder.check()?;
+    decoder.bound_context()?;
     Ok((decoder, form))
 }
 

@@ -25,7 +25,7 @@ pub const VERSION: u32 = 2;
 
 /// Counts the changes of what is priced (`fit::Unit`) and of the kernels behind it: prices of another count are of no use,
 /// and part of a machine's fingerprint.
-const PRICED: u32 = 6;
+const PRICED: u32 = 7;
 
 /// Rounds over the suite.
 const ROUNDS: usize = 4;
@@ -646,7 +646,10 @@ pub(super) mod tests {
             (Unit::F16RowByte, 0.02e-9),
             (Unit::Converted, 0.05e-9),
             (Unit::RoundedCall, 40e-9),
+            (Unit::RoundedRow, 20e-9),
+            (Unit::RoundedBlock, 4e-9),
             (Unit::RoundedElement, 0.2e-9),
+            (Unit::RoundedTile, 20e-9),
             (Unit::ScaledSum, 0.1e-9),
             (Unit::Int8RowByte, 0.01e-9),
             (Unit::Int4RowByte, 0.02e-9),

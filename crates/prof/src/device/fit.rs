@@ -117,8 +117,14 @@ pub enum Unit {
     Converted,
     /// A product in integers: rows of 8 bits with low-bit weights.
     RoundedCall,
-    /// An element of a row that is rounded to 8 bits for it.
+    /// A row that is rounded to 8 bits for it.
+    RoundedRow,
+    /// A block of such a row, of which the sum is taken.
+    RoundedBlock,
+    /// An element of such a row.
     RoundedElement,
+    /// A tile of the product's result.
+    RoundedTile,
     /// A sum of integers that is scaled: one for each block of each row and column.
     ScaledSum,
     /// A byte of packed 8-bit codes in a product in integers of one row.
@@ -183,6 +189,7 @@ impl Unit {
             | Unit::Bf16RowByte
             | Unit::F16Work
             | Unit::F16RowByte
+            | Unit::RoundedBlock
             | Unit::RoundedElement
             | Unit::ScaledSum
             | Unit::Int8RowByte
@@ -211,6 +218,8 @@ impl Unit {
             | Unit::ProductCall
             | Unit::ProductTile
             | Unit::RoundedCall
+            | Unit::RoundedRow
+            | Unit::RoundedTile
             | Unit::WidenedCall
             | Unit::MapCall
             | Unit::SynapseCall
@@ -561,9 +570,13 @@ impl Units<'_> {
             Code::Ternary4 | Code::Ternary5 => (2.0, Unit::TernaryRowByte, Unit::TernaryWork),
         };
         if rounded {
+            let (blocks, width) = (p.k.div_ceil(block.max(1)), self.target.lanes * self.target.panel);
             self.add(Unit::RoundedCall, 1.0);
+            self.add(Unit::RoundedRow, p.m as f64);
+            self.add(Unit::RoundedBlock, (p.m * blocks) as f64);
             self.add(Unit::RoundedElement, (p.m * p.k) as f64);
-            self.add(Unit::ScaledSum, (p.m * padded * p.k.div_ceil(block.max(1))) as f64);
+            self.add(Unit::RoundedTile, (p.m.div_ceil(tile_rows()) * p.n.div_ceil(width)) as f64);
+            self.add(Unit::ScaledSum, (p.m * padded * blocks) as f64);
             match p.m {
                 1 => self.add(byte, codes * bits / 8.0),
                 _ => self.add(multiply, work),

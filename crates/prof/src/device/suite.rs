@@ -208,7 +208,8 @@ fn low_bit(scheme: Scheme, rounded: bool, rows: usize, [k, n]: [usize; 2], bytes
         for (half, [from, to]) in [[k, n], [n, k]].into_iter().enumerate() {
             let w = low_bit_weights(&mut b, &format!("w{pair}.{half}"), scheme, [from, to])?;
             let left = if rounded { b.round_rows(x)? } else { x };
-            x = b.matmul_t(left, w, false, true)?;
+            let bias = b.weight(&format!("b{pair}.{half}"), data(&[to])?)?;
+            x = b.linear(left, w, Some(bias))?;
         }
     }
     b.output("y", x)?;
@@ -391,11 +392,19 @@ pub(super) fn each(l1: Option<usize>, l2: Option<usize>, take: &mut dyn FnMut(Pi
         take(converted(dtype, [64, 48])?)?;
     }
     for scheme in [Scheme::INT8, Scheme::INT4, Scheme::TERNARY] {
-        for sizes in [[64, 64], [256, 192], [256, 320]] {
+        // Square ones and wide ones, so that rounding rows and multiplying them are told apart.
+        for sizes in [[64, 64], [256, 192], [256, 320], [32, 768], [512, 640], [1024, 64]] {
             take(low_bit(scheme, true, 1, sizes, l2 / 8)?)?;
         }
-        // Narrow and wide ones, so that rounding rows and multiplying them are told apart.
-        for (rows, sizes) in [(4, [64, 64]), (8, [128, 192]), (32, [256, 128]), (16, [24, 24]), (12, [512, 512])] {
+        for (rows, sizes) in [
+            (4, [64, 64]),
+            (8, [128, 192]),
+            (32, [256, 128]),
+            (16, [24, 24]),
+            (12, [512, 512]),
+            (16, [32, 512]),
+            (32, [512, 384]),
+        ] {
             take(low_bit(scheme, true, rows, sizes, l2 / 8)?)?;
         }
         // Rows of f32 read codes only of weights that are not small.
