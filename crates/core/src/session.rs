@@ -3,7 +3,9 @@
 //! All memory of the runs belongs to the backend's [`Stream`]. A session checks the inputs it is given, and knows for
 //! each input where its value is: with the caller, in the session (a state that the caller wrote), or in the stream.
 
-use crate::backend::{Bound, Inputs, Observer, Sizes, Source, Stream, state_places};
+mod given;
+
+use crate::backend::{Bound, Observer, Sizes, Stream, state_places};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::graph::Graph;
@@ -13,6 +15,7 @@ use crate::plan::{Plan, check_work};
 use crate::run::Program;
 use crate::shape::{Bindings, Dim};
 use crate::tensor::{Tensor, View};
+use given::{Argument, Given, Held, check_places, elsewhere};
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -49,17 +52,6 @@ struct Layout {
     generation: u64,
     bound: Arc<dyn Bound>,
     _memory: Reservation,
-}
-
-/// Where the value of an input is if the run is not given one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Held {
-    /// Nowhere: a state starts at zero, any other input is missing.
-    Nowhere,
-    /// In the session, on the host.
-    Host,
-    /// In the stream.
-    Stream,
 }
 
 /// One stream through a program: its memory, its state and its latest results.
@@ -109,51 +101,10 @@ impl std::fmt::Debug for Session {
     }
 }
 
-#[cold]
-fn elsewhere() -> Error {
-    let why = "the last run wrote it into memory of the caller's".into();
-    Error::Unavailable { what: "a result", why }
-}
-
 /// Equality of a few elements by an inlined loop: a call of `memcmp` would take longer.
 #[inline(always)]
 fn same<T: PartialEq>(a: &[T], b: &[T]) -> bool {
     a.len() == b.len() && a.iter().zip(b).all(|(a, b)| a == b)
-}
-
-/// What a run can be given: a tensor, or elements in memory of the caller's.
-trait Argument {
-    fn view(&self) -> View<'_>;
-}
-impl Argument for &Tensor {
-    #[inline(always)]
-    fn view(&self) -> View<'_> {
-        View::of(self)
-    }
-}
-impl Argument for View<'_> {
-    #[inline(always)]
-    fn view(&self) -> View<'_> {
-        *self
-    }
-}
-
-/// The inputs of a run: what the caller gave, and what is held for the rest.
-struct Given<'a, A> {
-    arguments: &'a [(&'a str, A)],
-    given: &'a [Option<usize>],
-    host: &'a [Option<Tensor>],
-    held: &'a [Held],
-}
-impl<A: Argument> Inputs for Given<'_, A> {
-    #[inline]
-    fn source(&self, index: usize) -> Source<'_> {
-        match (self.given[index], self.held[index], &self.host[index]) {
-            (Some(at), ..) => Source::Host(self.arguments[at].1.view().bytes()),
-            (None, Held::Host, Some(value)) => Source::Host(value.bytes()),
-            _ => Source::Kept,
-        }
-    }
 }
 
 impl Session {
@@ -278,7 +229,7 @@ impl Session {
         }
         self.prepare(inputs, "another run")?;
         if !into.is_empty() {
-            self.check_places(into)?;
+            check_places(self.program.graph(), &self.sizes, into)?;
         }
         let given = Given { arguments: inputs, given: &self.given, host: &self.host, held: &self.held };
         let Some(stream) = &mut self.stream else {
@@ -323,25 +274,6 @@ impl Session {
         }
         if let Some(timeline) = observer.and_then(|o| o.timeline()) {
             timeline.stop();
-        }
-        Ok(())
-    }
-
-    /// Whether outputs fit the places that are given for them.
-    fn check_places(&self, into: &[Option<&mut [u8]>]) -> Result<()> {
-        let outputs = self.program.graph().outputs();
-        if into.len() > outputs.len() {
-            let (expected, got) = (format!("places for at most {} outputs", outputs.len()), into.len().to_string());
-            return Err(Error::Tensor { expected, got });
-        }
-        for ((sized, place), output) in self.sizes.outputs.iter().zip(into).zip(outputs) {
-            let Some(place) = place else { continue };
-            let (dtype, shape) = sized;
-            let wanted = Sizes::bytes(sized);
-            if place.len() != wanted || (wanted > 0 && place.as_ptr().align_offset(dtype.size()) != 0) {
-                let expected = format!("{wanted} bytes, aligned for {dtype}{shape:?}, to write `{}` into", output.name);
-                return Err(Error::Tensor { expected, got: format!("{} bytes", place.len()) });
-            }
         }
         Ok(())
     }
