@@ -1,16 +1,18 @@
 //! The native part of the Python package `schwann`; `python/schwann` has the rest.
 //!
-//! It binds the façade and nothing below it. Arrays come in and go out without a copy ([`array`]); errors become exceptions of
-//! the kind that fits, with the same words ([`error`]); what runs does so without Python's lock, and what runs for long can be
-//! interrupted ([`wait`]).
+//! It binds the façade and nothing below it. Arrays come in and go out without a copy (`array`); errors become exceptions of
+//! the kind that fits, with the same words (`error`); what runs does so without Python's lock, and what runs for long can be
+//! interrupted (`wait`).
 
 mod array;
+mod compiled;
 mod error;
 mod layer;
 mod measure;
 mod model;
 mod network;
 mod quantize;
+mod session;
 mod stream;
 mod train;
 mod wait;
@@ -106,9 +108,11 @@ mod _schwann {
     #[pymodule_export]
     use super::measure::{_gate, _load_baseline, _predict, _profile, _save_baseline, _tune, _turns, Profile};
     #[pymodule_export]
-    use super::model::{Model, Session};
+    use super::model::Model;
     #[pymodule_export]
     use super::quantize::_quantize;
+    #[pymodule_export]
+    use super::session::Session;
     #[pymodule_export]
     use super::stream::{Runner, State};
     #[pymodule_export]

@@ -180,7 +180,7 @@ def test_bad_input_of_layers_is_refused_with_words_that_help():
         ours(torch.zeros(2, 3, 8, dtype=torch.float64))
     with pytest.raises(ValueError, match=r"expected \[L, C\]"):
         ours(torch.zeros(8))
-    with pytest.raises(ValueError, match=r"got f32\[2, 3, 7\]"):
+    with pytest.raises(ValueError, match=r"got shape \[2, 3, 7\]"):
         ours(torch.zeros(2, 3, 7))
     with pytest.raises(RuntimeError, match=r"`hx` is float32\[16\]; expected \[B, H\]"):
         ours(torch.zeros(2, 3, 8), torch.zeros(16))

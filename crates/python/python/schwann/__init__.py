@@ -91,16 +91,17 @@ def from_torch(
     found = collect(module, sample)
     arrays = {}
     for key, value in found.tensors.items():
+        # The sample and its results are for files, which `schwann verify` compares.
+        if not (key.startswith("model.") or key.endswith("adjacency")):
+            continue
         tensor = value.detach().cpu()
         wide = tensor.is_floating_point() and str(tensor.dtype) != "torch.float32"
         arrays[key] = (tensor.float() if wide else tensor).contiguous().numpy()
     if not quiet:
         for note in found.notes:
             print(f"note: {note}")
-    # The sample and its results are for files, which `schwann verify` compares.
-    kept = {key: value for key, value in arrays.items() if key not in ("x", "y", "timespans") and not key.endswith(("hn", "cn"))}
     return _schwann._from_state_dict(
-        kept, found.metadata, name=name or type(module).__name__, backend=backend, threads=threads
+        arrays, found.metadata, name=name or type(module).__name__, backend=backend, threads=threads
     )
 
 
