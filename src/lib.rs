@@ -51,8 +51,8 @@
 
 pub use schwann_core::{
     Bindings, Changing, CompileOptions, Cost, DType, Dim, Error, Figure, Graph, GraphBuilder, Op, Program, Provenance,
-    Result, Series, Session, Shape, Tensor, Type, Value, backend, cases, dtype, error, figure, grad, graph, io, live,
-    memory, op, pass, plan, quant, run, shape, show, svg, tensor,
+    Result, Series, Session, Shape, Tensor, Type, Value, View, backend, cases, dtype, error, figure, grad, graph, io,
+    live, memory, op, pass, plan, quant, run, shape, show, svg, tensor,
 };
 #[cfg(any(feature = "gpu", feature = "cuda"))]
 pub use schwann_gpu as gpu;

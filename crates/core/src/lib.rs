@@ -30,4 +30,4 @@ pub use graph::{Graph, GraphBuilder, Value};
 pub use op::{Cost, Op, Type};
 pub use run::{Changing, CompileOptions, Program, Session};
 pub use shape::{Bindings, Dim, Shape};
-pub use tensor::Tensor;
+pub use tensor::{Tensor, View};

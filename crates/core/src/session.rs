@@ -3,7 +3,9 @@
 //! All memory of the runs belongs to the backend's [`Stream`]. A session checks the inputs it is given, and knows for
 //! each input where its value is: with the caller, in the session (a state that the caller wrote), or in the stream.
 
-use crate::backend::{Bound, Inputs, Observer, Sizes, Source, Stream, state_places};
+mod given;
+
+use crate::backend::{Bound, Observer, Sizes, Stream, state_places};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::graph::Graph;
@@ -12,7 +14,8 @@ use crate::memory::Reservation;
 use crate::plan::{Plan, check_work};
 use crate::run::Program;
 use crate::shape::{Bindings, Dim};
-use crate::tensor::Tensor;
+use crate::tensor::{Tensor, View};
+use given::{Argument, Given, Held, check_places, elsewhere};
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -51,17 +54,6 @@ struct Layout {
     _memory: Reservation,
 }
 
-/// Where the value of an input is if the run is not given one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Held {
-    /// Nowhere: a state starts at zero, any other input is missing.
-    Nowhere,
-    /// In the session, on the host.
-    Host,
-    /// In the stream.
-    Stream,
-}
-
 /// One stream through a program: its memory, its state and its latest results.
 pub struct Session {
     program: Arc<Program>,
@@ -94,6 +86,8 @@ pub struct Session {
     state_of: Vec<Option<usize>>,
     /// Whether there are results, because the last run succeeded.
     ran: bool,
+    /// For each output, whether the last run wrote it into memory of the caller's. Empty where none was.
+    elsewhere: Vec<bool>,
     /// Whether a run was submitted and not yet waited for.
     under_way: bool,
     cancel: Canceller,
@@ -111,24 +105,6 @@ impl std::fmt::Debug for Session {
 #[inline(always)]
 fn same<T: PartialEq>(a: &[T], b: &[T]) -> bool {
     a.len() == b.len() && a.iter().zip(b).all(|(a, b)| a == b)
-}
-
-/// The inputs of a run: what the caller gave, and what is held for the rest.
-struct Given<'a> {
-    arguments: &'a [(&'a str, &'a Tensor)],
-    given: &'a [Option<usize>],
-    host: &'a [Option<Tensor>],
-    held: &'a [Held],
-}
-impl Inputs for Given<'_> {
-    #[inline]
-    fn source(&self, index: usize) -> Source<'_> {
-        match (self.given[index], self.held[index], &self.host[index]) {
-            (Some(at), ..) => Source::Host(self.arguments[at].1.bytes()),
-            (None, Held::Host, Some(value)) => Source::Host(value.bytes()),
-            _ => Source::Kept,
-        }
-    }
 }
 
 impl Session {
@@ -155,6 +131,7 @@ impl Session {
             chosen: Bindings::new(),
             resident: vec![None; inputs],
             ran: false,
+            elsewhere: vec![],
             under_way: false,
             cancel: Canceller::default(),
             watch: None,
@@ -171,9 +148,36 @@ impl Session {
     /// the last run, or from zero. After the first run of a size, nothing is allocated.
     #[inline]
     pub fn run(&mut self, inputs: &[(&str, &Tensor)]) -> Result<&[Tensor]> {
+        self.run_any(inputs, &mut [])?;
+        self.outputs()
+    }
+
+    /// Runs once on elements that lie in memory of the caller's, and writes outputs into memory of the caller's: nothing is
+    /// copied but outputs that are states, and those of backends that compute on a device.
+    ///
+    /// `into` has a place for each output, in the graph's order; it may be shorter, and where it has none, the output is
+    /// kept in the session as usual. [`Session::sizes_for`] says how large they are. If the run fails, what is in these places
+    /// is unspecified.
+    pub fn run_into(&mut self, inputs: &[(&str, View<'_>)], into: &mut [Option<&mut [u8]>]) -> Result<()> {
+        self.run_any(inputs, into)
+    }
+
+    /// Types and shapes of all inputs and outputs of a run on these inputs, without running.
+    pub fn sizes_for(&mut self, inputs: &[(&str, View<'_>)]) -> Result<&Sizes> {
+        // Results of the last run stay what they are if the sizes stay.
+        let ran = self.ran;
+        let layout = self.layout.as_ref().map(|layout| Arc::as_ptr(&layout.bound).cast::<()>());
+        self.prepare(inputs, "another run")?;
+        let same = self.layout.as_ref().map(|layout| Arc::as_ptr(&layout.bound).cast::<()>()) == layout;
+        self.ran = ran && same;
+        Ok(&self.sizes)
+    }
+
+    #[inline]
+    fn run_any<A: Argument>(&mut self, inputs: &[(&str, A)], into: &mut [Option<&mut [u8]>]) -> Result<()> {
         match self.watch.take() {
-            None => self.run_observed(inputs, None),
-            Some(watch) => self.run_watched(inputs, watch),
+            None => self.run_with(inputs, into, None),
+            Some(watch) => self.run_watched(inputs, into, watch),
         }
     }
 
@@ -186,30 +190,47 @@ impl Session {
     }
 
     /// Runs once, and tells of it through the session's door.
-    fn run_watched(&mut self, inputs: &[(&str, &Tensor)], mut watch: Box<Watch>) -> Result<&[Tensor]> {
+    fn run_watched<A: Argument>(
+        &mut self,
+        inputs: &[(&str, A)],
+        into: &mut [Option<&mut [u8]>],
+        mut watch: Box<Watch>,
+    ) -> Result<()> {
         let (start, look) = watch.begin();
         let outcome = match look {
-            true => self.run_observed(inputs, Some(watch.timeline())).map(drop),
-            false => self.run_observed(inputs, None).map(drop),
+            true => self.run_with(inputs, into, Some(watch.timeline())),
+            false => self.run_with(inputs, into, None),
         };
         if outcome.is_ok() {
             watch.end(start, self.layout.as_ref().map(|l| &l.bound));
         }
         self.watch = Some(watch);
-        outcome?;
-        self.outputs()
+        outcome
     }
 
     /// [`Session::run`], telling `observer` of each step.
     pub fn run_observed(
         &mut self,
         inputs: &[(&str, &Tensor)],
-        mut observer: Option<&mut dyn Observer>,
+        observer: Option<&mut dyn Observer>,
     ) -> Result<&[Tensor]> {
+        self.run_with(inputs, &mut [], observer)?;
+        self.outputs()
+    }
+
+    fn run_with<A: Argument>(
+        &mut self,
+        inputs: &[(&str, A)],
+        into: &mut [Option<&mut [u8]>],
+        mut observer: Option<&mut dyn Observer>,
+    ) -> Result<()> {
         if let Some(timeline) = observer.as_mut().and_then(|o| o.timeline()) {
             timeline.start();
         }
         self.prepare(inputs, "another run")?;
+        if !into.is_empty() {
+            check_places(self.program.graph(), &self.sizes, into)?;
+        }
         let given = Given { arguments: inputs, given: &self.given, host: &self.host, held: &self.held };
         let Some(stream) = &mut self.stream else {
             return Err(Error::Internal("a run before its layout".into()));
@@ -218,23 +239,43 @@ impl Session {
             Some(observer) => Some(&mut **observer),
             None => None,
         };
-        let outputs = match stream.run(&given, watched, &self.cancel) {
-            Ok(outputs) => outputs,
-            Err(problem) => {
-                if matches!(problem, Error::Cancelled) {
-                    self.cancel.clear();
+        let ran = match into.is_empty() {
+            true => stream.run(&given, watched, &self.cancel).map(drop),
+            false => {
+                // A state stays in the stream, which swaps its buffers; it is copied below.
+                let mut states = vec![];
+                for &(_, output) in &self.states {
+                    if let Some(place) = into.get_mut(output).and_then(Option::take) {
+                        states.push((output, place));
+                    }
                 }
-                return Err(problem);
+                let ran = stream.run_into(&given, into, watched, &self.cancel);
+                ran.and_then(|()| {
+                    for (output, place) in states {
+                        place.copy_from_slice(stream.output(output)?.bytes());
+                    }
+                    Ok(())
+                })
             }
         };
+        if let Err(problem) = ran {
+            if matches!(problem, Error::Cancelled) {
+                self.cancel.clear();
+            }
+            return Err(problem);
+        }
         for &(input, _) in &self.states {
             self.held[input] = Held::Stream;
         }
         self.ran = true;
+        self.elsewhere.clear();
+        if !into.is_empty() {
+            self.elsewhere.extend(into.iter().map(|place| place.is_some()));
+        }
         if let Some(timeline) = observer.and_then(|o| o.timeline()) {
             timeline.stop();
         }
-        Ok(outputs)
+        Ok(())
     }
 
     /// Begins a run and returns; [`Session::wait`] ends it. A backend with a device computes there in between, while
@@ -270,6 +311,7 @@ impl Session {
             self.held[input] = Held::Stream;
         }
         self.ran = true;
+        self.elsewhere.clear();
         if let Some(watch) = &mut self.watch {
             watch.waited(self.layout.as_ref().map(|l| &l.bound));
         }
@@ -290,7 +332,7 @@ impl Session {
 
     /// Checks the inputs and makes the layout, before the run itself.
     #[inline]
-    fn prepare(&mut self, inputs: &[(&str, &Tensor)], what: &'static str) -> Result<()> {
+    fn prepare<A: Argument>(&mut self, inputs: &[(&str, A)], what: &'static str) -> Result<()> {
         if self.under_way {
             return Err(Error::UnderWay { what });
         }
@@ -304,6 +346,9 @@ impl Session {
 
     /// The latest results, in the graph's order.
     pub fn outputs(&self) -> Result<&[Tensor]> {
+        if self.elsewhere.contains(&true) {
+            return Err(elsewhere());
+        }
         self.results()?.outputs()
     }
 
@@ -312,6 +357,7 @@ impl Session {
         let graph = self.program.graph();
         let stream = self.results();
         match (graph.output_place(name), stream) {
+            (Some(index), Ok(_)) if self.elsewhere.get(index) == Some(&true) => Err(elsewhere()),
             (Some(index), Ok(stream)) => stream.output(index),
             (_, Err(problem @ Error::UnderWay { .. })) => Err(problem),
             _ => Err(Error::Unknown {
@@ -455,7 +501,7 @@ impl Session {
             let (expected, got) = ("an input that is no state; `set_state` is for those".into(), value.to_string());
             return Err(Error::Input { name: input.into(), expected, got });
         }
-        self.check_type(index, input, value)?;
+        self.check_type(index, input, View::of(value))?;
         self.stream()?.upload(index, value)?;
         self.held[index] = Held::Stream;
         self.resident[index] = Some(value.shape().to_vec());
@@ -493,23 +539,23 @@ impl Session {
     }
 
     #[inline]
-    fn check_type(&self, index: usize, name: &str, tensor: &Tensor) -> Result<()> {
-        if self.known[index].1 == tensor.dtype() { Ok(()) } else { Err(self.wrong_type(index, name, tensor)) }
+    fn check_type(&self, index: usize, name: &str, value: View<'_>) -> Result<()> {
+        if self.known[index].1 == value.dtype() { Ok(()) } else { Err(self.wrong_type(index, name, value)) }
     }
 
     #[cold]
-    fn wrong_type(&self, index: usize, name: &str, tensor: &Tensor) -> Error {
+    fn wrong_type(&self, index: usize, name: &str, value: View<'_>) -> Error {
         let graph = self.program.graph();
         let expected = graph.inputs().nth(index).map_or(String::new(), |(_, v)| graph.ty(v).to_string());
-        Error::Input { name: name.into(), expected, got: tensor.to_string() }
+        Error::Input { name: name.into(), expected, got: value.to_string() }
     }
 
     /// Finds each input among the arguments, and says whether they have the sizes of the layout in use.
-    fn take_inputs(&mut self, arguments: &[(&str, &Tensor)]) -> Result<bool> {
+    fn take_inputs<A: Argument>(&mut self, arguments: &[(&str, A)]) -> Result<bool> {
         self.given.fill(None);
-        for (at, (name, tensor)) in arguments.iter().enumerate() {
+        for (at, (name, value)) in arguments.iter().enumerate() {
             let index = self.place_of(name).ok_or_else(|| self.unknown_input(name))?;
-            self.check_type(index, name, tensor)?;
+            self.check_type(index, name, value.view())?;
             if self.given[index].replace(at).is_some() {
                 let got = "the same name twice".into();
                 return Err(Error::Input { name: (*name).into(), expected: "one value".into(), got });
@@ -521,7 +567,7 @@ impl Session {
         }
         Ok(self.sizes.inputs.iter().enumerate().all(|(index, (dtype, shape))| {
             match (self.given[index], self.held[index]) {
-                (Some(at), _) => same(arguments[at].1.shape(), shape),
+                (Some(at), _) => same(arguments[at].1.view().shape(), shape),
                 // It has the size that the stream was fitted to.
                 (None, Held::Stream) => true,
                 (None, Held::Host) => {
@@ -549,12 +595,13 @@ impl Session {
 
     /// Binds the symbols to the arguments' sizes and checks existing states. [`Session::lay_out`] makes missing ones
     /// after it has checked the budget.
-    fn bind(&mut self, arguments: &[(&str, &Tensor)]) -> Result<()> {
+    fn bind<A: Argument>(&mut self, arguments: &[(&str, A)]) -> Result<()> {
         let graph = self.program.graph();
         self.scratch.clear();
+        let views: Vec<View<'_>> = arguments.iter().map(|(_, value)| value.view()).collect();
         let shape_of = |name: &str| -> Option<&[usize]> {
             let index = graph.input_place(name)?;
-            self.given[index].map(|at| arguments[at].1.shape()).or(self.resident[index].as_deref())
+            self.given[index].map(|at| views[at].shape()).or(self.resident[index].as_deref())
         };
         // A size that only states have (such as the room in a cache) is that of the states which are held.
         let given = |index: usize| self.given[index].is_some() || self.resident[index].is_some();

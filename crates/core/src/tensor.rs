@@ -469,6 +469,73 @@ impl Tensor {
     }
 }
 
+/// Elements that lie in memory of somebody else's, row-major and without gaps: what a run can read without a copy.
+///
+/// ```
+/// use schwann_core::{DType, View};
+///
+/// let numbers = [1.0f32, 2.0, 3.0, 4.0];
+/// let view = View::new(DType::F32, &[2, 2], bytemuck::cast_slice(&numbers))?;
+/// assert_eq!(view.to_string(), "f32[2, 2]");
+/// # Ok::<(), schwann_core::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct View<'a> {
+    dtype: DType,
+    shape: &'a [usize],
+    bytes: &'a [u8],
+}
+
+impl<'a> View<'a> {
+    /// Of bytes that are as many as the shape needs, aligned for the type; truth values must be 0 or 1.
+    #[inline]
+    pub fn new(dtype: DType, shape: &'a [usize], bytes: &'a [u8]) -> Result<View<'a>> {
+        let wanted = Tensor::size_of(dtype, shape)?;
+        if wanted != bytes.len() || (wanted > 0 && bytes.as_ptr().align_offset(dtype.size()) != 0) {
+            return Err(Error::Tensor {
+                expected: format!("{wanted} bytes for {dtype}{shape:?}, aligned for its elements"),
+                got: format!("{} bytes at {:p}", bytes.len(), bytes.as_ptr()),
+            });
+        }
+        check_bools(dtype, bytes)?;
+        Ok(View { dtype, shape, bytes })
+    }
+
+    /// Of a tensor.
+    #[inline(always)]
+    pub(crate) fn of(tensor: &'a Tensor) -> View<'a> {
+        View { dtype: tensor.dtype, shape: &tensor.shape, bytes: tensor.bytes() }
+    }
+
+    /// The element type.
+    #[inline(always)]
+    pub fn dtype(&self) -> DType {
+        self.dtype
+    }
+    /// The sizes, outermost first.
+    #[inline(always)]
+    pub fn shape(&self) -> &'a [usize] {
+        self.shape
+    }
+    /// The elements' bytes.
+    #[inline(always)]
+    pub fn bytes(&self) -> &'a [u8] {
+        self.bytes
+    }
+}
+
+impl<'a> From<&'a Tensor> for View<'a> {
+    fn from(tensor: &'a Tensor) -> View<'a> {
+        View::of(tensor)
+    }
+}
+
+impl fmt::Display for View<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}{:?}", self.dtype, self.shape)
+    }
+}
+
 fn check_bools(dtype: DType, bytes: &[u8]) -> Result<()> {
     match dtype {
         DType::Bool => match bytes.iter().position(|&b| b > 1) {

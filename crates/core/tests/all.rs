@@ -19,6 +19,7 @@ mod engine;
 mod fuzz_corpus;
 mod gguf;
 mod grad;
+mod into;
 mod io;
 mod memory;
 mod not_finite;

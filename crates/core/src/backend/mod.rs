@@ -146,6 +146,24 @@ pub trait Stream: Send {
         self.wait(observer)?;
         self.outputs()
     }
+
+    /// The same with memory for some of the outputs, in the graph's order and of their sizes: none of them is a state. They are
+    /// then not among [`Stream::outputs`].
+    fn run_into(
+        &mut self,
+        inputs: &dyn Inputs,
+        into: &mut [Option<&mut [u8]>],
+        observer: Option<&mut dyn Observer>,
+        cancel: &Canceller,
+    ) -> Result<()> {
+        self.run(inputs, observer, cancel)?;
+        for (index, place) in into.iter_mut().enumerate() {
+            if let Some(place) = place {
+                place.copy_from_slice(self.output(index)?.bytes());
+            }
+        }
+        Ok(())
+    }
 }
 
 /// Where an input's value is.

@@ -191,7 +191,13 @@ impl Watch for Steps<'_> {
 }
 
 impl CpuStream {
-    fn compute(&mut self, inputs: &dyn Inputs, observer: Option<&mut dyn Observer>, cancel: &Canceller) -> Result<()> {
+    fn compute(
+        &mut self,
+        inputs: &dyn Inputs,
+        into: &mut [Option<&mut [u8]>],
+        observer: Option<&mut dyn Observer>,
+        cancel: &Canceller,
+    ) -> Result<()> {
         let CpuStream { fitted: Some(Fitted { bound, arena, frame }), memory, .. } = self else {
             return Err(Error::Internal("a run on the CPU before its layout".into()));
         };
@@ -208,7 +214,11 @@ impl CpuStream {
             Source::Host(bytes) => bytes,
             Source::Kept => kept[i].bytes(),
         });
-        let taken = outputs.iter_mut().map(Tensor::bytes_mut);
+        let mut into = into.iter_mut();
+        let taken = outputs.iter_mut().map(|own| match into.next() {
+            Some(Some(place)) => &mut **place,
+            _ => own.bytes_mut(),
+        });
         let mut steps = observer.map(Steps);
         let timed = steps.as_mut().is_some_and(|s| s.0.timeline().is_some());
         let watch = match &mut steps {
@@ -267,7 +277,7 @@ impl Stream for CpuStream {
     }
 
     fn submit(&mut self, inputs: &dyn Inputs, _: bool, cancel: &Canceller) -> Result<()> {
-        self.done = Some(self.compute(inputs, None, cancel));
+        self.done = Some(self.compute(inputs, &mut [], None, cancel));
         Ok(())
     }
 
@@ -286,8 +296,19 @@ impl Stream for CpuStream {
         observer: Option<&mut dyn Observer>,
         cancel: &Canceller,
     ) -> Result<&[Tensor]> {
-        self.compute(inputs, observer, cancel)?;
+        self.compute(inputs, &mut [], observer, cancel)?;
         Ok(&self.memory.outputs)
+    }
+
+    /// The last kernels write where the caller wants it.
+    fn run_into(
+        &mut self,
+        inputs: &dyn Inputs,
+        into: &mut [Option<&mut [u8]>],
+        observer: Option<&mut dyn Observer>,
+        cancel: &Canceller,
+    ) -> Result<()> {
+        self.compute(inputs, into, observer, cancel)
     }
 }
 

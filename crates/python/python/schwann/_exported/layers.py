@@ -1,13 +1,30 @@
-"""What each layer of PyTorch and ncps is in Schwann: its options as JSON, and its weights. Part of export_ncps.py."""
+"""What each layer of PyTorch and ncps is in Schwann: its options as JSON, and its weights."""
 
 import json
 from dataclasses import dataclass, field
 
 import numpy as np
 import torch
-from ncps.torch import CfC, LTC
-from ncps.wirings import NCP, AutoNCP, FullyConnected, Random, Wiring
 from torch import nn
+
+try:
+    from ncps.torch import CfC, LTC
+    from ncps.wirings import NCP, AutoNCP, FullyConnected, Random, Wiring
+except ModuleNotFoundError as missing:
+    if missing.name is None or missing.name.split(".")[0] != "ncps":
+        raise
+
+    # Networks without circuits need no ncps: these are classes that no module is of.
+    class CfC(nn.Module):
+        pass
+
+    class LTC(nn.Module):
+        pass
+
+    class Wiring:
+        pass
+
+    NCP = AutoNCP = FullyConnected = Random = Wiring
 
 WIRINGS = {"AutoNCP": AutoNCP, "FullyConnected": FullyConnected, "NCP": NCP, "Random": Random}
 ACTIVATIONS = {"LeCun": "lecun_tanh", "SiLU": "silu", "ReLU": "relu", "Tanh": "tanh", "GELU": "gelu"}
@@ -218,7 +235,9 @@ CONTAINERS = (nn.Sequential, nn.ModuleList, nn.ModuleDict, nn.ParameterList, nn.
 def leaf_class(module):
     """The class of a module that is one layer; None for modules whose `forward` is looked into."""
     for kind in LEAVES:
-        if isinstance(module, kind) and type(module).forward is kind.forward:
+        # Layers of `schwann.torch` compute the same by other means.
+        same = type(module).forward is kind.forward or getattr(type(module), "computes_as", None) is kind
+        if isinstance(module, kind) and same:
             return kind
     if type(module).__name__ == "LeCun" and type(module).__module__.startswith("ncps."):
         return type(module)

@@ -1,14 +1,19 @@
-"""Follows a sample through a PyTorch network and finds its chain of layers. Part of export_ncps.py."""
+"""Follows a sample through a PyTorch network and finds its chain of layers."""
 
 from dataclasses import dataclass, replace
 from unittest import mock
 
 import torch
-from exported_layers import (
+from torch import nn
+from torch.overrides import TorchFunctionMode
+
+from .layers import (
     CALLED,
     FUNCTIONS,
+    LTC,
     RECURRENT,
     CannotExport,
+    CfC,
     Step,
     circuit_step,
     leaf_class,
@@ -18,9 +23,6 @@ from exported_layers import (
     supported,
     unknown,
 )
-from ncps.torch import CfC, LTC
-from torch import nn
-from torch.overrides import TorchFunctionMode
 
 
 @dataclass(frozen=True)

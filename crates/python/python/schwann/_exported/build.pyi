@@ -1,0 +1,3 @@
+from typing import Any
+
+def build(tensors: dict[str, Any], metadata: dict[str, str]) -> Any: ...
