@@ -290,10 +290,6 @@ impl Each<'_> {
     /// # Safety
     /// The rows and columns must lie within C.
     unsafe fn finish(&self, rows: Range<usize>, cols: Range<usize>, sums: &Sums) {
-        #[inline(always)]
-        fn each(sums: &mut [f32], f: impl Fn(usize, &mut f32)) {
-            sums.iter_mut().enumerate().for_each(|(j, sum)| f(j, sum));
-        }
         let g = &self.g;
         for (row, sums) in rows.zip(sums) {
             let mut sums = *sums;
@@ -308,21 +304,24 @@ impl Each<'_> {
                 }
                 if let Some(add) = g.add {
                     let add = add.wrapping_add(at);
-                    // One loop for each type, as below: a choice for each number would take longer than the sum.
-                    match g.c_store {
-                        Store::F32 => each(sums, |j, sum| *sum += add.cast::<f32>().add(j).read_unaligned()),
-                        Store::F16 => each(sums, |j, sum| *sum += add.cast::<f16>().add(j).read_unaligned().to_f32()),
-                        Store::Bf16 => each(sums, |j, sum| *sum += add.cast::<bf16>().add(j).read_unaligned().to_f32()),
+                    for (j, sum) in sums.iter_mut().enumerate() {
+                        *sum += match g.c_store {
+                            Store::F32 => add.cast::<f32>().add(j).read_unaligned(),
+                            Store::F16 => add.cast::<f16>().add(j).read_unaligned().to_f32(),
+                            Store::Bf16 => add.cast::<bf16>().add(j).read_unaligned().to_f32(),
+                        };
                     }
                 }
                 if let Some(bias) = g.bias {
                     let bias = bias.wrapping_add(cols.start);
-                    each(sums, |j, sum| *sum += bias.add(j).read_unaligned());
+                    sums.iter_mut().enumerate().for_each(|(j, sum)| *sum += bias.add(j).read_unaligned());
                 }
-                match g.c_store {
-                    Store::F32 => each(sums, |j, sum| c.cast::<f32>().add(j).write_unaligned(*sum)),
-                    Store::F16 => each(sums, |j, sum| c.cast::<f16>().add(j).write_unaligned(f16::from_f32(*sum))),
-                    Store::Bf16 => each(sums, |j, sum| c.cast::<bf16>().add(j).write_unaligned(bf16::from_f32(*sum))),
+                for (j, sum) in sums.iter().enumerate() {
+                    match g.c_store {
+                        Store::F32 => c.cast::<f32>().add(j).write_unaligned(*sum),
+                        Store::F16 => c.cast::<f16>().add(j).write_unaligned(f16::from_f32(*sum)),
+                        Store::Bf16 => c.cast::<bf16>().add(j).write_unaligned(bf16::from_f32(*sum)),
+                    }
                 }
             }
         }
