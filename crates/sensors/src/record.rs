@@ -118,7 +118,7 @@ impl<R: BufRead> Text<R> {
         self.line
     }
 
-    /// The next line, with its end; `None` after the last.
+    /// The next line, with its end; `None` after the last. One that is cut off in the middle of a letter is text all the same.
     pub fn next_line(&mut self) -> Result<Option<String>, Error> {
         self.line += 1;
         let line = self.line;
@@ -131,7 +131,12 @@ impl<R: BufRead> Text<R> {
             }
             _ => {}
         }
-        String::from_utf8(bytes).map(Some).map_err(|_| Error::Line { line, problem: "it is not UTF-8 text".into() })
+        match std::str::from_utf8(&bytes) {
+            Err(e) if e.error_len().is_some() || bytes.ends_with(b"\n") => {
+                Err(Error::Line { line, problem: "it is not UTF-8 text".into() })
+            }
+            _ => Ok(Some(String::from_utf8_lossy(&bytes).into_owned())),
+        }
     }
 }
 

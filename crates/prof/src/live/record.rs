@@ -161,7 +161,12 @@ mod tests {
 
     fn moments() -> Vec<Moment> {
         (0..3)
-            .map(|i| Moment { number: i, at_s: 0.1 * (i + 1) as f64, alerts: vec!["misses > 0".into()], ..moment() })
+            .map(|i| Moment {
+                number: i,
+                at_s: 0.1 * (i + 1) as f64,
+                alerts: vec!["latency_p50 > 1µs".into()],
+                ..moment()
+            })
             .collect()
     }
 
@@ -218,6 +223,10 @@ mod tests {
             }
         }
         let (all, ended) = play(&file[..file.len() - 20], false).unwrap();
+        assert!(all.len() == 2 && ended.unwrap().contains("middle of line 4"));
+        // In the middle of a letter too.
+        let letter = file.iter().rposition(|b| *b >= 0xc0).unwrap();
+        let (all, ended) = play(&file[..=letter], false).unwrap();
         assert!(all.len() == 2 && ended.unwrap().contains("middle of line 4"));
     }
 
