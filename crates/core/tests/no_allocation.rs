@@ -4,12 +4,17 @@ use schwann_core::backend::Timeline;
 use schwann_core::cases;
 use schwann_core::{Changing, CompileOptions, Program, Tensor};
 use schwann_kernels::heap;
+use std::sync::{Mutex, PoisonError};
 
 #[global_allocator]
 static HEAP: heap::Counting = heap::Counting;
 
+/// Allocations of all threads are counted, so one test at a time.
+static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+
 #[test]
 fn every_case_runs_without_allocating_after_the_first_run() {
+    let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     let mut failures = Vec::new();
     let mut cases_run = 0;
     for (threads, changing) in [(1, Changing::None), (2, Changing::None), (2, Changing::All)] {
@@ -48,6 +53,7 @@ fn every_case_runs_without_allocating_after_the_first_run() {
 #[cfg(unix)]
 #[test]
 fn a_session_that_can_be_watched_from_outside_allocates_no_more() {
+    let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     let case = cases::all().into_iter().find(|case| case.graph.nodes().len() > 4).unwrap();
     let program = Program::compile(&case.graph, &CompileOptions::default().threads(1)).unwrap();
     let (mut session, door) = (program.session(), schwann_core::live::open("no-allocation").unwrap());
