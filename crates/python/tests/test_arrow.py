@@ -97,4 +97,4 @@ def test_results_of_duckdb(cfc):
     y = values(pyarrow.Table.from_batches(list(schwann.arrow.batches(cfc, reader, inputs=COLUMNS))))
     np.testing.assert_array_equal(y, values(schwann.arrow.over(cfc, log, inputs=COLUMNS)))
     answers = schwann.arrow.over(cfc, log, inputs=COLUMNS)
-    assert duckdb.sql("SELECT count(*) FROM answers WHERE y0 IS NOT NULL").fetchone() == (60,)
+    assert duckdb.sql("SELECT count(*) FROM answers WHERE y0 IS NOT NULL").fetchall() == [(60,)]

@@ -3,6 +3,7 @@
 import doctest
 import inspect
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -65,13 +66,15 @@ def importable(module):
     return True
 
 
-def test_types_are_right():
+def test_types_are_right(tmp_path):
     pytest.importorskip("mypy", reason="mypy, which checks types, is not here")
-    folder = Path(schwann.__file__).parent
+    # In a folder of its own: beside other packages, mypy would take those for ours.
+    folder = tmp_path / "schwann"
+    shutil.copytree(Path(schwann.__file__).parent, folder, ignore=shutil.ignore_patterns("*.so", "*.pyd", "__pycache__"))
     files = [str(folder / name) for name in ("__init__.py", "_schwann.pyi", "pytest_plugin.py", "arrow.py", "torch.py")]
-    told = subprocess.run(
-        [sys.executable, "-m", "mypy", "--strict", "--ignore-missing-imports", "--python-version", "3.10", *files], capture_output=True, text=True
-    )
+    options = ["--strict", "--ignore-missing-imports", "--python-version", "3.10"]
+    command = [sys.executable, "-m", "mypy", *options, *files]
+    told = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
     assert told.returncode == 0, told.stdout
 
 

@@ -11,7 +11,7 @@ import pytest
 
 RUNS = {
     "train": "schwann.train(schwann.load('projected-cfc'), x, y, steps=10**9, progress=lambda told: go())",
-    "profile": "schwann.profile(model, seconds=600, roof=False, progress=lambda *told: go())",
+    "profile": "schwann.profile(model, seconds=600, runs=1_000_000, roof=False, progress=lambda *told: go())",
     "tune": "schwann.tune(model, budget=600, keep=False, progress=lambda *told: go())",
     "run": "go(); model.run(numpy.zeros((2000, 4000, 8), 'float32'))",
 }

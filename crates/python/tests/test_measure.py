@@ -118,7 +118,6 @@ def test_classes_lengths_times_and_frozen_weights():
         classes,
         loss="cross_entropy",
         steps=5,
-        lengths=[64] * 23 + [10],
         timespans=np.full((24, 64), 0.5, "float32"),
         frozen=["fc.*"],
         clip_norm=1.0,
@@ -127,6 +126,16 @@ def test_classes_lengths_times_and_frozen_weights():
     )
     assert np.array_equal(trained.model.weights["fc.weight"], start.weights["fc.weight"])
     assert not np.array_equal(trained.model.weights["rnn_cell.ff1.weight"], start.weights["rnn_cell.ff1.weight"])
+
+
+def test_sequences_may_be_of_several_lengths():
+    inputs, targets = curves()
+    start = schwann.Model.of({"class": "CfC", "input_size": 1, "units": 8, "proj_size": 1}, seed=1)
+    lengths = [64] * 23 + [10]
+    wanted = schwann.train(start, inputs, targets, steps=5, lengths=lengths).model.weights["fc.weight"]
+    inputs[23, 10:] = 1e6
+    again = schwann.train(start, inputs, targets, steps=5, lengths=lengths).model.weights["fc.weight"]
+    assert np.array_equal(again, wanted), "what is beyond a sequence's end counts for nothing"
 
 
 @pytest.mark.parametrize(

@@ -233,7 +233,7 @@ def test_whole_networks_come_from_torch_without_a_file():
         np.testing.assert_allclose(model.run(x.numpy()), network(x).numpy(), rtol=1e-4, atol=1e-5)
     assert "encoder" in "".join(schwann.profile(model, seconds=0.05, roof=False).json())
     half = torch.nn.Sequential(torch.nn.Linear(8, 4), torch.nn.ReLU()).half()
-    assert schwann.from_torch(half).run(x[:, 0].numpy()).shape == (3, 4)
+    assert schwann.from_torch(half).run(x[:, 0].contiguous().numpy()).shape == (3, 4)
 
 
 def test_networks_that_are_no_chain_are_refused_by_name():
