@@ -161,9 +161,13 @@ pub(super) fn single(parts: &Parts, base: &Options, freedom: Freedom) -> Result<
     Ok(all)
 }
 
-/// So many of them, by a seed, in their order. Everything that is no number stays.
+/// So many of them, by a seed, in their order. Everything that is no number stays, and so do other values of numbers that the
+/// start itself has changed.
 pub(super) fn sample(all: Vec<Config>, base: &Changes, most: usize, seed: u64) -> Vec<Config> {
-    let is_number = |c: &Config| c.threads.is_none() && !c.bf16_products && c.changes.numbers != base.numbers;
+    let changed_anew =
+        |c: &Config| c.changes.numbers.iter().any(|(n, v)| base.numbers.get(n).is_some_and(|own| own != v));
+    let is_number =
+        |c: &Config| c.threads.is_none() && !c.bf16_products && c.changes.numbers != base.numbers && !changed_anew(c);
     let numbers: Vec<usize> = (0..all.len()).filter(|i| is_number(&all[*i])).collect();
     let room = most.saturating_sub(all.len() - numbers.len());
     let mut chosen = numbers.clone();
